@@ -1,0 +1,67 @@
+# Nothing but Python >= 3.11, make and git is assumed; the rest comes from the package registries.
+# `make help` lists the targets.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway services/retriever services/generator services/guardrails services/ingest cli
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test lint types unit e2e format proto lock clean
+
+help: ## List the targets
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Install everything into .venv, from the pinned and hashed requirements
+
+$(READY): requirements/bootstrap.txt requirements/dev.txt $(MEMBERS:%=%/pyproject.toml)
+	@echo "==> Python environment"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements/bootstrap.txt
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/dev.txt
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --no-deps --no-build-isolation $(MEMBERS:%=-e %)
+	@echo "==> Embedding model"
+	@$(BIN)/python -m embedding.build
+	@touch $@
+
+demo: $(READY) ## Start the platform, ingest the sample corpus, ask three questions, stop
+	@$(BIN)/causeway demo
+
+up: $(READY) ## Start the platform and leave it running until Ctrl-C
+	@$(BIN)/causeway up
+
+test: lint types unit e2e ## Everything that must hold: lint, types, unit, integration, end to end
+
+lint: $(READY) ## Style, import rules, contracts in step
+	@echo "==> lint"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/buf lint proto
+	@$(BIN)/python tools/generate.py --check
+
+types: $(READY) ## mypy, strict
+	@echo "==> types"
+	@$(BIN)/mypy libs services cli tests tools examples
+
+unit: $(READY) ## Tests of each package, with the real store and broker
+	@echo "==> unit and integration tests"
+	@$(BIN)/pytest libs services cli tests/workspace
+
+e2e: $(READY) ## Tests over public HTTP against a real stack on free ports
+	@echo "==> end-to-end tests"
+	@$(BIN)/pytest tests/e2e
+
+format: $(READY) ## Format the code
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format --quiet .
+
+proto: $(READY) ## Generate libs/contracts from proto/
+	@$(BIN)/python tools/generate.py
+
+lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
+	@$(BIN)/python tools/lock.py
+
+clean: ## Remove the environment, caches and local data
+	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

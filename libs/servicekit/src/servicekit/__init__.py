@@ -1,0 +1,1 @@
+"""What every Causeway service shares. Imports no service."""

@@ -1,0 +1,74 @@
+"""gRPC channels to other services: windows, message sizes, load balancing, retries."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+"""Largest message either side sends or takes, on purpose (gRPC's default is 4 MiB)."""
+
+WINDOW_OPTIONS: tuple[tuple[str, Any], ...] = (
+    # Without these a server may write up to 6 MiB that nobody reads; with them about 20 KiB, so that a reader
+    # who stops reading stops the writer.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 16384),
+)
+
+SIZE_OPTIONS: tuple[tuple[str, Any], ...] = (
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    # An error's details travel as metadata.
+    ("grpc.max_metadata_size", 32 * 1024),
+)
+
+
+def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio.Channel:
+    """A channel that spreads its calls over all addresses of the target.
+
+    Unary calls that find nobody (UNAVAILABLE) are tried up to three times within their deadline; streams never,
+    because something may have been read of them. Time-outs are given with each call, never here: in combination
+    with retries grpcio does not keep those of the service configuration.
+
+    Args:
+        target: ``host:port`` or ``dns:///service:port``.
+        services: Descriptors of the services that are called, to know their unary methods.
+    """
+    unary = [
+        {"service": service.full_name, "method": method.name}
+        for service in services
+        for method in service.methods
+        if not (method.client_streaming or method.server_streaming)
+    ]
+    config = {
+        "loadBalancingConfig": [{"round_robin": {}}],
+        "methodConfig": [
+            {
+                "name": unary,
+                "retryPolicy": {
+                    "maxAttempts": 3,
+                    "initialBackoff": "0.05s",
+                    "maxBackoff": "0.5s",
+                    "backoffMultiplier": 3,
+                    "retryableStatusCodes": ["UNAVAILABLE"],
+                },
+            }
+        ],
+    }
+    options = (
+        *WINDOW_OPTIONS,
+        *SIZE_OPTIONS,
+        ("grpc.service_config", json.dumps(config)),
+        ("grpc.enable_retries", 1),
+        # A service that comes back is found again soon, not after gRPC's default of up to two minutes.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        # A peer that vanished without a word is noticed.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    return grpc.aio.insecure_channel(target, options=options)

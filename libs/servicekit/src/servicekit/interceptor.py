@@ -1,0 +1,107 @@
+"""The one interceptor of every gRPC server: traces, errors, cancellation."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import structlog
+from grpc.aio import AbortError
+from opentelemetry.trace import SpanKind, StatusCode
+
+from servicekit import telemetry
+from servicekit.errors import Cancelled, CausewayError, Internal, http_status
+from servicekit.rpc_errors import pack
+
+_tracer = telemetry.tracer(__name__)
+_log = structlog.get_logger(__name__)
+_SERVER_FAULT = 500
+
+
+class ServiceInterceptor(grpc.aio.ServerInterceptor):
+    """Runs each handler in a span that continues the caller's, and turns what it raises into a status.
+
+    A `CausewayError` becomes its row of the table; anything else is a defect: INTERNAL for the caller, the stack
+    for the log.
+    """
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable["grpc.RpcMethodHandler[Any, Any] | None"]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> "grpc.RpcMethodHandler[Any, Any] | None":
+        """The handler, wrapped; gRPC's own services are left alone."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith("/grpc."):
+            return handler
+        if handler.response_streaming:
+            behaviour = _streaming(method, handler.stream_stream or handler.unary_stream)
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+        else:
+            behaviour = _single(method, handler.stream_unary or handler.unary_unary)
+            make = (
+                grpc.stream_unary_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_unary_rpc_method_handler
+            )
+        return make(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+def _single(method: str, behaviour: Any) -> Any:
+    async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
+        async with _scope(method, context):
+            return await behaviour(request, context)
+
+    return run
+
+
+def _streaming(method: str, behaviour: Any) -> Any:
+    # Writes instead of yielding: the handler's generator then lives and ends in one task and one context.
+    async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+        async with _scope(method, context):
+            messages: AsyncIterator[Any] = behaviour(request, context)
+            async with contextlib.aclosing(messages):  # type: ignore[type-var]  # handlers are async generators
+                async for message in messages:
+                    await context.write(message)
+
+    return run
+
+
+@contextlib.asynccontextmanager
+async def _scope(method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[None]:
+    carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+    with _tracer.start_as_current_span(
+        method.removeprefix("/"),
+        context=telemetry.extract(carrier),
+        kind=SpanKind.SERVER,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except (asyncio.CancelledError, AbortError):
+            raise
+        except CausewayError as error:
+            failure = error
+        except grpc.aio.BaseError as error:
+            # A write that was blocked when the caller left ends like this, not as a cancellation.
+            failure = Cancelled("The caller left.")
+            failure.__cause__ = error
+        except Exception as error:  # the boundary: whatever it is, the caller gets a status
+            failure = Internal()
+            failure.__cause__ = error
+        else:
+            return
+        if http_status(failure) >= _SERVER_FAULT:
+            span.set_status(StatusCode.ERROR, type(failure).__name__)
+            _log.error("call failed", method=method, error=failure.message, exc_info=failure)
+        else:
+            _log.info("call refused", method=method, error=failure.message)
+        code, message, trailers = pack(failure)
+        await context.abort(code, message, trailers)

@@ -1,0 +1,89 @@
+"""Every name under which something is stored or sent: buckets, keys, objects, subjects, collections, point ids.
+
+Built here and nowhere else, so that a tenant's names can never meet another's. Names that may hold anything (an
+index, a user, a file) are encoded with base64url: key-value keys refuse ``@``, ``|``, spaces and umlauts, and a
+dot or a wildcard in a subject would change its meaning.
+"""
+
+import base64
+import hashlib
+import re
+import uuid
+
+from servicekit.errors import InvalidRequest
+
+INGEST_STREAM = "CAUSEWAY_INGEST"
+INGEST_DEAD_STREAM = "CAUSEWAY_INGEST_DEAD"
+INGEST_CONSUMER = "ingest-workers"
+INGEST_SUBJECTS = "causeway.ingest.job.>"
+INGEST_DEAD_SUBJECTS = "causeway.ingest.dead.>"
+JOBS_BUCKET = "causeway-jobs"
+ORIGINALS_BUCKET = "causeway-originals"
+
+_INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
+
+
+def token(text: str) -> str:
+    """Any text as one token of a subject, key or object name; the empty text is ``-``."""
+    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=") or "-"
+
+
+def index_name(name: str) -> str:
+    """The name itself, once it is known to be one.
+
+    Raises:
+        InvalidRequest: Not 1 to 128 letters, digits, ``_``, ``.`` or ``-``, beginning with a letter or digit.
+    """
+    if not _INDEX_NAME.fullmatch(name):
+        raise InvalidRequest(
+            f"Invalid index name: {name[:200]!r}. A name has 1 to 128 letters, digits, '_', '.' or '-' and begins "
+            "with a letter or digit.",
+            field="index",
+        )
+    return name
+
+
+def collection(tenant: str, index: str) -> str:
+    """Directory or collection that holds an index of a tenant."""
+    return f"{token(tenant)}.{token(index)}"
+
+
+def ingest_subject(tenant: str, index: str) -> str:
+    """Subject of the jobs that write to an index."""
+    return f"causeway.ingest.job.{token(tenant)}.{token(index)}"
+
+
+def ingest_dead_subject(tenant: str, index: str) -> str:
+    """Subject of the jobs that were given up."""
+    return f"causeway.ingest.dead.{token(tenant)}.{token(index)}"
+
+
+def job_key(tenant: str, job_id: str) -> str:
+    """Key of a job's state."""
+    return f"{token(tenant)}.{token(job_id)}"
+
+
+def original_object(tenant: str, sha256: str) -> str:
+    """Object that holds a document's original bytes. Named by its content, hence never written twice."""
+    return f"{token(tenant)}.{sha256}"
+
+
+def document_id(sourcefile: str) -> str:
+    """Id of a document that came as a file and was given none: its name decides, so that it replaces itself."""
+    return hashlib.sha256(sourcefile.encode()).hexdigest()
+
+
+def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
+    """Id of a chunk's point: depends on what it is alone, so that writing it again changes nothing.
+
+    The generation is part of it, because the chunks of two generations stand beside each other until the newer
+    one is committed.
+    """
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    return uuid.uuid5(_POINTS, "\0".join((collection_name, document, str(generation), str(number), digest)))
+
+
+def document_point_id(collection_name: str, document: str) -> uuid.UUID:
+    """Id of the catalogue's record of a document."""
+    return uuid.uuid5(_POINTS, "\0".join((collection_name, document)))

@@ -1,0 +1,160 @@
+"""NATS: connections that come back, the platform's streams and buckets, the trace in message headers."""
+
+from dataclasses import dataclass
+
+import nats
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DiscardPolicy,
+    KeyValueConfig,
+    ObjectStoreConfig,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
+from nats.js.errors import BucketNotFoundError, NotFoundError
+from nats.js.kv import KeyValue
+from nats.js.object_store import ObjectStore
+
+from servicekit import keys, telemetry
+
+_log = structlog.get_logger(__name__)
+
+ACK_WAIT = 30.0
+"""Seconds after which a job whose worker fell silent goes to another one."""
+
+
+async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Client:
+    """A connection that reconnects for ever; what it cannot send meanwhile fails, it does not pile up.
+
+    Raises:
+        nats.errors.NoServersError, OSError: Nobody answers at first.
+    """
+
+    async def error(failure: Exception) -> None:
+        _log.warning("nats", error=str(failure) or type(failure).__name__)
+
+    async def disconnected() -> None:
+        _log.warning("nats is gone", url=url)
+
+    async def reconnected() -> None:
+        _log.info("nats is back", url=url)
+
+    return await nats.connect(
+        url,
+        name=name,
+        connect_timeout=connect_timeout,
+        allow_reconnect=True,
+        max_reconnect_attempts=-1,
+        reconnect_time_wait=0.25,
+        pending_size=1024 * 1024,
+        error_cb=error,
+        disconnected_cb=disconnected,
+        reconnected_cb=reconnected,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class IngestTransport:
+    """What ingest runs on: the queue, the jobs' states and the originals."""
+
+    jetstream: JetStreamContext
+    jobs: KeyValue
+    originals: ObjectStore
+    epoch: int
+    """When the job stream was made, in seconds since 1970; orders generations across a stream's loss."""
+
+    def generation(self, sequence: int) -> int:
+        """Orders the versions of a document by when they were accepted.
+
+        The job's place in the stream decides, not a clock: two gateways' clocks differ, and clocks jump. A stream
+        that had to be made anew counts from 1 again, so its birth goes into the high 32 bits.
+        """
+        return (self.epoch << 32) | sequence
+
+
+async def ingest_transport(client: Client, *, replicas: int = 1, history_days: float = 30) -> IngestTransport:
+    """Makes the ingest streams and buckets where they are missing, and returns handles of them.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+        history_days: How long the state of a finished job can be read.
+    """
+    jetstream = client.jetstream(timeout=10)
+    stream = await _stream(
+        jetstream,
+        StreamConfig(
+            name=keys.INGEST_STREAM,
+            subjects=[keys.INGEST_SUBJECTS],
+            retention=RetentionPolicy.WORK_QUEUE,
+            # A full stream refuses new jobs; it never forgets accepted ones.
+            discard=DiscardPolicy.NEW,
+            max_bytes=1024 * 1024 * 1024,
+            storage=StorageType.FILE,
+            num_replicas=replicas,
+            duplicate_window=120,
+        ),
+    )
+    await _stream(
+        jetstream,
+        StreamConfig(
+            name=keys.INGEST_DEAD_STREAM,
+            subjects=[keys.INGEST_DEAD_SUBJECTS],
+            storage=StorageType.FILE,
+            max_bytes=256 * 1024 * 1024,
+            num_replicas=replicas,
+        ),
+    )
+    await jetstream.add_consumer(
+        keys.INGEST_STREAM,
+        ConsumerConfig(
+            durable_name=keys.INGEST_CONSUMER,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT,
+            # The worker counts the deliveries and buries what fails again and again; the server's own limit
+            # would leave a job in the queue that nobody is given.
+            max_deliver=-1,
+            max_ack_pending=1024,
+        ),
+    )
+    try:
+        jobs = await jetstream.key_value(keys.JOBS_BUCKET)
+    except BucketNotFoundError:
+        jobs = await jetstream.create_key_value(
+            KeyValueConfig(
+                bucket=keys.JOBS_BUCKET,
+                history=1,
+                ttl=history_days * 86400,
+                max_bytes=1024 * 1024 * 1024,
+                storage=StorageType.FILE,
+                replicas=replicas,
+            )
+        )
+    try:
+        originals = await jetstream.object_store(keys.ORIGINALS_BUCKET)
+    except BucketNotFoundError:
+        originals = await jetstream.create_object_store(
+            keys.ORIGINALS_BUCKET, ObjectStoreConfig(storage=StorageType.FILE, replicas=replicas)
+        )
+    return IngestTransport(jetstream, jobs, originals, stream)
+
+
+async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:
+    assert config.name is not None
+    try:
+        info = await jetstream.stream_info(config.name)
+    except NotFoundError:
+        info = await jetstream.add_stream(config)
+    return int(info.created.timestamp()) if info.created else 0
+
+
+def trace_headers() -> dict[str, str]:
+    """The current trace, as headers of a message."""
+    headers: dict[str, str] = {}
+    telemetry.inject(headers)
+    return headers

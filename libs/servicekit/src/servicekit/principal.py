@@ -1,0 +1,53 @@
+"""Who asks: the caller as every service sees it."""
+
+from dataclasses import dataclass
+
+from causeway.identity.v1 import principal_pb2
+
+from servicekit.errors import Unauthenticated
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """The caller on whose behalf a request runs.
+
+    ``roles`` are ``ask``, ``ingest``, ``admin``; ``oids`` and ``groups`` are what documents' access lists name.
+    """
+
+    tenant: str
+    user: str = ""
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    roles: tuple[str, ...] = ()
+
+    @property
+    def sees_everything(self) -> bool:
+        """Access lists do not bind the administrators of a tenant."""
+        return "admin" in self.roles
+
+    def to_proto(self) -> principal_pb2.Principal:
+        """The message that crosses to other services."""
+        return principal_pb2.Principal(
+            tenant=self.tenant, user=self.user, oids=self.oids, groups=self.groups, roles=self.roles
+        )
+
+    @classmethod
+    def from_proto(cls, message: principal_pb2.Principal) -> "Principal":
+        """The caller that a message names.
+
+        Raises:
+            Unauthenticated: No tenant is named: the message did not come through a gateway.
+        """
+        if not message.tenant:
+            raise Unauthenticated("The request names no tenant.", field="principal.tenant")
+        return cls(
+            message.tenant,
+            message.user,
+            tuple(message.oids),
+            tuple(message.groups),
+            tuple(message.roles),
+        )
+
+
+LOCAL = Principal(tenant="local", roles=("ask", "ingest", "admin"))
+"""The caller of a stack without authentication, which listens on loopback only."""

@@ -1,0 +1,56 @@
+"""The frame of every service process: settings in, loop on, signals out."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import structlog
+import uvloop
+from pydantic import ValidationError
+
+from servicekit import logs, telemetry
+from servicekit.errors import CausewayError
+from servicekit.settings import ServiceSettings
+
+S = TypeVar("S", bound=ServiceSettings)
+_log = structlog.get_logger(__name__)
+
+EXIT_CONFIGURATION = 78
+"""``EX_CONFIG`` of sysexits.h: starting again will not help."""
+
+
+def run(service: str, settings_type: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
+    """Runs a service until SIGTERM or SIGINT; returns the process's exit code.
+
+    Args:
+        service: Its name in logs and traces.
+        settings_type: Read from the environment here and nowhere else.
+        serve: The service; ends when the event is set.
+    """
+    try:
+        settings = settings_type()
+    except ValidationError as error:
+        for problem in error.errors():
+            name = f"CAUSEWAY_{'_'.join(str(part) for part in problem['loc'])}".upper()
+            print(f"{service}: {name}: {problem['msg']}", file=sys.stderr)  # noqa: T201  # logs are not set up yet
+        return EXIT_CONFIGURATION
+    logs.configure(service, settings)
+    provider = telemetry.configure(service, settings)
+    try:
+        uvloop.run(_until_signal(settings, serve))
+    except CausewayError as error:
+        _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
+        return 1
+    finally:
+        provider.shutdown()
+    return 0
+
+
+async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(sign, stop.set)
+    await serve(settings, stop)

@@ -1,0 +1,78 @@
+"""Configuration files that can change while the process runs."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import structlog
+
+T = TypeVar("T")
+_log = structlog.get_logger(__name__)
+
+
+class Reloadable(Generic[T]):
+    """The parsed content of a file, as one immutable snapshot at a time.
+
+    A request takes `current` once and keeps it for its life. A file that cannot be parsed keeps the old snapshot
+    and is logged once; the first load is strict.
+
+    Args:
+        path: The file.
+        parse: Bytes of the file → snapshot; raises ``ValueError`` (or a subclass) on a bad file.
+        interval: Seconds between looks at the file.
+
+    Raises:
+        OSError, ValueError: The first load failed.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[bytes], T], *, interval: float = 1.0) -> None:
+        self._path = path
+        self._parse = parse
+        self._interval = interval
+        self._raw = path.read_bytes()
+        self._current = parse(self._raw)
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def current(self) -> T:
+        """The newest good snapshot."""
+        return self._current
+
+    def check(self) -> bool:
+        """Looks at the file once; returns whether there is a new snapshot."""
+        try:
+            raw = self._path.read_bytes()
+        except OSError as error:
+            _log.warning(
+                "configuration file cannot be read; keeping the old one",
+                path=str(self._path),
+                error=str(error),
+            )
+            return False
+        if raw == self._raw:
+            return False
+        self._raw = raw
+        try:
+            self._current = self._parse(raw)
+        except ValueError as error:
+            _log.error("configuration file is wrong; keeping the old one", path=str(self._path), error=str(error))
+            return False
+        _log.info("configuration reloaded", path=str(self._path))
+        return True
+
+    async def __aenter__(self) -> "Reloadable[T]":
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await asyncio.to_thread(self.check)

@@ -1,0 +1,78 @@
+"""gRPC servers: health, reflection, limits, and an end that lets running calls finish."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import grpc
+import structlog
+from google.protobuf.descriptor import ServiceDescriptor
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS
+from servicekit.interceptor import ServiceInterceptor
+
+_log = structlog.get_logger(__name__)
+
+
+class GrpcServer:
+    """A gRPC server of one process.
+
+    Args:
+        address: ``host:port``; port 0 takes a free one.
+        services: Pairs of a service's descriptor and a function that adds its servicer to the server.
+        max_connection_age: Seconds after which a connection is told to go, so that callers find new replicas.
+        max_concurrent_calls: Calls beyond it are refused with RESOURCE_EXHAUSTED; health checks count too.
+
+    Attributes:
+        port: The port it listens on, once constructed.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        services: Sequence[tuple[ServiceDescriptor, Callable[[grpc.aio.Server], None]]],
+        *,
+        max_connection_age: float = 300.0,
+        max_concurrent_calls: int = 1024,
+    ) -> None:
+        options = (
+            *WINDOW_OPTIONS,
+            *SIZE_OPTIONS,
+            ("grpc.so_reuseport", 0),  # a second process on the same port is an error, not a coin toss
+            ("grpc.max_connection_age_ms", int(max_connection_age * 1000)),
+            ("grpc.max_connection_age_grace_ms", 600_000),
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            ("grpc.keepalive_permit_without_calls", 1),
+        )
+        self._server = grpc.aio.server(
+            interceptors=[ServiceInterceptor()], options=options, maximum_concurrent_rpcs=max_concurrent_calls
+        )
+        self._health = health.aio.HealthServicer()
+        self._names = [descriptor.full_name for descriptor, _ in services]
+        for _, add in services:
+            add(self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        reflection.enable_server_reflection(
+            [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
+        )
+        self.port = self._server.add_insecure_port(address)
+
+    async def start(self) -> None:
+        """Begins to serve and says so to health checks."""
+        await self._server.start()
+        for name in ("", *self._names):
+            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
+
+    async def stop(self, grace: float) -> None:
+        """Takes no new calls, gives running ones ``grace`` seconds, then cancels them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace)
+
+    async def serve_until(self, stop: asyncio.Event, grace: float) -> None:
+        """`start`, wait for the event, `stop`."""
+        await self.start()
+        _log.info("serving", services=self._names, port=self.port)
+        await stop.wait()
+        _log.info("draining", grace=grace)
+        await self.stop(grace)

@@ -1,0 +1,19 @@
+"""Settings from the environment, read once in each process's composition root."""
+
+from pydantic import Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class ServiceSettings(BaseSettings):
+    """What every service can be told. Variables begin with ``CAUSEWAY_``; unknown ones are of other services."""
+
+    model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
+
+    host: str = Field("127.0.0.1", description="Address to listen on.")
+    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+    log_format: str = Field("auto", pattern="^(auto|json|console)$", description="auto: console on a terminal.")
+    otlp_endpoint: str | None = Field(
+        None, description="gRPC endpoint that traces are sent to; none: no export, trace ids are still made."
+    )
+    trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
+    shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests get after SIGTERM.")
