@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -65,8 +65,8 @@ def _streaming(method: str, behaviour: Any) -> Any:
     # Writes instead of yielding: the handler's generator then lives and ends in one task and one context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
         async with _scope(method, context):
-            messages: AsyncIterator[Any] = behaviour(request, context)
-            async with contextlib.aclosing(messages):  # type: ignore[type-var]  # handlers are async generators
+            messages: AsyncGenerator[Any, None] = behaviour(request, context)
+            async with contextlib.aclosing(messages):
                 async for message in messages:
                     await context.write(message)
 

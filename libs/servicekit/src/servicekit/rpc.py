@@ -1,7 +1,7 @@
 """Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -50,7 +50,9 @@ async def client_stream(
             raise _failed(span, error) from error
 
 
-async def server_stream(method: Callable[..., Any], request: Message, deadline: Deadline) -> AsyncIterator[Any]:
+async def server_stream(
+    method: Callable[..., Any], request: Message, deadline: Deadline
+) -> AsyncGenerator[Any, None]:
     """The messages of a server-streaming method; leaving the loop early cancels the call.
 
     Use with ``contextlib.aclosing``, so that leaving cancels at once and not when garbage is collected.
@@ -64,6 +66,26 @@ async def server_stream(method: Callable[..., Any], request: Message, deadline: 
     try:
         while (message := await call.read()) is not EOF:
             yield message
+    except AioRpcError as error:
+        raise _failed(span, error) from error
+    finally:
+        call.cancel()
+        span.end()
+
+
+@contextlib.asynccontextmanager
+async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> AsyncIterator[Any]:
+    """A call of a bidirectional method, called ``name`` in traces: write to it, read from it. Cancelled at the end.
+
+    What gRPC raises inside the block leaves it as an error of our tree.
+
+    Raises:
+        CausewayError: As `unary`.
+    """
+    span = _tracer.start_span(name, kind=SpanKind.CLIENT)
+    call = method(timeout=deadline.timeout(), metadata=_metadata(trace.set_span_in_context(span)))
+    try:
+        yield call
     except AioRpcError as error:
         raise _failed(span, error) from error
     finally:

@@ -1,0 +1,1 @@
+"""The ports' adapters: gRPC to retriever, generator and guardrails, NATS to ingest."""

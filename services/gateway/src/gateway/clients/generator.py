@@ -1,0 +1,111 @@
+"""Generator over gRPC."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
+
+import grpc
+from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.domain import (
+    Batch,
+    Chunk,
+    Completion,
+    Delta,
+    Event,
+    Finish,
+    Message,
+    Model,
+    Start,
+    TokenCounts,
+    Usage,
+)
+from gateway.ports import Prompt
+
+DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
+
+
+class GrpcGenerator:
+    """`ports.Generator` over a channel."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = generator_pb2_grpc.GeneratorServiceStub(channel)
+
+    async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+        """See `ports.Generator`."""
+        async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
+            async for message in messages:
+                yield [_EVENTS[event.kind](event) for event in message.events]
+
+    async def count_tokens(
+        self,
+        principal: Principal,
+        model: str,
+        texts: Sequence[str],
+        messages: Sequence[Message],
+        deadline: Deadline,
+    ) -> TokenCounts:
+        """See `ports.Generator`."""
+        request = generator_pb2.CountTokensRequest(
+            principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
+        )
+        response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
+        return TokenCounts(tuple(response.counts), response.messages_count, response.context_window)
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
+        """See `ports.Generator`."""
+        request = generator_pb2.ListModelsRequest(principal=principal.to_proto())
+        response: generator_pb2.ListModelsResponse = await rpc.unary(self._stub.ListModels, request, deadline)
+        return tuple(
+            Model(model.name, model.context_window, model.owned_by, model.created, model.ready)
+            for model in response.models
+        )
+
+
+def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
+    request = generator_pb2.GenerateRequest(principal=prompt.principal.to_proto(), model=prompt.model)
+    if prompt.passthrough_json:
+        request.openai_request_json = prompt.passthrough_json
+        return request
+    request.conversation.CopyFrom(
+        generator_pb2.Conversation(
+            messages=_messages(prompt.messages),
+            sources=[
+                generator_pb2.Source(name=passage.sourcepage, text=passage.text, score=passage.score)
+                for passage in prompt.sources
+            ],
+            parameters_json=prompt.parameters_json,
+            question=prompt.question,
+        )
+    )
+    return request
+
+
+def _messages(messages: Iterable[Message]) -> list[generator_pb2.ChatMessage]:
+    return [
+        generator_pb2.ChatMessage(
+            role=message.role,
+            text=message.text,
+            content_json=message.content_json,
+            extra_json=message.extra_json,
+        )
+        for message in messages
+    ]
+
+
+def _usage(event: generator_pb2.GenerateEvent) -> Event:
+    return Usage(event.usage.prompt_tokens, event.usage.completion_tokens, event.raw_json)
+
+
+# One look-up an event: this is the hot path.
+_EVENTS: dict[int, Callable[[generator_pb2.GenerateEvent], Event]] = {
+    generator_pb2.EVENT_KIND_START: lambda event: Start(event.raw_json or b"{}"),
+    generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, event.raw_json),
+    generator_pb2.EVENT_KIND_DELTA: lambda event: Delta(event.choice, "", event.raw_json),
+    generator_pb2.EVENT_KIND_FINISH: lambda event: Finish(event.choice, event.text, event.raw_json),
+    generator_pb2.EVENT_KIND_USAGE: _usage,
+    generator_pb2.EVENT_KIND_CHUNK: lambda event: Chunk(event.raw_json),
+    generator_pb2.EVENT_KIND_COMPLETION: lambda event: Completion(event.raw_json),
+}

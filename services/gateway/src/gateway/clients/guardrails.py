@@ -1,0 +1,143 @@
+"""Guardrails over gRPC."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+from servicekit.rpc_errors import unpack
+
+from gateway.domain import Action, Detector, DetectorFailure, Direction, Finding, Verdict
+from gateway.ports import Clearance, Watch
+
+DESCRIPTOR = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+
+_DIRECTIONS = {
+    Direction.INPUT: guardrails_pb2.DIRECTION_INPUT,
+    Direction.CONTEXT: guardrails_pb2.DIRECTION_CONTEXT,
+    Direction.OUTPUT: guardrails_pb2.DIRECTION_OUTPUT,
+}
+_ACTIONS = {
+    guardrails_pb2.ACTION_REPORT: Action.REPORT,
+    guardrails_pb2.ACTION_REDACT: Action.REDACT,
+    guardrails_pb2.ACTION_BLOCK: Action.BLOCK,
+}
+_TO_ACTION = {action: number for number, action in _ACTIONS.items()}
+
+
+class GrpcGuardrails:
+    """`ports.Guardrails` over a channel."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = guardrails_pb2_grpc.GuardrailsServiceStub(channel)
+
+    async def detect(
+        self,
+        principal: Principal,
+        direction: Direction,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+        deadline: Deadline,
+    ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        """See `ports.Guardrails`."""
+        request = guardrails_pb2.DetectTextRequest(
+            principal=principal.to_proto(),
+            direction=_DIRECTIONS[direction],
+            detectors=_configs(detectors),
+            texts=texts,
+        )
+        response: guardrails_pb2.DetectTextResponse = await rpc.unary(self._stub.DetectText, request, deadline)
+        verdicts = tuple(
+            Verdict(_ACTIONS.get(verdict.action), _findings(verdict.findings), verdict.redacted_text)
+            for verdict in response.verdicts
+        )
+        return verdicts, _failures(response.failures)
+
+    @asynccontextmanager
+    async def watch(
+        self, principal: Principal, detectors: Sequence[Detector], deadline: Deadline
+    ) -> AsyncIterator[Watch]:
+        """See `ports.Guardrails`."""
+        async with rpc.bidi(self._stub.Detect, "causeway.guardrails.v1/Detect", deadline) as call:
+            config = guardrails_pb2.DetectConfig(
+                principal=principal.to_proto(),
+                direction=guardrails_pb2.DIRECTION_OUTPUT,
+                detectors=_configs(detectors),
+            )
+            await call.write(guardrails_pb2.DetectRequest(config=config))
+            yield _GrpcWatch(call)
+
+
+class _GrpcWatch:
+    """`ports.Watch` over one call. Its methods run in different tasks, so each turns gRPC's errors into ours."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
+        piece = guardrails_pb2.DetectPiece(choice=choice, text=text, last=last)
+        await self._write(guardrails_pb2.DetectRequest(piece=piece))
+
+    async def end(self) -> None:
+        if not self._call.done():
+            await self._call.done_writing()
+
+    async def clearances(self) -> AsyncGenerator[Clearance, None]:
+        try:
+            while (response := await self._call.read()) is not grpc.aio.EOF:
+                yield Clearance(
+                    response.choice,
+                    response.cleared_until,
+                    _findings(response.findings),
+                    response.action == guardrails_pb2.ACTION_BLOCK,
+                    _failures(response.failures),
+                )
+        except grpc.aio.AioRpcError as error:
+            raise unpack(error) from error
+
+    async def _write(self, request: guardrails_pb2.DetectRequest) -> None:
+        try:
+            await self._call.write(request)
+        except grpc.aio.AioRpcError as error:
+            raise unpack(error) from error
+        except grpc.aio.UsageError:
+            # The service ended the call, because it blocked or failed: `clearances` has the reason.
+            return
+
+
+def _configs(detectors: Iterable[Detector]) -> list[guardrails_pb2.DetectorConfig]:
+    return [
+        guardrails_pb2.DetectorConfig(
+            detector_id=detector.detector_id,
+            action=_TO_ACTION[detector.action],
+            on_error=(guardrails_pb2.ON_ERROR_ALLOW if detector.allow_on_error else guardrails_pb2.ON_ERROR_BLOCK),
+            params_json=detector.params_json,
+        )
+        for detector in detectors
+    ]
+
+
+def _findings(findings: Iterable[guardrails_pb2.Finding]) -> tuple[Finding, ...]:
+    return tuple(
+        Finding(
+            detector_id=finding.detector_id,
+            detection_type=finding.detection_type,
+            detection=finding.detection,
+            score=finding.score,
+            action=_ACTIONS.get(finding.action, Action.REPORT),
+            start=finding.start if finding.HasField("start") else None,
+            end=finding.end if finding.HasField("end") else None,
+            text=finding.text,
+            replacement=finding.replacement,
+            extra_json=finding.extra_json,
+        )
+        for finding in findings
+    )
+
+
+def _failures(failures: Iterable[guardrails_pb2.DetectorFailure]) -> tuple[DetectorFailure, ...]:
+    return tuple(DetectorFailure(failure.detector_id, failure.message) for failure in failures)

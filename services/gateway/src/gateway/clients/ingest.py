@@ -1,0 +1,141 @@
+"""Ingest over NATS: originals into the object store, jobs onto the queue, states from the key-value bucket."""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import nats.errors
+import nats.js.errors
+from causeway.ingest.v1 import ingest_pb2
+from causeway.retriever.v1 import document_pb2
+from google.protobuf.timestamp_pb2 import Timestamp
+from nats.js.errors import KeyNotFoundError, ObjectNotFoundError
+from servicekit import keys, telemetry
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound, Unavailable
+from servicekit.nats import IngestTransport, trace_headers
+from servicekit.principal import Principal
+
+from gateway.domain import Job, Upload
+
+T = TypeVar("T")
+
+_STATES = {
+    number: name.removeprefix("JOB_STATE_").lower() for name, number in ingest_pb2.JobState.items() if number
+}
+
+
+class NatsIngest:
+    """`ports.Ingest` over JetStream.
+
+    Args:
+        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+    """
+
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
+        self._transport = transport
+
+    async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
+        """See `ports.Ingest`.
+
+        The order matters: the original first, then the job's state, then the job itself. What a failure leaves
+        behind is an original that the next upload finds in its place, and a state that never goes on; neither is
+        a job that the client was told of.
+        """
+        keys.index_name(upload.index)
+        transport = await self._transport()
+        job_id = uuid.uuid4().hex
+        sha256 = hashlib.sha256(upload.content).hexdigest()
+        document = document_pb2.Document(
+            document_id=keys.document_id(upload.sourcefile),
+            sourcefile=upload.sourcefile,
+            sha256=sha256,
+            size_bytes=len(upload.content),
+            metadata_json=upload.metadata_json,
+            access=document_pb2.AccessControl(oids=upload.oids, groups=upload.groups),
+            category=upload.category,
+        )
+        object_name = keys.original_object(principal.tenant, sha256)
+        now = Timestamp()
+        now.GetCurrentTime()
+        state = ingest_pb2.Job(
+            job_id=job_id,
+            principal=principal.to_proto(),
+            index=upload.index,
+            document_id=document.document_id,
+            sourcefile=upload.sourcefile,
+            state=ingest_pb2.JOB_STATE_QUEUED,
+            created_at=now,
+            updated_at=now,
+            trace_id=telemetry.current_trace_id(),
+        )
+        message = ingest_pb2.IngestJob(
+            job_id=job_id,
+            principal=principal.to_proto(),
+            index=upload.index,
+            document=document,
+            object_name=object_name,
+        )
+
+        async def send() -> None:
+            try:
+                await transport.originals.get_info(object_name)
+            except ObjectNotFoundError:
+                await transport.originals.put(object_name, upload.content)
+            await transport.jobs.put(keys.job_key(principal.tenant, job_id), state.SerializeToString())
+            await transport.jetstream.publish(
+                keys.ingest_subject(principal.tenant, upload.index),
+                message.SerializeToString(),
+                headers={"Nats-Msg-Id": job_id, **trace_headers()},
+            )
+
+        await _reached(send(), deadline)
+        return _job(state)
+
+    async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
+        """See `ports.Ingest`."""
+        transport = await self._transport()
+        try:
+            entry = await _reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline)
+        except KeyNotFoundError:
+            raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
+        return _job(ingest_pb2.Job.FromString(entry.value or b""))
+
+
+async def _reached(operation: Awaitable[T], deadline: Deadline) -> T:
+    """The operation's result within the deadline.
+
+    Raises:
+        Unavailable: NATS is away, full, or too slow.
+    """
+    try:
+        return await asyncio.wait_for(operation, deadline.timeout(at_most=30))
+    except (KeyNotFoundError, ObjectNotFoundError):
+        raise
+    except (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
+        raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2) from error
+
+
+def _job(message: ingest_pb2.Job) -> Job:
+    progress = message.progress
+    return Job(
+        id=message.job_id,
+        state=_STATES.get(message.state, "queued"),
+        index=message.index,
+        document_id=message.document_id,
+        sourcefile=message.sourcefile,
+        created_at=message.created_at.ToJsonString(),
+        updated_at=message.updated_at.ToJsonString(),
+        trace_id=message.trace_id,
+        attempt=message.attempt,
+        progress={
+            "pages_done": progress.pages_done,
+            "pages_total": progress.pages_total,
+            "chunks_done": progress.chunks_done,
+            "chunks_total": progress.chunks_total,
+        },
+        error_reason=message.error.reason,
+        error_message=message.error.message,
+    )

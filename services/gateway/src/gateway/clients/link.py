@@ -1,0 +1,79 @@
+"""The gateway's connection to NATS: made when it can be, there again when it was gone."""
+
+import asyncio
+import contextlib
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.aio.client import Client
+from servicekit import nats as transport
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.nats import IngestTransport
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
+
+
+class NatsLink:
+    """Connects in the background and makes the streams: the gateway starts, and answers chats, without NATS, too.
+
+    Args:
+        url: Where NATS is.
+        replicas: Copies of everything stored.
+        retry: Seconds between attempts.
+    """
+
+    def __init__(self, url: str, *, replicas: int = 1, retry: float = 0.5) -> None:
+        self._url = url
+        self._replicas = replicas
+        self._retry = retry
+        self._client: Client | None = None
+        self._ingest: IngestTransport | None = None
+        self._connecting: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._connecting = asyncio.create_task(self._connect())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._connecting is not None:
+            self._connecting.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._connecting
+        if self._client is not None:
+            await self._client.close()
+
+    async def ingest(self) -> IngestTransport:
+        """The streams and buckets of ingest.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._ingest is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2)
+        return self._ingest
+
+    async def problem(self, deadline: Deadline) -> str | None:
+        """None when NATS answers, else what is wrong."""
+        if self._ingest is None or self._client is None or not self._client.is_connected:
+            return "not connected"
+        try:
+            await asyncio.wait_for(self._client.flush(), deadline.timeout())
+        except _FAILURES as error:
+            return type(error).__name__
+        return None
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                if self._client is None:
+                    self._client = await transport.connect(self._url, "gateway")
+                self._ingest = await transport.ingest_transport(self._client, replicas=self._replicas)
+            except _FAILURES as error:
+                _log.warning("nats is not there yet", error=str(error) or type(error).__name__)
+                await asyncio.sleep(self._retry)
+            else:
+                return

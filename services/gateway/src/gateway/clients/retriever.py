@@ -1,0 +1,85 @@
+"""Retriever over gRPC."""
+
+import grpc
+import msgspec
+from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.domain import Passage, Retrieval, RetrievalMode
+
+DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+
+_MODES = {
+    RetrievalMode.HYBRID: retriever_pb2.RETRIEVAL_MODE_HYBRID,
+    RetrievalMode.VECTORS: retriever_pb2.RETRIEVAL_MODE_VECTORS,
+    RetrievalMode.TEXT: retriever_pb2.RETRIEVAL_MODE_TEXT,
+}
+_FOUND_BY = {
+    retriever_pb2.PASSAGE_SOURCE_DENSE_ONLY: "dense_only",
+    retriever_pb2.PASSAGE_SOURCE_SPARSE_ONLY: "sparse_only",
+}
+
+
+class GrpcRetriever:
+    """`ports.Retriever` over a channel."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> tuple[Passage, ...]:
+        """See `ports.Retriever`."""
+        request = retriever_pb2.RetrieveRequest(
+            principal=principal.to_proto(),
+            indexes=retrieval.indexes,
+            query=query,
+            mode=_MODES[retrieval.mode],
+            top=top,
+            filter=_filter(retrieval),
+            minimum_score=retrieval.minimum_score,
+        )
+        response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
+        return tuple(_passage(passage) for passage in response.passages)
+
+
+def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:
+    if not (retrieval.include_category or retrieval.exclude_category):
+        return None
+    condition = filter_pb2.Filter()
+    if retrieval.include_category:
+        condition.must.append(_category(retrieval.include_category))
+    if retrieval.exclude_category:
+        condition.must_not.append(_category(retrieval.exclude_category))
+    return condition
+
+
+def _category(name: str) -> filter_pb2.Condition:
+    value = msgspec.json.encode(name).decode()
+    return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field="category", json_values=[value]))
+
+
+def _passage(message: retriever_pb2.Passage) -> Passage:
+    document = message.document
+    return Passage(
+        id=message.id,
+        index=message.index,
+        document_id=document.document_id,
+        sourcefile=document.sourcefile,
+        sourcepage=message.sourcepage,
+        text=message.text,
+        score=message.score,
+        page=message.page,
+        chunk_number=message.chunk_number,
+        headings=tuple(message.headings),
+        category=document.category,
+        oids=tuple(document.access.oids),
+        groups=tuple(document.access.groups),
+        metadata_json=document.metadata_json or b"{}",
+        dense_score=message.dense_score if message.HasField("dense_score") else None,
+        sparse_score=message.sparse_score if message.HasField("sparse_score") else None,
+        reranker_score=message.reranker_score if message.HasField("reranker_score") else None,
+        found_by=_FOUND_BY.get(message.source, "both"),
+    )

@@ -1,0 +1,163 @@
+"""What the gateway needs of other services. Adapters: `clients`. Fakes: `fakes`. Both pass the same tests."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.domain import (
+    Batch,
+    Detector,
+    DetectorFailure,
+    Direction,
+    Finding,
+    Job,
+    Message,
+    Model,
+    Passage,
+    Retrieval,
+    TokenCounts,
+    Upload,
+    Verdict,
+)
+
+
+class Retriever(Protocol):
+    """Finds passages."""
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> tuple[Passage, ...]:
+        """The best passages for a query, best first.
+
+        Raises:
+            NotFound: An index does not exist for the principal.
+            InvalidRequest: The query is blank.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What a model is asked; ``passthrough_json`` stands instead of everything but principal and model."""
+
+    principal: Principal
+    model: str
+    question: str = ""
+    messages: tuple[Message, ...] = ()
+    sources: tuple[Passage, ...] = ()
+    parameters_json: bytes = b"{}"
+    passthrough_json: bytes = b""
+
+
+class Generator(Protocol):
+    """Asks models."""
+
+    def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+        """The answer's events, in batches as they arrive. Closing the iterator stops the model.
+
+        Raises:
+            UpstreamRejected, NotFound, Unavailable, DeadlineExceeded: From the first step, or from a later one.
+        """
+        ...
+
+    async def count_tokens(
+        self,
+        principal: Principal,
+        model: str,
+        texts: Sequence[str],
+        messages: Sequence[Message],
+        deadline: Deadline,
+    ) -> TokenCounts:
+        """Numbers of tokens as the model counts them."""
+        ...
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
+        """The models, the default one first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Clearance:
+    """How far a growing text may be released, and what was found up to there."""
+
+    choice: int
+    cleared_until: int
+    findings: tuple[Finding, ...]
+    blocked: bool
+    failures: tuple[DetectorFailure, ...] = ()
+
+
+class Watch(Protocol):
+    """Detectors at work on the growing texts of one answer."""
+
+    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
+        """Appends to a choice's text; waits while the detectors are behind."""
+        ...
+
+    async def end(self) -> None:
+        """Nothing more will be fed."""
+        ...
+
+    def clearances(self) -> AsyncGenerator[Clearance, None]:
+        """What may be released, as it becomes known; ends when all is judged."""
+        ...
+
+
+class Guardrails(Protocol):
+    """Judges texts."""
+
+    async def detect(
+        self,
+        principal: Principal,
+        direction: Direction,
+        detectors: Sequence[Detector],
+        texts: Sequence[str],
+        deadline: Deadline,
+    ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        """One verdict a text.
+
+        Raises:
+            NotFound: No such detector.
+            InvalidRequest: A detector's parameters are wrong.
+        """
+        ...
+
+    def watch(
+        self, principal: Principal, detectors: Sequence[Detector], deadline: Deadline
+    ) -> AbstractAsyncContextManager[Watch]:
+        """Judges the model's texts while they grow."""
+        ...
+
+
+class Ingest(Protocol):
+    """Takes documents in."""
+
+    async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
+        """Stores the original, enqueues its job and returns it; what is returned is not lost.
+
+        Raises:
+            Unavailable: The queue cannot be reached; nothing was accepted.
+        """
+        ...
+
+    async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
+        """A job as it stands now.
+
+        Raises:
+            NotFound: No such job of this tenant.
+        """
+        ...
+
+
+class Probe(Protocol):
+    """Says whether a dependency answers."""
+
+    name: str
+
+    async def check(self, deadline: Deadline) -> str | None:
+        """None when it answers, else what is wrong."""
+        ...

@@ -1,0 +1,178 @@
+"""The AI chat protocol as of April 2024: JSON at ``/chat``, one JSON object a line at ``/chat/stream``.
+
+Source: the protocol's specification; where it contradicts itself, `docs/protocols.md` says what holds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError, InvalidRequest
+from servicekit.principal import Principal
+
+from gateway.domain import Batch, Delta, Detectors, Done, Message, Retrieval, RetrievalMode, Step, Turn
+from gateway.protocols import context as context_block
+from gateway.protocols import detectors as detectors_block
+from gateway.protocols import reading
+from gateway.protocols.answer import Answer
+from gateway.protocols.exchange import Exchange, Media
+from gateway.protocols.reading import Fields
+
+_encode = msgspec.json.encode
+_ROLES = ("assistant", "user")
+_MODES = tuple(mode.value for mode in RetrievalMode)
+_FOR_THE_MODEL = ("temperature", "seed", "max_tokens", "reasoning_effort")
+_LONGEST_ANSWER = 2**31
+
+
+class Chat202404:
+    """`Dialect` of ``/chat`` and ``/chat/stream``.
+
+    Args:
+        default_index: Searched where the request names no index; empty: nothing is searched then.
+        policy: Gives the detectors that every request goes through.
+    """
+
+    name = "2024-04"
+    media = Media(unary=b"application/json", stream=b"application/json-lines")
+
+    def __init__(self, default_index: str, policy: Callable[[], Detectors]) -> None:
+        self._default_index = default_index
+        self._policy = policy
+
+    def parse(self, body: bytes, principal: Principal, *, streaming: bool | None) -> Exchange:
+        """See `Dialect`; the path decides on streaming."""
+        request = Fields(reading.decode(body, dict[str, Any]))
+        *history, question = _messages(request)
+        context = request.object("context")
+        overrides = _overrides(context)
+        index = overrides.text("index") or self._default_index
+        turn = Turn(
+            principal=principal,
+            question=question.text,
+            history=tuple(history),
+            model=overrides.text("model"),
+            retrieval=Retrieval(
+                indexes=(index,) if index else (),
+                mode=RetrievalMode(overrides.one_of("retrieval_mode", _MODES) or "hybrid"),
+                top=overrides.integer("top", 1, 50) or 3,
+                include_category=overrides.text("include_category"),
+                exclude_category=overrides.text("exclude_category"),
+                minimum_score=overrides.number("minimum_search_score", -1e9, 1e9),
+            ),
+            parameters_json=_parameters(overrides),
+            max_tokens=overrides.integer("max_tokens", 1, _LONGEST_ANSWER),
+            detectors=self._policy() + detectors_block.parse(overrides.object("detectors")),
+        )
+        return _Exchange(turn, request.get("session_state"), streaming=bool(streaming))
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`: the error is a string."""
+        return _encode({"error": error.message})
+
+
+def _messages(request: Fields) -> list[Message]:
+    """The conversation, oldest first; the last message is the user's."""
+    spoken = request.get("messages")
+    if isinstance(spoken, str) or (spoken is None and isinstance(request.get("input"), str)):
+        spoken = [{"role": "user", "content": spoken or request.get("input")}]
+    if not isinstance(spoken, list) or not spoken:
+        raise request.wrong("messages", "must be a non-empty list of messages")
+    messages = []
+    for at, item in enumerate(spoken):
+        path = request.path(f"messages[{at}]")
+        if not isinstance(item, dict):
+            raise InvalidRequest(f"{path} must be an object.", field=path)
+        message = Fields(item, path)
+        role = message.text("role")
+        if role not in _ROLES:
+            raise message.wrong("role", f"must be one of {', '.join(_ROLES)}, not {role!r}")
+        messages.append(Message(role, message.text("content")))
+    last = f"messages[{len(messages) - 1}]"
+    if messages[-1].role != "user":
+        raise InvalidRequest(f"{last}.role must be user: there is nothing to answer.", field=f"{last}.role")
+    if not messages[-1].text.strip():
+        raise InvalidRequest(f"{last}.content must not be empty: there is no question.", field=f"{last}.content")
+    return messages
+
+
+def _overrides(context: Fields) -> Fields:
+    """The settings for this turn; some clients put them straight into ``context``."""
+    flat = {name: value for name, value in context.members() if name != "overrides"}
+    nested = dict(context.object("overrides").members())
+    return Fields(flat | nested, context.path("overrides"))
+
+
+def _parameters(overrides: Fields) -> bytes:
+    parameters: dict[str, Any] = {
+        "temperature": overrides.number("temperature", 0, 2),
+        "seed": overrides.integer("seed", -(2**63), 2**63 - 1),
+        "max_tokens": overrides.integer("max_tokens", 1, _LONGEST_ANSWER),
+        "reasoning_effort": overrides.text("reasoning_effort") or None,
+    }
+    return _encode({name: value for name, value in parameters.items() if value is not None})
+
+
+class _Exchange:
+    """`Exchange` of one turn."""
+
+    def __init__(self, turn: Turn, session_state: Any, *, streaming: bool) -> None:
+        self.turn = turn
+        self.streaming = streaming
+        self._session_state = session_state
+        self._answer = Answer()
+        self._begun = False
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """See `Exchange`."""
+        return self._answer.steps
+
+    def render(self, batch: Batch) -> bytes:
+        """See `Exchange`: a line with the context, a line for each piece of text, a last line with the thoughts."""
+        self._answer.take([event for event in batch if type(event) is not Delta])
+        out: list[bytes] = []
+        if not self._begun and self._answer.context is not None:
+            self._begun = True
+            context = context_block.opening(self.turn, self._answer.context)
+            first = {"delta": {"role": "assistant"}, "context": context, "session_state": self._session_state}
+            out.append(_encode(first) + b"\n")
+        for event in batch:
+            # One conversation has one answer here: further choices have no place in this protocol.
+            if type(event) is Delta and event.text and event.choice == 0:
+                out.append(
+                    b'{"delta":{"content":%b,"function_call":null,"role":null,"tool_calls":null}}\n'
+                    % _encode(event.text)
+                )
+            elif type(event) is Done:
+                context = context_block.closing(self.turn, self._answer)
+                last = {"delta": {}, "context": context, "session_state": self._session_state}
+                out.append(_encode(last) + b"\n")
+        return b"".join(out)
+
+    def render_failure(self, error: CausewayError) -> bytes:
+        """See `Exchange`: a line with the error."""
+        return _encode({"error": error.message}) + b"\n"
+
+    def take(self, batch: Batch) -> None:
+        """See `Exchange`."""
+        self._answer.take(batch)
+
+    def complete(self) -> bytes:
+        """See `Exchange`."""
+        answer = self._answer
+        assert answer.context is not None
+        text = answer.choices[0].text if 0 in answer.choices else ""
+        return _encode(
+            {
+                "message": {
+                    "content": text,
+                    "function_call": None,
+                    "role": "assistant",
+                    "tool_calls": None,
+                },
+                "context": context_block.opening(self.turn, answer.context)
+                | context_block.closing(self.turn, answer),
+                "session_state": self._session_state,
+            }
+        )

@@ -1,0 +1,111 @@
+"""Checked access to JSON: whatever is wrong is refused with the path of the field."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+_NAMES = {
+    bool: "a boolean",
+    int: "a whole number",
+    float: "a number",
+    str: "a string",
+    dict: "an object",
+    list: "a list",
+}
+
+
+def decode(body: bytes, type_: Any = Any) -> Any:
+    """The JSON value of a body.
+
+    Raises:
+        InvalidRequest: Not JSON, not UTF-8, nested too deeply, or not of the type.
+    """
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except msgspec.ValidationError:
+        raise InvalidRequest("The body must be a JSON object.") from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
+    except RecursionError:
+        raise InvalidRequest("The body is nested too deeply.") from None
+
+
+class Fields:
+    """An object's members. Absent, null and (for text) empty are the same: nothing was said.
+
+    Args:
+        members: The object.
+        path: Where it stands in the request, for messages; empty for the body itself.
+    """
+
+    def __init__(self, members: dict[str, Any], path: str = "") -> None:
+        self._members = members
+        self._path = path
+
+    def path(self, name: str) -> str:
+        """The full path of a member."""
+        return f"{self._path}.{name}" if self._path else name
+
+    def wrong(self, name: str, problem: str) -> InvalidRequest:
+        """The error that says what is wrong with a member."""
+        path = self.path(name)
+        return InvalidRequest(f"{path} {problem}.", field=path)
+
+    def get(self, name: str) -> Any:
+        """The member as it came; None where it is absent."""
+        return self._members.get(name)
+
+    def _typed(self, name: str, type_: type) -> Any:
+        value = self._members.get(name)
+        if value is None:
+            return None
+        right = isinstance(value, (int, float)) if type_ is float else isinstance(value, type_)
+        if not right or (type_ is not bool and isinstance(value, bool)):
+            raise self.wrong(name, f"must be {_NAMES[type_]}")
+        return value
+
+    def text(self, name: str) -> str:
+        """A string; empty where nothing was said."""
+        return self._typed(name, str) or ""
+
+    def flag(self, name: str) -> bool:
+        """A boolean; false where nothing was said."""
+        return bool(self._typed(name, bool))
+
+    def integer(self, name: str, least: int, most: int) -> int | None:
+        """A whole number within bounds; None where nothing was said."""
+        value: int | None = self._typed(name, int)
+        if value is not None and not least <= value <= most:
+            raise self.wrong(name, f"must be between {least} and {most}")
+        return value
+
+    def number(self, name: str, least: float, most: float) -> float | None:
+        """A number within bounds; None where nothing was said."""
+        value: float | None = self._typed(name, float)
+        if value is not None and not least <= value <= most:
+            raise self.wrong(name, f"must be between {least:g} and {most:g}")
+        return value
+
+    def one_of(self, name: str, allowed: tuple[str, ...]) -> str:
+        """One of a few words; empty where nothing was said."""
+        value = self.text(name)
+        if value and value not in allowed:
+            raise self.wrong(name, f"must be one of {', '.join(allowed)}")
+        return value
+
+    def object(self, name: str) -> "Fields":
+        """An object; an empty one where nothing was said."""
+        return Fields(self._typed(name, dict) or {}, self.path(name))
+
+    def items(self, name: str) -> list[Any] | None:
+        """A list; None where nothing was said."""
+        value: list[Any] | None = self._typed(name, list)
+        return value
+
+    def members(self) -> Iterator[tuple[str, Any]]:
+        """All that was said, in order."""
+        for name, value in self._members.items():
+            if value is not None:
+                yield name, value

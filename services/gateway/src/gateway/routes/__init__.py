@@ -1,0 +1,1 @@
+"""HTTP: what comes in at which path. Knows the dialects only by their port."""

@@ -1,0 +1,55 @@
+"""Whether the gateway lives, and whether it can answer."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Response
+from servicekit.deadline import Deadline
+
+from gateway.ports import Probe
+
+
+def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
+    """``GET /healthz`` and ``GET /readyz``.
+
+    Args:
+        probes: One for each dependency.
+        timeout: Seconds that a dependency has to answer.
+    """
+    routes = APIRouter(tags=["health"])
+    # Dependencies gate the start only. Later a dead one must not take all gateways out of service: that would turn
+    # a clear 503 into refused connections.
+    started = False
+
+    @routes.get("/healthz", summary="The process lives")
+    async def healthz() -> dict[str, str]:
+        """Always 200."""
+        return {"status": "ok"}
+
+    @routes.get("/readyz", summary="Requests can be answered")
+    async def readyz(verbose: str | None = None) -> Response:
+        """200 once every dependency has answered; with ``?verbose`` each one's state, and 503 while one is away."""
+        nonlocal started
+        problems = await asyncio.gather(*(_problem(probe, timeout) for probe in probes))
+        services = {
+            probe.name: {"status": "unavailable" if problem else "ok", "detail": problem or ""}
+            for probe, problem in zip(probes, problems, strict=True)
+        }
+        well = not any(problems)
+        started = started or well
+        ready = well if verbose is not None else started
+        body: dict[str, Any] = {"status": "ready" if ready else "not ready"}
+        if verbose is not None:
+            body["services"] = services
+        return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
+
+    return routes
+
+
+async def _problem(probe: Probe, seconds: float) -> str | None:
+    try:
+        return await asyncio.wait_for(probe.check(Deadline.after(seconds)), seconds)
+    except TimeoutError:
+        return f"no answer within {seconds:g} s"
