@@ -1,7 +1,7 @@
 """Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, unpacked to the same class."""
 
 import grpc
-from google.rpc import error_info_pb2, status_pb2
+from google.rpc import error_details_pb2, status_pb2
 from grpc.aio import AioRpcError
 
 from servicekit import errors
@@ -16,7 +16,7 @@ _LONGEST_DETAIL = 4096
 def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Code, message and trailing metadata for ``context.abort``."""
     row = errors.row_of(error)
-    info = error_info_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
+    info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
     for name, value in errors.facts_of(error).items():
         info.metadata[name] = value[:_LONGEST_DETAIL]
     message = error.message[:_LONGEST_DETAIL]
@@ -31,7 +31,7 @@ def unpack(error: AioRpcError) -> CausewayError:
         if name == _TRAILER and isinstance(value, bytes):
             status = status_pb2.Status.FromString(value)
             for detail in status.details:
-                info = error_info_pb2.ErrorInfo()
+                info = error_details_pb2.ErrorInfo()
                 if detail.Unpack(info) and info.domain == DOMAIN:
                     return errors.build(info.reason, error.code(), status.message, dict(info.metadata))
     return errors.build(None, error.code(), error.details() or "", {})

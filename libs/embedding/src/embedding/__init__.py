@@ -1,0 +1,6 @@
+"""Text to vectors, for the retriever (queries) and for ingest (chunks).
+
+- `embedding.port`: what an embedder and a tokenizer are; `embedding.fake` stands beside it.
+- `embedding.minilm`: the bundled all-MiniLM-L6-v2, offline, int8 on the CPU. It reads what
+  ``python -m embedding.build`` wrote: `weights` (checked) → `graph` (written) → `quantization` → `cache` (kept).
+"""

@@ -1,0 +1,129 @@
+"""Builds what the bundled model needs at run time: ``python -m embedding.build``.
+
+Reads and checks the weights, writes the graph, quantizes it, and puts it with the tokenizer into the cache.
+Where that has been done, nothing happens. Two processes may build at once: each builds aside, the first one's
+result stays.
+"""
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from embedding.cache import GRAPH, TOKENIZER, Precision, default_cache_dir, entry
+from embedding.errors import SetupError
+from embedding.weights import ModelFiles, find_model_files
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """Where a graph is, and whether this call put it there."""
+
+    directory: Path
+    created: bool
+
+
+def build(cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None) -> Built:
+    """Makes sure that the cache holds the graph of this precision, and the tokenizer.
+
+    Args:
+        cache_dir: Made if it is not there.
+        precision: ``int8`` is what services load; ``fp32`` is its yardstick.
+        files: The model's files; those of the installed distribution if None.
+
+    Raises:
+        WeightsMissing: They are not installed.
+        WeightsMismatch: They are not the original's.
+        OSError: The cache cannot be written.
+    """
+    target = entry(cache_dir, precision)
+    if target.is_dir():
+        return Built(target, created=False)
+    # Slow to import, and not installed where only the cache is: whoever has the graph needs neither.
+    import onnx
+    import safetensors.numpy
+
+    from embedding.graph import write_graph
+    from embedding.quantization import write_quantized
+
+    files = files or find_model_files()
+    tokenizer = files.read_tokenizer()
+    weights = safetensors.numpy.load(files.read_weights())
+
+    cache_dir.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=".building-", dir=cache_dir) as scratch:
+        aside = Path(scratch) / target.name
+        aside.mkdir()
+        (aside / TOKENIZER).write_bytes(tokenizer)
+        if precision == "int8":
+            write_quantized(weights, aside / GRAPH)
+        else:
+            onnx.save(write_graph(weights), aside / GRAPH)
+        return Built(target, created=_publish(aside, target))
+
+
+def _publish(aside: Path, target: Path) -> bool:
+    """Renames a complete directory into place; False if another process was first."""
+    for file in aside.iterdir():
+        _flush(file)  # a rename must not outlive the content it stands for
+    try:
+        aside.rename(target)
+    except OSError:
+        if target.is_dir():
+            return False
+        raise
+    return True
+
+
+def _flush(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command; returns the exit code: 0 done, 1 the model cannot be built, 2 wrong usage."""
+    parser = argparse.ArgumentParser(
+        prog="python -m embedding.build",
+        description="Build the bundled embedding model's files into the cache. Does nothing where they are.",
+        epilog=(
+            "examples:\n  python -m embedding.build\n  python -m embedding.build --cache /var/cache/causeway --json"
+        ),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=default_cache_dir(os.environ),
+        metavar="DIR",
+        help="the cache's directory (default: %(default)s)",
+    )
+    parser.add_argument("--fp32", action="store_true", help="build the unquantized graph too, as a yardstick")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per graph")
+    options = parser.parse_args(arguments)
+
+    precisions: list[Precision] = ["int8", "fp32"] if options.fp32 else ["int8"]
+    for precision in precisions:
+        begun = time.perf_counter()
+        try:
+            built = build(options.cache, precision)
+        except (SetupError, OSError) as error:
+            sys.stderr.write(f"embedding.build: {error}\n")
+            return 1
+        seconds = time.perf_counter() - begun
+        size = sum(file.stat().st_size for file in built.directory.iterdir())
+        if options.json:
+            facts = {"directory": str(built.directory), "created": built.created, "bytes": size, "seconds": seconds}
+            sys.stdout.write(json.dumps(facts) + "\n")
+        else:
+            done = f"built in {seconds:.1f} s" if built.created else "there already"
+            sys.stdout.write(f"{precision} graph {done}: {built.directory} ({size / 1e6:.0f} MB)\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

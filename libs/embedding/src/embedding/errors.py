@@ -1,0 +1,51 @@
+"""What can go wrong with embedding.
+
+servicekit's tree, for callers at run time:
+
+InvalidRequest
+└── UnembeddableText        a text has no vector: empty, only white space, or no Unicode text
+Unavailable                 the embedder is closed, or (adapters of remote models) cannot be reached
+
+and a tree of its own for operators, at start-up and at build time; no client ever sees these:
+
+SetupError
+├── WeightsMissing          the distribution that carries the weights is not installed
+├── WeightsMismatch         a file of it is not the original
+├── CacheMissing            nothing has been built yet
+└── CacheUnreadable         what was built cannot be loaded
+"""
+
+from servicekit.errors import InvalidRequest
+
+
+class UnembeddableText(InvalidRequest, ValueError):
+    """A text has no vector.
+
+    Args:
+        index: Its place among the texts of the call.
+        reason: What is wrong with it, as the end of a sentence.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        super().__init__(f"Text {index} cannot be embedded: it {reason}.", field=f"texts[{index}]")
+        self.index = index
+
+
+class SetupError(RuntimeError):
+    """The model cannot be built or loaded; the message says what to do."""
+
+
+class WeightsMissing(SetupError):
+    """The distribution that carries the weights is not installed, or lacks a file."""
+
+
+class WeightsMismatch(SetupError):
+    """A file of the distribution does not have the original's hash."""
+
+
+class CacheMissing(SetupError):
+    """The graph has not been built; the message names the command that builds it."""
+
+
+class CacheUnreadable(SetupError):
+    """The graph or the tokenizer is there, but damaged."""

@@ -1,0 +1,82 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from embedding.build import build, main
+from embedding.cache import GRAPH, TOKENIZER, entry
+from embedding.errors import WeightsMismatch
+from embedding.minilm import MiniLmEmbedder
+from embedding.weights import ModelFiles, find_model_files
+
+
+def test_building_again_changes_nothing(cache: Path) -> None:
+    """Where the graph is, a build neither writes nor needs the weights."""
+    directory = entry(cache, "int8")
+    before = {file.name: file.stat().st_mtime_ns for file in directory.iterdir()}
+    built = build(cache, files=ModelFiles(weights=Path("gone"), tokenizer=Path("gone")))
+    assert built.directory == directory
+    assert not built.created
+    assert {file.name: file.stat().st_mtime_ns for file in directory.iterdir()} == before
+    assert set(before) == {GRAPH, TOKENIZER}
+
+
+def test_a_refused_build_leaves_nothing(tmp_path: Path) -> None:
+    """With forged weights there is an error and an empty cache."""
+    forged = tmp_path / "model.safetensors"
+    forged.write_bytes(b"forged")
+    cache = tmp_path / "cache"
+    with pytest.raises(WeightsMismatch):
+        build(cache, files=replace(find_model_files(), weights=forged))
+    assert not cache.exists()
+
+
+def test_two_processes_may_build_at_once(tmp_path: Path) -> None:
+    """Both succeed, one result stays, and it loads; nothing half-made is left beside it."""
+    command = [sys.executable, "-m", "embedding.build", "--cache", str(tmp_path), "--json"]
+    builders = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)
+    ]
+    outputs = [builder.communicate(timeout=100) for builder in builders]
+    assert [builder.returncode for builder in builders] == [0, 0], outputs
+    facts = [json.loads(output) for output, _ in outputs]
+    assert sum(fact["created"] for fact in facts) == 1
+    directory = entry(tmp_path, "int8")
+    assert {fact["directory"] for fact in facts} == {str(directory)}
+    assert list(tmp_path.iterdir()) == [directory]
+    MiniLmEmbedder.load(tmp_path)
+
+
+def test_others_may_read_the_cache(tmp_path: Path, cache: Path) -> None:
+    """What one user builds, services of another user can read: directory and files are readable by all."""
+    directory = entry(cache, "int8")
+    assert directory.stat().st_mode & 0o055 == 0o055
+    assert all(file.stat().st_mode & 0o044 == 0o044 for file in directory.iterdir())
+
+
+def test_the_command_says_what_it_did(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line per graph, with the directory; exit code 0."""
+    assert main(["--cache", str(cache), "--fp32"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["int8 graph there already", "fp32 graph there already"]
+    assert str(entry(cache, "int8")) in lines[0]
+
+
+def test_the_command_speaks_to_machines(cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With --json, each line is an object with the same facts."""
+    assert main(["--cache", str(cache), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["directory"] == str(entry(cache, "int8"))
+    assert facts["created"] is False
+    assert facts["bytes"] > 20_000_000
+
+
+def test_a_cache_that_cannot_be_written_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A reason on stderr, exit code 1, no stack trace."""
+    (tmp_path / "file").touch()
+    assert main(["--cache", str(tmp_path / "file" / "cache")]) == 1
+    message = capsys.readouterr().err
+    assert message.startswith("embedding.build: ")
+    assert "Traceback" not in message

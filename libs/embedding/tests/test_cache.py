@@ -1,0 +1,17 @@
+from pathlib import Path
+
+from embedding.cache import default_cache_dir, entry
+
+
+def test_the_default_follows_the_xdg_specification() -> None:
+    """An absolute XDG_CACHE_HOME is used; without one, or with a relative one, ~/.cache."""
+    assert default_cache_dir({"XDG_CACHE_HOME": "/var/cache"}) == Path("/var/cache/causeway")
+    at_home = Path.home() / ".cache" / "causeway"
+    assert default_cache_dir({}) == at_home
+    assert default_cache_dir({"XDG_CACHE_HOME": "relative"}) == at_home
+
+
+def test_an_entry_names_what_it_was_built_from() -> None:
+    """Weights, precision and builder version are in the name, so another of any of them is another directory."""
+    names = {entry(Path("cache"), "int8").name, entry(Path("cache"), "fp32").name}
+    assert names == {"all-minilm-l6-v2-53aa51172d14-int8-v1", "all-minilm-l6-v2-53aa51172d14-fp32-v1"}

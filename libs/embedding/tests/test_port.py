@@ -1,0 +1,167 @@
+"""The contract of the port; the fake and the bundled model both keep it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from embedding.errors import UnembeddableText
+from embedding.fake import HashingEmbedder, WordTokenizer
+from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
+from embedding.port import Embedder, Tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import InvalidRequest, Unavailable
+
+TEXTS = [
+    "The ferry to the island leaves at eight.",
+    "Receipts are handed in within thirty days.",
+    "ü" * 40 + " ünïcode 漢字 한국 🙂",
+    "word " * 400,
+]
+
+
+@pytest.fixture(params=["fake", "minilm"])
+async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator[Embedder]:
+    """Each adapter in turn."""
+    embedder: Embedder = HashingEmbedder() if request.param == "fake" else MiniLmEmbedder.load(cache, workers=2)
+    yield embedder
+    await embedder.aclose()
+
+
+@pytest.fixture(params=["fake", "minilm"], scope="module")
+def tokenizer(request: pytest.FixtureRequest, cache: Path) -> Tokenizer:
+    """Each adapter's tokenizer in turn."""
+    return WordTokenizer() if request.param == "fake" else MiniLmEmbedder.load(cache).tokenizer
+
+
+async def test_vectors_have_the_promised_shape(embedder: Embedder) -> None:
+    """A row for each text, float32, of the stated dimension, of length 1."""
+    vectors = await embedder.embed(TEXTS)
+    assert vectors.shape == (len(TEXTS), embedder.dimension)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert embedder.model
+
+
+async def test_no_texts_give_no_vectors(embedder: Embedder) -> None:
+    """An empty call is answered with an empty array of the right width."""
+    vectors = await embedder.embed([])
+    assert vectors.shape == (0, embedder.dimension)
+    assert vectors.dtype == np.float32
+
+
+async def test_the_same_text_has_the_same_vector(embedder: Embedder) -> None:
+    """Bit for bit: alone, beside other texts, twice in a call, and while other calls run."""
+    text = TEXTS[0]
+    alone = (await embedder.embed([text]))[0]
+    beside = await embedder.embed([*TEXTS, text])
+    np.testing.assert_array_equal(beside[0], alone)
+    np.testing.assert_array_equal(beside[-1], alone)
+    calls = await asyncio.gather(*(embedder.embed([other, text]) for other in TEXTS * 4))
+    for call in calls:
+        np.testing.assert_array_equal(call[1], alone)
+
+
+async def test_rows_follow_the_order_of_the_texts(embedder: Embedder) -> None:
+    """Row i is the vector of text i, however long each takes."""
+    texts = [TEXTS[number % len(TEXTS)] + f" {number}" for number in range(12)]
+    together = await embedder.embed(texts)
+    for text, row in zip(texts, together, strict=True):
+        np.testing.assert_array_equal((await embedder.embed([text]))[0], row)
+
+
+async def test_texts_about_the_same_are_near(embedder: Embedder) -> None:
+    """A question is nearer to the passage that answers it than to another."""
+    question, answer, other = await embedder.embed(
+        ["When does the ferry leave?", TEXTS[0], "Receipts are handed in within thirty days."]
+    )
+    assert question @ answer > question @ other + 0.1
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\n\t\u2003"])
+async def test_a_blank_text_is_refused(embedder: Embedder, blank: str) -> None:
+    """The error is one that clients understand, and names the text."""
+    with pytest.raises(UnembeddableText, match=r"Text 1 .*blank") as caught:
+        await embedder.embed(["good", blank])
+    assert caught.value.index == 1
+    assert caught.value.field == "texts[1]"
+    assert isinstance(caught.value, InvalidRequest)
+    assert isinstance(caught.value, ValueError)
+
+
+async def test_a_lone_surrogate_is_refused(embedder: Embedder) -> None:
+    """Half of a surrogate pair is no Unicode text: refused like a blank one."""
+    with pytest.raises(UnembeddableText, match=r"Text 0 .*Unicode"):
+        await embedder.embed(["half a \ud83d pair"])
+
+
+async def test_control_characters_are_text(embedder: Embedder) -> None:
+    """A text that is not blank has a vector, even where the model sees no token in it."""
+    vectors = await embedder.embed(["\u200b", "\x00", "…"])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+async def test_max_tokens_counts_as_the_tokenizer_does(embedder: Embedder) -> None:
+    """Exactly the first max_tokens tokens reach the vector: the last of them does, the next one does not."""
+    filled = " ".join(["sea"] * embedder.max_tokens)
+    assert embedder.tokenizer.count(filled) == embedder.max_tokens
+    changed = " ".join(["sea"] * (embedder.max_tokens - 1) + ["land"])
+    full, longer, other = await embedder.embed([filled, filled + " land land", changed])
+    np.testing.assert_array_equal(full, longer)
+    assert not np.array_equal(full, other)
+
+
+async def test_a_closed_embedder_is_unavailable(embedder: Embedder) -> None:
+    """After closing, calls end at once with the error that clients may retry; closing again is harmless."""
+    await embedder.aclose()
+    await embedder.aclose()
+    with pytest.raises(Unavailable):
+        await embedder.embed(TEXTS)
+
+
+@given(text=st.text())
+def test_spans_are_ordered_and_within_the_text(tokenizer: Tokenizer, text: str) -> None:
+    """Spans are not empty, lie within the text, and neither starts nor ends go back; count is their number."""
+    spans = tokenizer.spans(text)
+    assert tokenizer.count(text) == len(spans)
+    assert all(0 <= start < end <= len(text) for start, end in spans)
+    for (start, end), (next_start, next_end) in pairwise(spans):
+        assert start <= next_start
+        assert end <= next_end
+
+
+@given(words=st.lists(st.from_regex(r"[a-z]{1,12}", fullmatch=True), max_size=60))
+def test_spans_cover_every_letter(tokenizer: Tokenizer, words: list[str]) -> None:
+    """Of plain words nothing is left out or counted twice, and no span reaches across a space."""
+    text = "  ".join(words)
+    spans = tokenizer.spans(text)
+    assert "".join(text[start:end] for start, end in spans) == "".join(words)
+
+
+@given(
+    left=st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
+    right=st.text(st.characters(codec="ascii", exclude_categories=["Cc"])),
+)
+def test_a_space_separates_counts(tokenizer: Tokenizer, left: str, right: str) -> None:
+    """Counts of texts that are joined by white space add up, so a chunker may sum them."""
+    assert tokenizer.count(f"{left}\n{right}") == tokenizer.count(left) + tokenizer.count(right)
+
+
+def test_spelled_special_tokens_are_data(tokenizer: Tokenizer) -> None:
+    """A document about tokenizers cannot smuggle in a special token: its brackets and letters are tokenized."""
+    text = "before [SEP] after"
+    covered = "".join(text[start:end] for start, end in tokenizer.spans(text))
+    assert covered == "before[SEP]after"
+    if isinstance(tokenizer, WordPieceTokenizer):
+        assert tokenizer.spans(text)[1] == (7, 8)
+
+
+def test_a_tokenizer_refuses_lone_surrogates(tokenizer: Tokenizer) -> None:
+    """What is no Unicode text is a ValueError, not some library's own error."""
+    with pytest.raises(ValueError, match="surrogate"):
+        tokenizer.count("\udc00")
+    with pytest.raises(ValueError, match="surrogate"):
+        tokenizer.spans("\udc00")

@@ -1,0 +1,141 @@
+import asyncio
+import threading
+import time
+
+import pytest
+from embedding.turns import TurnTaker
+from servicekit.errors import Unavailable
+
+
+async def test_results_keep_the_order() -> None:
+    """Results stand in the order of the items, whichever is done first."""
+    turns = TurnTaker(3, name="test")
+
+    def slow_for_small(item: int) -> int:
+        time.sleep((20 - item) / 4000)
+        return item * item
+
+    assert await turns.map(slow_for_small, range(20)) == [item * item for item in range(20)]
+    await turns.aclose()
+
+
+async def test_no_more_run_at_a_time_than_there_are_workers() -> None:
+    """Two calls together still use two threads only, and both are used."""
+    turns = TurnTaker(2, name="test")
+    running: set[int] = set()
+    most = 0
+    lock = threading.Lock()
+
+    def watched(item: int) -> None:
+        nonlocal most
+        with lock:
+            running.add(item)
+            most = max(most, len(running))
+        time.sleep(0.002)
+        with lock:
+            running.remove(item)
+
+    await asyncio.gather(turns.map(watched, range(20)), turns.map(watched, range(100, 120)))
+    assert most == 2
+    await turns.aclose()
+
+
+async def test_a_long_call_does_not_fill_the_line() -> None:
+    """Ten thousand items make as many tasks as there are workers, not as there are items."""
+    turns = TurnTaker(2, name="test")
+    go_on = threading.Event()
+    before = len(asyncio.all_tasks())
+    call = asyncio.create_task(turns.map(lambda item: go_on.wait(30), range(10_000)))
+    await asyncio.sleep(0.05)
+    assert len(asyncio.all_tasks()) - before <= 3
+    go_on.set()
+    assert len(await call) == 10_000
+    await turns.aclose()
+
+
+async def test_a_short_call_does_not_wait_for_a_long_one() -> None:
+    """Once it asks, a short call's item is run after at most those of the long one that run or stand in line."""
+    turns = TurnTaker(2, name="test")
+    begun: list[str] = []
+    well_begun = threading.Event()
+
+    def note(item: str) -> None:
+        begun.append(item)
+        if len(begun) == 5:
+            well_begun.set()
+        time.sleep(0.002)
+
+    long = asyncio.create_task(turns.map(note, ["long"] * 500))
+    assert await asyncio.to_thread(well_begun.wait, 30)
+    asked_at = len(begun)
+    await turns.map(note, ["short"])
+    assert begun.index("short") - asked_at <= 4
+    assert not long.done()
+    await long
+    await turns.aclose()
+
+
+async def test_cancelling_stops_what_has_not_begun() -> None:
+    """A cancelled call begins nothing more, and the threads are free for the next call."""
+    turns = TurnTaker(2, name="test")
+    begun: list[int] = []
+    well_begun = threading.Event()
+
+    def note(item: int) -> int:
+        begun.append(item)
+        if len(begun) == 4:
+            well_begun.set()
+        time.sleep(0.005)
+        return item
+
+    call = asyncio.create_task(turns.map(note, range(1000)))
+    assert await asyncio.to_thread(well_begun.wait, 30)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    count = len(begun)
+    assert await turns.map(lambda item: item, [7]) == [7]
+    await asyncio.sleep(0.05)
+    assert len(begun) <= count + 1
+    await turns.aclose()
+
+
+async def test_a_failure_stops_the_rest() -> None:
+    """The caller gets the function's own error, not a group of errors, and nothing more begins."""
+    turns = TurnTaker(2, name="test")
+    begun: list[int] = []
+
+    def fails_at_three(item: int) -> None:
+        begun.append(item)
+        if item == 3:
+            raise KeyError("three")
+
+    with pytest.raises(KeyError, match="three"):
+        await turns.map(fails_at_three, range(1000))
+    assert len(begun) < 20
+    assert await turns.map(abs, [-1]) == [1]
+    await turns.aclose()
+
+
+async def test_closing_lets_what_runs_end() -> None:
+    """Closing waits for running items; the call that has more of them is told, and so are later ones."""
+    turns = TurnTaker(1, name="test")
+    begun, go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def wait(item: int) -> None:
+        begun.set()
+        go_on.wait(30)
+        ended.set()
+
+    call = asyncio.create_task(turns.map(wait, range(3)))
+    assert await asyncio.to_thread(begun.wait, 30)
+    closing = asyncio.create_task(turns.aclose())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    go_on.set()
+    await closing
+    assert ended.is_set()
+    with pytest.raises(Unavailable):
+        await call
+    with pytest.raises(Unavailable):
+        await turns.map(wait, [1])

