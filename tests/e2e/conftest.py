@@ -1,0 +1,93 @@
+"""A running stack to test against: the one at CAUSEWAY_E2E_URL, else one of our own on free ports.
+
+The tests here speak public HTTP and nothing else, so that they hold wherever the stack runs.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+CORPUS = Path(__file__).resolve().parents[2] / "examples" / "corpus"
+INDEX = "e2e-corpus"
+START_SECONDS = 60.0
+INGEST_SECONDS = 240.0
+
+Ingest = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where the gateway is."""
+    url = os.environ.get("CAUSEWAY_E2E_URL")
+    if url:
+        yield url
+        return
+    data = tmp_path_factory.mktemp("stack")
+    process = subprocess.Popen(
+        [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data]
+    )
+    try:
+        yield _url_of(data, process)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def _url_of(data: Path, process: "subprocess.Popen[bytes]") -> str:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if (data / "stack.json").exists():
+            url: str = json.loads((data / "stack.json").read_text())["url"]
+            return url
+        assert process.poll() is None, f"causeway up ended with {process.returncode}"
+        time.sleep(0.1)
+    raise TimeoutError(f"the stack was not ready within {START_SECONDS} s")
+
+
+@pytest.fixture(scope="session")
+def http(base_url: str) -> Iterator[httpx.Client]:
+    """A client of the gateway."""
+    with httpx.Client(base_url=base_url, timeout=60) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def ingest(http: httpx.Client) -> Ingest:
+    """Uploads files, given as ``name=content`` pairs, and waits for their jobs' ends."""
+
+    def upload(index: str, files: dict[str, bytes], **form: str) -> list[dict[str, Any]]:
+        parts = [("file", (name, content)) for name, content in files.items()]
+        response = http.post("/documents", data={"index": index, **form}, files=parts)
+        assert response.status_code == 202, response.text
+        return [wait_for(http, job["id"]) for job in response.json()["jobs"]]
+
+    return upload
+
+
+def wait_for(http: httpx.Client, job_id: str) -> dict[str, Any]:
+    """The job once it has ended."""
+    end = time.monotonic() + INGEST_SECONDS
+    while time.monotonic() < end:
+        job: dict[str, Any] = http.get(f"/jobs/{job_id}").raise_for_status().json()
+        if job["state"] in ("succeeded", "unchanged", "failed", "cancelled"):
+            return job
+        time.sleep(0.1)
+    raise TimeoutError(f"job {job_id} did not end within {INGEST_SECONDS} s")
+
+
+@pytest.fixture(scope="session")
+def corpus(ingest: Ingest) -> str:
+    """The index that holds the sample corpus."""
+    files = {path.name: path.read_bytes() for path in sorted(CORPUS.iterdir())}
+    jobs = ingest(INDEX, files)
+    assert {job["state"] for job in jobs} <= {"succeeded", "unchanged"}, jobs
+    return INDEX

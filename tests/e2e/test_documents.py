@@ -1,0 +1,109 @@
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from fpdf import FPDF
+
+Ingest = Callable[..., list[dict[str, Any]]]
+
+
+@pytest.fixture
+def index() -> str:
+    """A name that no other test uses."""
+    return f"e2e-{uuid.uuid4().hex[:12]}"
+
+
+def pdf(*pages: str, password: str = "") -> bytes:
+    document = FPDF()
+    document.set_font("Helvetica", size=12)
+    for text in pages:
+        document.add_page()
+        if text:
+            document.multi_cell(0, 8, text)
+    if password:
+        document.set_encryption(owner_password=password, user_password=password)
+    return bytes(document.output())
+
+
+def answer(http: httpx.Client, index: str, question: str) -> dict[str, Any]:
+    body = {"messages": question, "context": {"overrides": {"index": index}}}
+    return http.post("/2024-04/chat", json=body).raise_for_status().json()  # type: ignore[no-any-return]  # JSON
+
+
+def test_an_upload_becomes_an_answer(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """A PDF's pages are kept: the citation names the right one."""
+    content = pdf("The lighthouse is white and 31 metres tall.", "The keeper feeds eleven cats every morning.")
+    [job] = ingest(index, {"lighthouse.pdf": content}, category="island")
+    assert job["state"] == "succeeded"
+    assert job["progress"]["pages_done"] == job["progress"]["pages_total"] == 2
+    assert job["progress"]["chunks_done"] == job["progress"]["chunks_total"] >= 2
+    reply = answer(http, index, "How many cats does the keeper feed?")
+    assert "eleven cats" in reply["message"]["content"]
+    assert "[lighthouse.pdf#page=2]" in reply["message"]["content"]
+
+
+def test_the_same_file_again_changes_nothing(ingest: Ingest, index: str) -> None:
+    """A second upload of the same content under the same name is recognised."""
+    files = {"rules.md": b"# Rules\n\nNo cycling on the pier after dusk.\n"}
+    assert ingest(index, files)[0]["state"] == "succeeded"
+    assert ingest(index, files)[0]["state"] == "unchanged"
+
+
+def test_new_content_replaces_the_old(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """After an upload under the same name only the new content is found."""
+    ingest(index, {"price.md": b"# Price\n\nA day ticket costs 14 crowns.\n"})
+    ingest(index, {"price.md": b"# Price\n\nA day ticket costs 19 crowns.\n"})
+    points = answer(http, index, "What does a day ticket cost?")["context"]["data_points"]["text"]
+    assert len(points) == 1
+    assert "19 crowns" in points[0]
+
+
+BAD = {
+    "locked.pdf": (pdf("secret", password="x"), "encrypt"),
+    "torn.pdf": (pdf("The end is missing.")[:200], "PDF"),
+    "picture.pdf": (b"\x89PNG\r\n\x1a\n" + bytes(64), "PNG"),
+    "letter.pdf": (b"Just a letter, not a PDF at all.", "PDF"),
+    "binary.md": (bytes(range(256)) * 8, "text"),
+    "scan.pdf": (pdf("", ""), "text"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_an_unreadable_file_is_a_failed_job_with_the_reason(
+    http: httpx.Client, ingest: Ingest, index: str, name: str
+) -> None:
+    """Nothing of it is stored, the index is not even made, and the next file goes in."""
+    content, said = BAD[name]
+    [job] = ingest(index, {name: content})
+    assert job["state"] == "failed"
+    assert said.lower() in job["error"]["message"].lower()
+    body = {"messages": "Anything?", "context": {"overrides": {"index": index}}}
+    assert http.post("/chat", json=body).status_code == 404
+    assert ingest(index, {"good.md": b"# Good\n\nThis one is fine.\n"})[0]["state"] == "succeeded"
+
+
+def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None:
+    """An empty file, no file, a bad index name, bad metadata: 4xx, and no job is made."""
+    good = ("file", ("a.md", b"# A\n\nText.\n"))
+    empty = ("file", ("empty.md", b""))
+    cases: list[tuple[dict[str, str], list[Any], str]] = [
+        ({"index": index}, [empty], "empty.md"),
+        ({"index": index}, [good, empty], "empty.md"),
+        ({"index": index}, [], "file"),
+        ({}, [good], "index"),
+        ({"index": "a/b"}, [good], "index"),
+        ({"index": index, "metadata": "[1]"}, [good], "metadata"),
+    ]
+    for form, files, said in cases:
+        response = http.post("/documents", data=form, files=files)
+        assert 400 <= response.status_code < 500, (form, response.text)
+        assert said in response.json()["detail"]
+
+
+def test_an_unknown_job_is_a_404(http: httpx.Client) -> None:
+    """With the job's id in the message."""
+    response = http.get("/jobs/doesnotexist")
+    assert response.status_code == 404
+    assert "doesnotexist" in response.json()["detail"]

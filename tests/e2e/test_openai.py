@@ -1,0 +1,110 @@
+import httpx
+import openai
+import pytest
+from openai import OpenAI
+
+QUESTION = "What should the crew do when an electric car is burning on the car deck?"
+SOURCE = "safety-manual.pdf#page=3"
+
+
+@pytest.fixture
+def client(base_url: str) -> OpenAI:
+    return OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0)
+
+
+def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
+    """The answer cites the page, and its sources come with their scores."""
+    answer = client.chat.completions.create(
+        model="extractive",
+        messages=[{"role": "user", "content": QUESTION}],
+        extra_body={"index_name": corpus},
+    )
+    content = answer.choices[0].message.content
+    assert content is not None
+    assert f"[{SOURCE}]" in content
+    assert answer.choices[0].finish_reason == "stop"
+    assert answer.usage is not None
+    assert answer.usage.total_tokens > 0
+    nodes = answer.model_extra["source_nodes"] if answer.model_extra else []
+    best = next(node for node in nodes if node["metadata"]["sourcepage"] == SOURCE)
+    assert best["dense_score"] is not None
+    assert best["sparse_score"] is not None
+
+
+def test_streaming_with_an_index(client: OpenAI, corpus: str) -> None:
+    """Chunks with the role first, sources on the first, timings on the last; usage because it was asked for."""
+    stream = client.chat.completions.create(
+        model="extractive",
+        messages=[{"role": "user", "content": QUESTION}],
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"index_name": corpus},
+    )
+    chunks = list(stream)
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[0].model_extra is not None
+    assert chunks[0].model_extra["source_nodes"]
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert f"[{SOURCE}]" in text
+    last = chunks[-1]
+    assert last.usage is not None
+    assert last.model_extra is not None
+    assert last.model_extra["timings"]["retrieve_ms"] > 0
+    assert [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices][-1] == "stop"
+
+
+def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
+    """The embedded model answers in OpenAI's shape, streamed and not, and has nothing to cite."""
+    messages: list[openai.types.chat.ChatCompletionMessageParam] = [{"role": "user", "content": "Hello?"}]
+    answer = client.chat.completions.create(model="extractive", messages=messages)
+    assert answer.choices[0].message.content
+    stream = client.chat.completions.create(model="extractive", messages=messages, stream=True)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
+    assert text == answer.choices[0].message.content
+
+
+def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.Client) -> None:
+    """An unknown index is a 404, an unknown model too; a missing question a 400 with RAGEngine's message."""
+    ask = {"messages": [{"role": "user", "content": "Hi"}]}
+    with pytest.raises(openai.NotFoundError, match="No such index: 'nope' exists"):
+        client.chat.completions.create(model="extractive", **ask, extra_body={"index_name": "nope"})  # type: ignore[call-overload]  # a plain dict
+    with pytest.raises(openai.NotFoundError, match="no-such-model"):
+        client.chat.completions.create(model="no-such-model", **ask)  # type: ignore[call-overload]  # a plain dict
+    answered = {
+        "index_name": "x",
+        "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}],
+    }
+    response = http.post("/v1/chat/completions", json=answered)
+    assert response.status_code == 400
+    assert response.json()["detail"] == "There must be a user prompt since the latest assistant message."
+
+
+def test_detectors_redact_a_streamed_answer(client: OpenAI, ingest_one: str) -> None:
+    """An e-mail address in a document never reaches the client, and the detection is reported."""
+    stream = client.chat.completions.create(
+        model="extractive",
+        messages=[{"role": "user", "content": "Which address takes complaints about the noise?"}],
+        stream=True,
+        extra_body={
+            "index_name": ingest_one,
+            "detectors": {"output": {"regex": {"regex": ["email"], "action": "redact"}}},
+        },
+    )
+    chunks = list(stream)
+    text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
+    assert "complaints" in text
+    assert "noise.office@example.org" not in text
+    detections = [
+        chunk.model_extra["detections"]
+        for chunk in chunks
+        if chunk.model_extra and "detections" in chunk.model_extra
+    ]
+    assert detections[0]["output"][0]["results"][0]["detection"] == "email_address"
+
+
+@pytest.fixture
+def ingest_one(ingest: object) -> str:
+    text = b"# Noise\n\nSend complaints about the noise to noise.office@example.org; an answer takes a week.\n"
+    [job] = ingest("e2e-noise", {"noise.md": text})  # type: ignore[operator]  # the fixture of conftest.py
+    assert job["state"] in ("succeeded", "unchanged"), job
+    return "e2e-noise"

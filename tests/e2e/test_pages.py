@@ -1,0 +1,28 @@
+import httpx
+
+
+def test_health_and_readiness(http: httpx.Client) -> None:
+    """The process lives, every service answers."""
+    assert http.get("/healthz").json() == {"status": "ok"}
+    ready = http.get("/readyz", params={"verbose": ""})
+    assert ready.status_code == 200
+    services = ready.json()["services"]
+    assert {"retriever", "generator", "guardrails", "nats"} <= services.keys()
+    assert {entry["status"] for entry in services.values()} == {"ok"}
+
+
+def test_the_openapi_page(http: httpx.Client) -> None:
+    """The page is there, and the document names every public route."""
+    assert "swagger" in http.get("/docs").text.lower()
+    paths = http.get("/openapi.json").json()["paths"]
+    assert {"/chat", "/chat/stream", "/2024-04/chat", "/v1/chat/completions", "/documents", "/jobs/{job_id}"} <= (
+        paths.keys()
+    )
+
+
+def test_what_does_not_exist_and_what_is_not_taken(http: httpx.Client) -> None:
+    """404 and 405 are JSON with a reason."""
+    assert http.get("/nowhere").status_code == 404
+    assert "/nowhere" in http.get("/nowhere").json()["detail"]
+    assert http.get("/chat").status_code == 405
+    assert http.get("/chat").json()["error"]["code"] == "method_not_allowed"
