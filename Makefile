@@ -8,7 +8,7 @@ MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway servic
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e format proto lock clean
+.PHONY: help setup demo up test lint types unit e2e test-faults bench-gateway format proto lock clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,17 @@ unit: $(READY) ## Tests of each package, with the real store and broker
 e2e: $(READY) ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
 	@$(BIN)/pytest tests/e2e
+
+test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what clients see, what is lost (nothing)
+	@echo "==> faults"
+	@$(BIN)/pytest tests/stack
+
+bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, first token through the platform; writes bench/results
+	@$(BIN)/python bench/gateway.py
+
+$(VENV)/.bench: requirements/bench.txt $(READY)
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt
+	@touch $@
 
 format: $(READY) ## Format the code
 	@$(BIN)/ruff check --fix --quiet .

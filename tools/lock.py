@@ -16,13 +16,18 @@ TARGET = ROOT / "requirements"
 SOURCES = {
     "bootstrap": "requirements/bootstrap.in",
     "dev": "pyproject.toml",
+    "bench": "requirements/bench.in",
     "gateway": "services/gateway/pyproject.toml",
     "retriever": "services/retriever/pyproject.toml",
     "generator": "services/generator/pyproject.toml",
     "guardrails": "services/guardrails/pyproject.toml",
     "ingest": "services/ingest/pyproject.toml",
     "cli": "cli/pyproject.toml",
+    # What building an image needs and the image does not hold.
+    "build": "requirements/build.in",
+    "model": "libs/embedding/pyproject.toml",
 }
+EXTRAS = {"model": "build"}
 MEMBERS = [
     "contracts",
     "servicekit",
@@ -48,6 +53,8 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
     if name not in ("bootstrap", "dev"):
         # One version of everything in the whole platform.
         command += ["--constraint", str(target / "dev.txt")]
+    if name in EXTRAS:
+        command += ["--extra", EXTRAS[name]]
     if upgrade:
         command += ["--upgrade"]
     subprocess.run(command, cwd=ROOT, check=True)

@@ -1,0 +1,98 @@
+"""A load of chat completions over kept-alive connections, light enough to share a core with the model server."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+
+@dataclass(slots=True)
+class Load:
+    """What a load saw. Times in seconds.
+
+    Attributes:
+        durations: Of each request, from its first byte out to its last byte in.
+        first_bytes: Of each request, to the first byte of the body that carries text.
+        seconds: Of the whole load.
+    """
+
+    durations: list[float] = field(default_factory=list)
+    first_bytes: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Requests a second."""
+        return len(self.durations) / self.seconds
+
+
+def percentile(values: list[float], share: float) -> float:
+    """The value below which a share of all values lies."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+
+
+async def run(url: str, body: bytes, clients: int, requests: int) -> Load:
+    """Sends so many requests from so many clients, each waiting for its answer.
+
+    Raises:
+        RuntimeError: An answer is not a complete 200.
+    """
+    parts = urlsplit(url)
+    assert parts.hostname is not None
+    head = (
+        f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        f"Authorization: Bearer unused\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode()
+    load = Load()
+    left = requests
+
+    async def client() -> None:
+        nonlocal left
+        reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        try:
+            while left > 0:
+                left -= 1
+                begin = time.perf_counter()
+                writer.write(head + body)
+                first = await _answer(reader)
+                load.durations.append(time.perf_counter() - begin)
+                load.first_bytes.append(first - begin)
+        finally:
+            writer.close()
+
+    begin = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    load.seconds = time.perf_counter() - begin
+    return load
+
+
+async def _answer(reader: asyncio.StreamReader) -> float:
+    """Reads one answer to its end; returns when the first text of it was there."""
+    head = (await reader.readuntil(b"\r\n\r\n")).lower()
+    if not head.startswith(b"http/1.1 200"):
+        raise RuntimeError(head.decode() + (await reader.read(1000)).decode())
+    first: list[float] = []
+
+    def saw(piece: bytes) -> None:
+        if not first and (b'"content":"w' in piece or b'"content": "w' in piece):
+            first.append(time.perf_counter())
+
+    if b"transfer-encoding: chunked" in head:
+        await _chunks(reader, saw)
+    else:
+        length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+        saw(await reader.readexactly(length))
+    if not first:
+        raise RuntimeError("an answer without text")
+    return first[0]
+
+
+async def _chunks(reader: asyncio.StreamReader, saw: Callable[[bytes], None]) -> None:
+    while True:
+        size = int(await reader.readuntil(b"\r\n"), 16)
+        piece = await reader.readexactly(size + 2)
+        if size == 0:
+            return
+        saw(piece)

@@ -1,0 +1,94 @@
+import asyncio
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from servicekit.testing import eventually
+from servicekit.testing_answers import Answer, Fault
+from servicekit.testing_model_server import ModelServer
+
+CLOSED_WITHIN = 0.1
+NOISE = 0.15
+"""Added on machines that are busy with other tests."""
+
+
+async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
+    """Sends a request, reads some lines of its answer, closes the connection; returns when."""
+    async with httpx.AsyncClient(base_url=stack.http.base_url) as http:
+        request = http.build_request("POST", path, json=body)
+        sending = asyncio.ensure_future(http.send(request, stream=True))
+        if after_lines:
+            response = await sending
+            lines = response.aiter_lines()
+            for _ in range(after_lines):
+                await anext(lines)
+            left = time.monotonic()
+            await response.aclose()
+            return left
+        await asyncio.sleep(0.5)
+        left = time.monotonic()
+        sending.cancel()
+        return left
+
+
+@pytest.mark.parametrize("path", ["/chat/stream", "/v1/chat/completions"])
+async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer, path: str) -> None:
+    """The model server sees its connection closed within 100 ms."""
+    body = stack.question()
+    if path.startswith("/v1"):
+        body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    left = await leave(stack, path, body, after_lines=8)
+    [recorded] = model.requests
+    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    assert recorded.closed_at is not None
+    assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
+    assert recorded.finished_at is None
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("index", [None, "tides"])
+async def test_a_client_that_leaves_before_the_first_token(
+    stack: Any, model: ModelServer, stream: bool, index: str | None
+) -> None:
+    """Streaming or not, with retrieval or passed through."""
+    model.script(Answer((b"",), before=(Fault.HANG,)))
+    body: dict[str, Any] = {
+        "model": "stub",
+        "messages": [{"role": "user", "content": "When is high water at Kelsay?"}],
+        "stream": stream,
+    }
+    if index:
+        body["index_name"] = index
+    left = await leave(stack, "/v1/chat/completions", body, after_lines=0)
+    [recorded] = model.requests
+    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    assert recorded.closed_at is not None
+    assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
+
+
+async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: ModelServer) -> None:
+    """Of an endless stream only what the buffers on the way hold is taken from the model server."""
+    token = "x" * 200
+    chunk = {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]}
+    piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
+    model.script(Answer((piece,) * 200_000, content_type="text/event-stream"))
+    body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
+    url = stack.http.base_url
+    reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
+    content = json.dumps(body).encode()
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"Content-Length: %d\r\n\r\n" % len(content) + content
+    )
+    await reader.readexactly(100)
+    written, seen = -1, 0
+    while written != seen:
+        written = seen
+        await asyncio.sleep(1.0)
+        seen = model.requests[0].written
+    # Socket buffers dominate; without back-pressure it would be all 50 MB.
+    assert seen < 16 * 2**20
+    assert model.requests[0].finished_at is None
+    writer.close()
