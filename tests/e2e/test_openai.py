@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+
 import httpx
 import openai
 import pytest
@@ -8,8 +10,9 @@ SOURCE = "safety-manual.pdf#page=3"
 
 
 @pytest.fixture
-def client(base_url: str) -> OpenAI:
-    return OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0)
+def client(base_url: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0) as openai_client:
+        yield openai_client
 
 
 def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
