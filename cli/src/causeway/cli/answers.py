@@ -1,0 +1,192 @@
+"""What the platform says, as the commands use it; and how it is read from the wire's JSON."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+_BRACKETS = re.compile(r"\[([^\[\]\n]+)\]")
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    """A service as the gateway sees it.
+
+    Attributes:
+        status: ``ok`` or ``unavailable``.
+        detail: Why; empty where it is well.
+        latency_ms: How long it took to answer the gateway; None where that is not said.
+    """
+
+    name: str
+    status: str
+    detail: str = ""
+    latency_ms: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    """Whether the platform can answer, and which part of it cannot."""
+
+    ready: bool
+    services: tuple[ServiceState, ...]
+
+    @classmethod
+    def of(cls, ready: bool, body: Mapping[str, Any]) -> "Readiness":  # reads as its fields do
+        """From the body of ``/readyz?verbose``."""
+        return cls(
+            ready,
+            tuple(
+                ServiceState(
+                    name, str(state.get("status", "")), str(state.get("detail") or ""), state.get("latency_ms")
+                )
+                for name, state in body["services"].items()
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """How far the ingest of a file is."""
+
+    id: str
+    state: str
+    document_id: str = ""
+    pages_done: int = 0
+    pages_total: int = 0
+    chunks_done: int = 0
+    chunks_total: int = 0
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def final(self) -> bool:
+        """Whether it will not change any more."""
+        return self.state in {"succeeded", "unchanged", "failed", "cancelled"}
+
+    @property
+    def ok(self) -> bool:
+        """Whether the document can be found."""
+        return self.state in {"succeeded", "unchanged"}
+
+    @property
+    def done(self) -> float:
+        """The share of the work that is done, from 0 to 1. Reading is taken for a tenth of it."""
+        if self.final:
+            return 1.0
+        pages = self.pages_done / self.pages_total if self.pages_total else 0.0
+        chunks = self.chunks_done / self.chunks_total if self.chunks_total else 0.0
+        return 0.1 * (1.0 if self.state == "indexing" else pages) + 0.9 * chunks
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "Job":
+        """From a job resource."""
+        progress, error = body.get("progress") or {}, body.get("error") or {}
+        return cls(
+            id=str(body["id"]),
+            state=str(body["state"]),
+            document_id=str(body.get("document_id") or ""),
+            pages_done=int(progress.get("pages_done") or 0),
+            pages_total=int(progress.get("pages_total") or 0),
+            chunks_done=int(progress.get("chunks_done") or 0),
+            chunks_total=int(progress.get("chunks_total") or 0),
+            reason=str(error.get("reason") or ""),
+            message=str(error.get("message") or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of an answer and how long it took."""
+
+    title: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Citation:
+    """A source that an answer names; ``page`` is empty where the name holds none."""
+
+    sourcepage: str
+    file: str
+    page: str
+
+    @classmethod
+    def of(cls, sourcepage: str) -> "Citation":
+        """From ``file#page=N``, or a file's name alone."""
+        file, _, page = sourcepage.partition("#page=")
+        return cls(sourcepage, file, page)
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer, as it grows.
+
+    Attributes:
+        sources: Names of the passages that it could rest on; empty where the protocol does not say.
+        steps: Where the time went, on the platform's clock.
+        total_ms: From sending the question to the last byte, on ours.
+        first_ms: To the first piece of text; None where the answer came as one.
+    """
+
+    text: str = ""
+    sources: list[str] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    trace_id: str = ""
+    total_ms: float = 0.0
+    first_ms: float | None = None
+
+    @property
+    def citations(self) -> list[Citation]:
+        """The sources that the text names in square brackets, in order, each once."""
+        named = dict.fromkeys(_BRACKETS.findall(self.text))
+        return [Citation.of(name) for name in named if not self.sources or name in self.sources]
+
+    def take(self, body: Mapping[str, Any]) -> None:
+        """Takes over sources and steps from the ``context`` of an answer or of a line of it."""
+        context = body.get("context") or {}
+        points = context.get("data_points") or {}
+        if points.get("citations"):
+            self.sources = [str(name) for name in points["citations"]]
+        if thoughts := context.get("thoughts"):
+            self.steps = _steps(thoughts)
+
+
+def _steps(thoughts: Sequence[Mapping[str, Any]]) -> list[Step]:
+    return [
+        Step(str(thought.get("title") or ""), float(duration))
+        for thought in thoughts
+        if (duration := (thought.get("props") or {}).get("duration_ms")) is not None
+    ]
+
+
+def server_timing(header: str) -> list[Step]:
+    """The steps of a ``Server-Timing`` header (W3C Server Timing, ``name;desc="…";dur=ms``)."""
+    steps = []
+    for metric in header.split(","):
+        name, *parameters = (part.strip() for part in metric.split(";"))
+        values = dict(parameter.partition("=")[::2] for parameter in parameters)
+        try:
+            steps.append(Step(values.get("desc", name).strip('"'), float(values["dur"])))
+        except (KeyError, ValueError):
+            continue  # a metric without a duration
+    return steps
+
+
+def error_message(body: object) -> str:
+    """What an error body says: its ``error`` or ``detail``, text or object; empty where it says nothing."""
+    if not isinstance(body, Mapping):
+        return ""
+    for key in ("detail", "error"):
+        value = body.get(key)
+        if isinstance(value, Mapping):
+            value = value.get("message")
+        if isinstance(value, list):  # one entry for each wrong field
+            value = "; ".join(
+                f"{'.'.join(str(part) for part in each.get('loc', ()))}: {each.get('msg', '')}"
+                for each in value
+                if isinstance(each, Mapping)
+            )
+        if isinstance(value, str) and value:
+            return value
+    return ""

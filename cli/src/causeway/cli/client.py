@@ -1,0 +1,234 @@
+"""The platform's public HTTP interface, as far as the commands use it."""
+
+import asyncio
+import contextlib
+import email.utils
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import httpx
+from causeway.cli.answers import Answer, Job, Readiness, error_message
+from causeway.cli.errors import CommandError, RequestRefused, Unreachable
+
+_TIMEOUT = httpx.Timeout(connect=5, read=120, write=60, pool=None)
+_PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
+_ATTEMPTS = 6
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 60.0
+_BUSY = frozenset({429, 503})
+
+
+class Client:
+    """Talks to a gateway. An async context manager.
+
+    Every method raises `Unreachable` where nobody answers and `RequestRefused` where the answer is an error.
+
+    Args:
+        url: The gateway's, without a path.
+        first_wait: Seconds before the second attempt of what is tried again; doubles from there.
+    """
+
+    def __init__(self, url: str, *, first_wait: float = _FIRST_WAIT) -> None:
+        self.url = url.rstrip("/")
+        self._first_wait = first_wait
+        try:
+            host = httpx.URL(self.url).host
+            self._http = httpx.AsyncClient(
+                base_url=self.url,
+                timeout=_TIMEOUT,
+                # A proxy of the environment does not lead to this machine.
+                trust_env=host not in {"127.0.0.1", "::1", "localhost"},
+            )
+        except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+            raise Unreachable(f"{url} is no URL: {error}") from error
+
+    async def __aenter__(self) -> Self:
+        """Itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes the connections."""
+        await self._http.aclose()
+
+    async def readiness(self) -> Readiness:
+        """Whether the platform can answer."""
+        with self._reaching():
+            response = await self._http.get("/readyz?verbose", timeout=_PROBE_TIMEOUT)
+        try:
+            return Readiness.of(response.status_code == 200, response.json())
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"{self.url} is no Causeway gateway (HTTP {response.status_code} for /readyz)"
+            raise Unreachable(message) from error
+
+    async def upload(self, index: str, name: str, path: Path) -> Job:
+        """Hands a file over; returns the job that makes it findable.
+
+        Tried again where the platform is busy: a file that arrives twice is ingested once.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+
+        async def send() -> httpx.Response:
+            with path.open("rb") as file:
+                return await self._http.post("/documents", data={"index": index}, files={"file": (name, file)})
+
+        response = await self._patiently(send)
+        with _understood(response):
+            return Job.of(response.json()["jobs"][0])
+
+    async def job(self, job_id: str) -> Job:
+        """How far a job is."""
+        response = await self._patiently(lambda: self._http.get(f"/jobs/{job_id}"))
+        with _understood(response):
+            return Job.of(response.json())
+
+    async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
+        """Asks over ``/2024-04/chat``: the answer comes as one."""
+        await self._connect()
+        begin = time.perf_counter()
+        with self._reaching():
+            response = await self._http.post("/2024-04/chat", json=_turn(question, overrides))
+        with _understood(_checked(response)):
+            body = response.json()
+            answer = Answer(text=str(body["message"]["content"]), trace_id=_trace_id(response))
+            answer.take(body)
+        answer.total_ms = (time.perf_counter() - begin) * 1000
+        return answer
+
+    async def ask_streaming(
+        self, question: str, overrides: Mapping[str, object], on_text: Callable[[str], None]
+    ) -> Answer:
+        """Asks over ``/2024-04/chat/stream``.
+
+        Args:
+            question: The user's words.
+            overrides: Of the request's context: ``index``, ``top``, ``retrieval_mode``.
+            on_text: Given each piece of the answer as it comes.
+        """
+        answer = Answer()
+        await self._connect()
+        begin = time.perf_counter()
+        body = _turn(question, overrides)
+        with self._reaching():
+            async with self._http.stream("POST", "/2024-04/chat/stream", json=body) as response:
+                answer.trace_id = _trace_id(response)
+                if response.is_error:
+                    await response.aread()
+                async for line in _checked(response).aiter_lines():
+                    text = _take(answer, line)
+                    if not text:
+                        continue
+                    if answer.first_ms is None:
+                        answer.first_ms = (time.perf_counter() - begin) * 1000
+                    on_text(text)
+        answer.total_ms = (time.perf_counter() - begin) * 1000
+        return answer
+
+    async def _connect(self) -> None:
+        """So that the times of an answer hold neither the connecting nor the loading of code for it."""
+        with self._reaching():
+            await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
+
+    async def _patiently(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
+        """Sends again where the platform is busy or the connection breaks, a bounded number of times."""
+        wait = self._first_wait
+        for attempt in range(1, _ATTEMPTS + 1):
+            asked: float | None = None
+            try:
+                with self._reaching():
+                    response = await send()
+            except Unreachable:
+                if attempt == _ATTEMPTS:
+                    raise
+            else:
+                asked = _retry_after(response)
+                if response.status_code not in _BUSY or attempt == _ATTEMPTS or (asked or 0) > _LONGEST_WAIT:
+                    return _checked(response)
+            await asyncio.sleep(wait if asked is None else asked)
+            wait = min(wait * 2, _LONGEST_WAIT)
+        raise AssertionError("the last attempt returns or raises")
+
+    @contextlib.contextmanager
+    def _reaching(self) -> Iterator[None]:
+        try:
+            yield
+        except httpx.ConnectError as error:
+            raise Unreachable(f"nobody answers at {self.url}; `causeway up` starts a stack") from error
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"{self.url} does not answer in time ({type(error).__name__})") from error
+        except httpx.RequestError as error:
+            raise Unreachable(f"the connection to {self.url} broke: {error or type(error).__name__}") from error
+
+
+def _turn(question: str, overrides: Mapping[str, object]) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": question}], "context": {"overrides": dict(overrides)}}
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if response.is_success:
+        return response
+    try:
+        message = error_message(response.json())
+    except ValueError:
+        message = ""
+    raise RequestRefused(
+        message or f"HTTP {response.status_code} {response.reason_phrase}",
+        status=response.status_code,
+        trace_id=_trace_id(response),
+    )
+
+
+def _take(answer: Answer, line: str) -> str:
+    """Takes over a line of a stream; returns the text that it adds."""
+    if not line.strip():
+        return ""
+    try:
+        body = json.loads(line)
+        if "error" in body:
+            raise RequestRefused(error_message(body) or "the answer broke off", trace_id=answer.trace_id)
+        answer.take(body)
+        text = str((body.get("delta") or {}).get("content") or "")
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CommandError(f"a line of the answer is not what it should be: {line[:200]!r}") from error
+    answer.text += text
+    return text
+
+
+@contextlib.contextmanager
+def _understood(response: httpx.Response) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CommandError(
+            f"the answer of {response.url} is not what it should be: {response.text[:200]!r}"
+        ) from error
+
+
+def _trace_id(response: httpx.Response) -> str:
+    return str(response.headers.get("x-trace-id", ""))
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Seconds, from a number or a date (RFC 9110, 10.2.3)."""
+    value = response.headers.get("retry-after")
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        at = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=UTC)
+    return max(0.0, (at - datetime.now(UTC)).total_seconds())

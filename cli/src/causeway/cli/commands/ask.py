@@ -1,0 +1,93 @@
+"""``causeway ask``: a question, its answer as it comes, and what it rests on."""
+
+import asyncio
+import dataclasses
+import enum
+import json
+from typing import Annotated
+
+import typer
+from causeway.cli import render
+from causeway.cli.answers import Answer
+from causeway.cli.client import Client
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Url, resolve_url
+from rich.console import Console
+
+
+class Mode(enum.StrEnum):
+    """How passages are searched."""
+
+    HYBRID = "hybrid"
+    VECTORS = "vectors"
+    TEXT = "text"
+
+
+Question = Annotated[str, typer.Argument(help="The question.")]
+Index = Annotated[
+    str | None, typer.Option("--index", "-i", help="Where to look. Default: what the platform is set to.")
+]
+SearchMode = Annotated[Mode, typer.Option(help="By words and meaning, by meaning, or by words.")]
+Top = Annotated[int, typer.Option(min=1, max=100, help="Most passages that the answer may rest on.")]
+
+EXAMPLES = (
+    'causeway ask "How many leave days may be carried over?" --index skerry',
+    'causeway ask "Who may drive the forklift?" --index skerry --mode text --top 5',
+    'causeway ask "When is the bridge closed?" --index skerry --json | jq -r .answer',
+)
+
+
+def ask(
+    question: Question,
+    index: Index = None,
+    mode: SearchMode = Mode.HYBRID,
+    top: Top = 3,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Ask a question and watch the answer come, with what it cites and where its time went."""
+    overrides: dict[str, object] = {"top": top, "retrieval_mode": mode.value}
+    if index is not None:
+        overrides["index"] = index
+    asyncio.run(_ask(resolve_url(url, data_dir), question, overrides, as_json=as_json))
+
+
+async def _ask(url: str, question: str, overrides: dict[str, object], *, as_json: bool) -> None:
+    out = render.console()
+    async with Client(url) as client:
+        if as_json:
+            answer = await client.ask_streaming(question, overrides, lambda _: None)
+            out.file.write(json.dumps(as_object(answer), ensure_ascii=False) + "\n")
+            return
+        answer = await stream(client, out, question, overrides)
+        render.footnotes(out, answer)
+
+
+async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:
+    """Shows the answer as it comes."""
+    begun = False
+
+    def show(text: str) -> None:
+        nonlocal begun
+        begun = True
+        render.piece(out, text)
+
+    try:
+        return await client.ask_streaming(question, overrides, show)
+    finally:
+        if begun:
+            render.line(out)
+
+
+def as_object(answer: Answer) -> dict[str, object]:
+    """The answer for machines."""
+    return {
+        "answer": answer.text,
+        "citations": [dataclasses.asdict(citation) for citation in answer.citations],
+        "sources": answer.sources,
+        "steps": [{"title": step.title, "duration_ms": step.milliseconds} for step in answer.steps],
+        "first_ms": answer.first_ms,
+        "total_ms": answer.total_ms,
+        "trace_id": answer.trace_id or None,
+    }

@@ -1,0 +1,75 @@
+"""``causeway status``: which services there are and how they are."""
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import typer
+from causeway.cli import health, render, stack_file
+from causeway.cli.client import Client
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Url, resolve_url
+
+_GATEWAY = "gateway"
+
+EXAMPLES = (
+    "causeway status",
+    "causeway status --url http://rag.example.org --json | jq .ready",
+)
+
+
+def status(url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, *, as_json: Json = False) -> None:
+    """Show the services, their states and how fast they answer."""
+    if not asyncio.run(_status(resolve_url(url, data_dir), data_dir, as_json=as_json)):
+        raise typer.Exit(1)
+
+
+async def _status(url: str, data_dir: Path, *, as_json: bool) -> bool:
+    async with Client(url) as client:
+        begin = time.perf_counter()
+        readiness = await client.readiness()
+        latency_ms = (time.perf_counter() - begin) * 1000
+    local = stack_file.read(data_dir)
+    # Process ids are those of this machine's stack; another one's services have none that we know.
+    processes = local.get("services", {}) if local.get("url") == url else {}
+    services: dict[str, dict[str, object]] = {
+        _GATEWAY: {"status": "ok", "detail": "", "latency_ms": round(latency_ms, 1)}
+    }
+    for service in readiness.services:
+        services[service.name] = {
+            "status": service.status,
+            "detail": service.detail,
+            "latency_ms": service.latency_ms,
+        }
+    for name, process in processes.items():
+        if name not in services:
+            services[name] = await _probed(process["port"])
+        services[name].update(process)
+    ready = readiness.ready and all(facts["status"] == "ok" for facts in services.values())
+    out = render.console()
+    if as_json:
+        found = {"url": url, "ready": ready, "services": services}
+        out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        return ready
+    render.line(out, f"{url} is {'ready' if ready else 'not ready'}", "bold")
+    rows = [
+        (
+            name,
+            render.state(str(facts["status"])),
+            "" if facts["latency_ms"] is None else f"{facts['latency_ms']} ms",
+            str(facts.get("pid") or ""),
+            str(facts.get("port") or ""),
+            str(facts["detail"]),
+        )
+        for name, facts in services.items()
+    ]
+    render.table(out, ("Service", "State", "Latency", "PID", "Port", "Detail"), rows)
+    return ready
+
+
+async def _probed(port: int) -> dict[str, object]:
+    """A service of this machine that the gateway does not speak of, asked by ourselves."""
+    begin = time.perf_counter()
+    problem = await health.problem(port)
+    latency_ms = round((time.perf_counter() - begin) * 1000, 1)
+    return {"status": "unavailable" if problem else "ok", "detail": problem or "", "latency_ms": latency_ms}

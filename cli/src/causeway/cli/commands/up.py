@@ -1,0 +1,95 @@
+"""``causeway up``: the whole platform on this machine, until Ctrl-C."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from causeway.cli import render
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
+from causeway.cli.signals import cancelled_by_signals
+from causeway.cli.stack import BROKER, SERVICES, Stack
+from rich.console import Console
+from rich.text import Text
+
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")]
+Timeout = Annotated[float, typer.Option(min=1, help="Seconds within which everything must be ready.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all processes.")]
+
+EXAMPLES = (
+    "causeway up",
+    "causeway up --port 0 --data-dir /tmp/try --verbose",
+    "causeway up --port 0 --json",
+)
+
+
+def up(
+    port: Port = 8080,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    timeout: Timeout = 120,
+    *,
+    verbose: Verbose = False,
+    as_json: Json = False,
+) -> None:
+    """Start the platform on this machine and keep it running until Ctrl-C.
+
+    Starts nats-server and the five services on loopback, waits until all of them are ready, and starts again what
+    dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready.
+    """
+    asyncio.run(_up(data_dir, port, timeout, verbose=verbose, as_json=as_json))
+
+
+async def _up(data_dir: Path, port: int, within: float, *, verbose: bool, as_json: bool) -> None:
+    out, err = render.console(), render.console(stderr=True)
+    stack = Stack(data_dir, port, report=reporter(err), echo=echoer(err) if verbose else None)
+    with contextlib.suppress(asyncio.CancelledError), cancelled_by_signals(stack.kill):
+        try:
+            with render.StartProgress(err) as progress:
+                await stack.start(progress.update, within=within)
+            if as_json:
+                render.line(out, json.dumps(stack.description()))
+            else:
+                welcome(out, stack)
+            out.file.flush()
+            await stack.failure()
+        finally:
+            render.line(err, "stopping", "dim")
+            await stack.stop()
+
+
+def reporter(err: Console) -> Callable[[str], None]:
+    """Shows what the supervisor reports."""
+    return lambda message: render.line(err, message, "yellow")
+
+
+def echoer(err: Console) -> Callable[[str, str], None]:
+    """Shows a line of a process's log behind the process's name."""
+    colours = dict(zip((BROKER, *SERVICES), ("white", "cyan", "magenta", "yellow", "blue", "green"), strict=True))
+
+    def show(name: str, text: str) -> None:
+        line = Text(f"{name:>10} | ", style=colours[name]) + Text(render.printable(text), style="default")
+        err.print(line, soft_wrap=True)
+
+    return show
+
+
+def welcome(out: Console, stack: Stack) -> None:
+    """Says where the platform is and what to try first."""
+    render.line(out, f"Causeway is ready at {stack.url}", "bold green")
+    render.line(out)
+    render.line(out, "Bring documents in, ask about them:")
+    render.line(
+        out, f"  curl {stack.url}/documents -F index=handbook -F file=@examples/corpus/leave-and-absence.md"
+    )
+    body = json.dumps(
+        {
+            "messages": [{"role": "user", "content": "How many leave days may be carried over?"}],
+            "context": {"overrides": {"index": "handbook"}},
+        }
+    )
+    render.line(out, f"  curl {stack.url}/2024-04/chat -H 'content-type: application/json' -d '{body}'")
+    render.line(out, f"The interface is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
+    render.line(out, "Ctrl-C stops everything.")

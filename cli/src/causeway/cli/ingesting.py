@@ -1,0 +1,156 @@
+"""Brings files in: finds them, hands them over, a few at a time, and follows their jobs to the end."""
+
+import asyncio
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from causeway.cli.answers import Job
+from causeway.cli.client import Client
+from causeway.cli.errors import CommandError, UsageError
+
+_FIRST_POLL = 0.1
+_LONGEST_POLL = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file to bring in, and the name that it gets and is cited by."""
+
+    path: Path
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a file; ``job`` is None where it was not accepted."""
+
+    source: Source
+    state: str
+    reason: str = ""
+    message: str = ""
+    job: Job | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether its document can be found."""
+        return self.state in {"succeeded", "unchanged"}
+
+
+class Watcher(Protocol):
+    """Is told how the files fare."""
+
+    def started(self, source: Source) -> None:
+        """A file is being handed over."""
+
+    def moved(self, source: Source, job: Job) -> None:
+        """Its job has changed."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """It is done, well or not."""
+
+
+def find(paths: Sequence[Path]) -> list[Source]:
+    """The files of the command line, and all below its directories but hidden ones, in the order of their names.
+
+    A file of a directory is named by its path within it: two files of one name in different folders stay two.
+
+    Raises:
+        UsageError: There is none, or two would get the same name and so replace each other.
+    """
+    sources: dict[str, Source] = {}
+    for source in _each(paths):
+        other = sources.setdefault(source.name, source)
+        if other.path.resolve() != source.path.resolve():
+            raise UsageError(f"{other.path} and {source.path} would both be called {source.name}")
+    if not sources:
+        raise UsageError(f"there is no file in {', '.join(str(path) for path in paths)}")
+    return list(sources.values())
+
+
+def _each(paths: Iterable[Path]) -> Iterator[Source]:
+    for path in paths:
+        if not path.is_dir():
+            yield Source(path, path.name)
+            continue
+        for directory, folders, files in os.walk(path):
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            for name in sorted(files):
+                found = Path(directory, name)
+                if not name.startswith(".") and found.is_file():
+                    yield Source(found, found.relative_to(path).as_posix())
+
+
+async def ingest(
+    client: Client,
+    index: str,
+    sources: Sequence[Source],
+    watcher: Watcher,
+    *,
+    at_once: int = 4,
+    patience: float = 600.0,
+) -> list[Outcome]:
+    """Brings files in; a file that fails does not keep the others from it.
+
+    Args:
+        client: Of the platform.
+        index: Where to.
+        sources: What.
+        watcher: Told of every step.
+        at_once: Files that are on their way at the same time.
+        patience: Seconds without any progress after which a job is given up; it goes on without us.
+
+    Returns:
+        The outcomes, in the order of ``sources``.
+
+    Raises:
+        Unreachable: The platform is not there, or went away for longer than the attempts last.
+    """
+    outcomes: dict[Source, Outcome] = {}
+    waiting = iter(sources)
+
+    async def work() -> None:
+        for source in waiting:
+            outcomes[source] = await _bring(client, index, source, watcher, patience)
+            watcher.finished(outcomes[source])
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(at_once, len(sources))):
+                group.create_task(work())
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from failures
+    return [outcomes[source] for source in sources]
+
+
+async def _bring(client: Client, index: str, source: Source, watcher: Watcher, patience: float) -> Outcome:
+    watcher.started(source)
+    try:
+        job = await client.upload(index, source.name, source.path)
+        job = await _follow(client, source, job, watcher, patience)
+    except OSError as error:
+        return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
+    except CommandError as error:
+        if error.exit_code != CommandError.exit_code:
+            raise  # the platform is gone: the other files would fail the same way
+        return Outcome(source, "failed", "REFUSED", str(error))
+    return Outcome(source, job.state, job.reason, job.message, job)
+
+
+async def _follow(client: Client, source: Source, job: Job, watcher: Watcher, patience: float) -> Job:
+    poll, moved_at = _FIRST_POLL, time.monotonic()
+    watcher.moved(source, job)
+    while not job.final:
+        await asyncio.sleep(poll)
+        before, job = job, await client.job(job.id)
+        if job != before:
+            poll, moved_at = _FIRST_POLL, time.monotonic()
+            watcher.moved(source, job)
+        elif time.monotonic() - moved_at > patience:
+            raise CommandError(f"job {job.id} is {job.state} and has not moved for {patience:g} s")
+        else:
+            poll = min(poll * 1.5, _LONGEST_POLL)
+    return job

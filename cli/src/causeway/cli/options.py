@@ -1,0 +1,39 @@
+"""Options that several commands share, and the exit codes that all of them share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from causeway.cli import stack_file
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 nobody answers at the URL; 130 interrupted."
+)
+EXIT_CODES_OF_A_STACK = (
+    "Exit codes: 0 done; 1 failed; 2 wrong usage; 4 the port or the data directory is in use; 130 interrupted."
+)
+
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        envvar="CAUSEWAY_URL",
+        help=f"Where the platform answers. Default: the stack that runs on --data-dir, else {DEFAULT_URL}.",
+    ),
+]
+DataDir = Annotated[
+    Path,
+    typer.Option(
+        "--data-dir", envvar="CAUSEWAY_DATA_DIR", file_okay=False, help="Data directory of the local stack."
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+
+DEFAULT_DATA_DIR = Path(".data")
+
+
+def resolve_url(url: str | None, data_dir: Path) -> str:
+    """The URL that was given, else the running stack's, else the default."""
+    return url or str(stack_file.read(data_dir).get("url") or DEFAULT_URL)

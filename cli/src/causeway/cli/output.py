@@ -1,0 +1,79 @@
+"""What a child process prints: into a file that stays bounded, and its last lines at hand for error messages."""
+
+import asyncio
+import codecs
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+
+_FILE_BYTES = 8 * 1024 * 1024
+_OLD_FILES = 2
+_READ_BYTES = 64 * 1024
+_LINE_CHARACTERS = 64 * 1024
+_LAST_LINES = 20
+
+
+class OutputLog:
+    """The log of one program, across its restarts.
+
+    What an earlier start left in the file is moved aside at once, and again whenever the file is full: the file and
+    two older ones hold at most three times ``file_bytes``.
+
+    Args:
+        path: The file.
+        echo: Also given every line.
+        file_bytes: When a file is full.
+    """
+
+    def __init__(
+        self, path: Path, echo: Callable[[str], None] | None = None, *, file_bytes: int = _FILE_BYTES
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = RotatingFileHandler(
+            path, maxBytes=file_bytes, backupCount=_OLD_FILES, encoding="utf-8", errors="replace"
+        )
+        if path.stat().st_size:
+            self._file.doRollover()
+        self._echo = echo
+        self._last: deque[str] = deque(maxlen=_LAST_LINES)
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines that were printed, oldest first."""
+        return tuple(self._last)
+
+    async def copy(self, descriptor: int) -> None:
+        """Reads lines from a pipe until everybody has closed its other end; closes this one."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader()
+        transport, _ = await loop.connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", buffering=0)
+        )
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        rest = ""
+        try:
+            while chunk := await reader.read(_READ_BYTES):
+                *lines, rest = (rest + decoder.decode(chunk)).split("\n")
+                for line in lines:
+                    self._write(line)
+                if len(rest) > _LINE_CHARACTERS:
+                    self._write(rest)
+                    rest = ""
+            if rest:
+                self._write(rest)
+        finally:
+            transport.close()
+
+    def _write(self, line: str) -> None:
+        line = line.rstrip("\r")
+        self._last.append(line)
+        self._file.emit(logging.makeLogRecord({"msg": line}))
+        if self._echo is not None:
+            self._echo(line)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

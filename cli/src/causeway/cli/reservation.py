@@ -1,0 +1,58 @@
+"""What a stack needs for itself alone: its data directory and its ports."""
+
+import contextlib
+import fcntl
+import os
+import socket
+from pathlib import Path
+
+from causeway.cli import stack_file
+from causeway.cli.errors import CommandError, Taken
+
+HOST = "127.0.0.1"
+
+
+def lock(data_dir: Path) -> int:
+    """Takes the data directory, which is made where it is missing.
+
+    Returns:
+        A descriptor. The directory is taken until it, and every copy that a child has inherited, is closed.
+
+    Raises:
+        Taken: Another stack has it.
+        CommandError: It cannot be written.
+    """
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(data_dir / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise CommandError(f"the data directory cannot be used: {error}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        other = stack_file.read(data_dir)
+        where = f" at {other['url']}" if "url" in other else ""
+        raise Taken(f"a stack runs on {data_dir} already{where}") from error
+    return descriptor
+
+
+def ports(first: int, count: int) -> list[int]:
+    """Ports that nobody listens on now, all different: the one that is asked for, or a free one for 0, and others.
+
+    Raises:
+        Taken: The one that is asked for cannot be had.
+    """
+    # All are held until the last one is found, so that they differ.
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        if first:  # connections of an earlier server may linger on it
+            sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            sockets[0].bind((HOST, first))
+        except OSError as error:
+            message = f"port {first} cannot be used: {error.strerror}. Another one: --port; a free one: --port 0"
+            raise Taken(message) from error
+        for each in sockets[1:]:
+            each.bind((HOST, 0))
+        return [each.getsockname()[1] for each in sockets]

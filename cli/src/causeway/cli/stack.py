@@ -1,0 +1,220 @@
+"""The platform on one machine: which processes there are, on which ports, with which settings."""
+
+import asyncio
+import contextlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from causeway.cli import health, reservation, stack_file
+from causeway.cli.answers import Readiness
+from causeway.cli.client import Client
+from causeway.cli.errors import CommandError, Unreachable
+from causeway.cli.reservation import HOST
+from causeway.cli.supervisor import Program, Supervisor, with_last_lines
+from servicekit.broker import Broker
+from servicekit.errors import CausewayError
+
+BROKER = "nats"
+GATEWAY = "gateway"
+INGEST = "ingest"
+# In the order of their start; they end the other way round, so that the gateway drains while all others are there.
+SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
+
+_DRAIN_SECONDS = 8.0
+_GRACE_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+
+
+class Stack:
+    """A broker and the five services, supervised.
+
+    Args:
+        data_dir: Holds everything they store, their logs, and ``stack.json`` while they run.
+        port: The gateway's; 0 takes a free one.
+        report: Told of deaths and restarts, in one line each.
+        echo: Given the name and each line of what a process prints.
+
+    Raises:
+        Taken: Another stack has the directory, or something else the port.
+        CommandError: The directory cannot be written, or parts of the platform are not installed.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        port: int,
+        *,
+        report: Callable[[str], None],
+        echo: Callable[[str, str], None] | None = None,
+    ) -> None:
+        if missing := [name for name in SERVICES if importlib.util.find_spec(name) is None]:
+            raise CommandError(f"not installed beside this command: {', '.join(missing)}")
+        self.data_dir = data_dir.absolute()
+        self._lock = reservation.lock(self.data_dir)
+        try:
+            stack_file.remove(self.data_dir)
+            names = (GATEWAY, BROKER, *SERVICES[:-1])
+            self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
+            broker = _broker_command(self.data_dir / BROKER, self.ports[BROKER])
+            self._ready = False
+            self._states = dict.fromkeys((BROKER, *SERVICES), "starting")
+            self._supervisor = Supervisor(
+                self.data_dir / "logs",
+                report=report,
+                changed=self._write,
+                echo=echo,
+                grace=_GRACE_SECONDS,
+                held=[self._lock],
+            )
+        except BaseException:
+            os.close(self._lock)
+            raise
+        environment = self._environment()
+        self._broker = Program(BROKER, broker, environment)
+        # -P: a file called retriever.py in the current directory is not the retriever.
+        self._services = [Program(name, [sys.executable, "-P", "-m", name], environment) for name in SERVICES]
+
+    @property
+    def url(self) -> str:
+        """Where the gateway answers."""
+        return f"http://{HOST}:{self.ports[GATEWAY]}"
+
+    @property
+    def nats_url(self) -> str:
+        """Where the broker answers."""
+        return f"nats://{HOST}:{self.ports[BROKER]}"
+
+    def _environment(self) -> Mapping[str, str]:
+        ports = self.ports
+        targets = {
+            f"CAUSEWAY_{name.upper()}_TARGET": f"{HOST}:{ports[name]}" for name in SERVICES if name != GATEWAY
+        }
+        return {
+            "CAUSEWAY_LOG_FORMAT": "console",
+            "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
+            # What the caller has set goes first, except for what ties the processes together.
+            **os.environ,
+            **{f"CAUSEWAY_{name.upper()}_PORT": str(ports[name]) for name in SERVICES},
+            **targets,
+            "CAUSEWAY_HOST": HOST,
+            "CAUSEWAY_NATS_URL": self.nats_url,
+            "CAUSEWAY_DATA_DIR": str(self.data_dir),
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def description(self) -> dict[str, object]:
+        """What ``stack.json`` holds: the URL, each process's id and port, the broker's URL."""
+        pids = self._supervisor.pids
+        return {
+            "url": self.url,
+            "services": {name: {"pid": pid, "port": self.ports[name]} for name, pid in pids.items()},
+            "nats_url": self.nats_url,
+        }
+
+    async def start(self, progress: Callable[[Mapping[str, str]], None], *, within: float) -> None:
+        """Starts everything and returns when the gateway, and the workers of ingest, say that they are ready.
+
+        Args:
+            progress: Told the state of each process whenever it was asked for: ``ok``, or what it is instead.
+            within: Seconds.
+
+        Raises:
+            CommandError: It does not come about, in time or at all; the message says why and holds last words.
+        """
+        failure = asyncio.create_task(self._supervisor.failure())
+        ready = asyncio.create_task(self._start(progress))
+        try:
+            done, _ = await asyncio.wait([failure, ready], timeout=within, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                raise CommandError(self._why_not(within))
+            for task in done:
+                task.result()
+        finally:
+            for task in (failure, ready):
+                task.cancel()
+            await asyncio.gather(failure, ready, return_exceptions=True)
+        self._ready = True
+        self._write()
+
+    async def _start(self, progress: Callable[[Mapping[str, str]], None]) -> None:
+        progress(self._states)
+        self._supervisor.start(self._broker)
+        await self._listens(self.ports[BROKER])  # services that meet no broker end
+        self._states[BROKER] = "ok"
+        for program in self._services:
+            self._supervisor.start(program)
+        async with Client(self.url) as client:
+            while True:
+                readiness = await _readiness(client)
+                if readiness is not None:
+                    self._states |= {GATEWAY: "ok", **{s.name: s.status for s in readiness.services}}
+                if await health.problem(self.ports[INGEST]) is None:
+                    self._states[INGEST] = "ok"
+                progress(self._states)
+                if readiness is not None and readiness.ready and self._states[INGEST] == "ok":
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def _listens(self, port: int) -> None:
+        while True:
+            try:
+                _, writer = await asyncio.open_connection(HOST, port)
+            except OSError:
+                await asyncio.sleep(0.02)
+                continue
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+            return
+
+    def _why_not(self, within: float) -> str:
+        waiting = [name for name, state in self._states.items() if state != "ok"]
+        message = f"not ready after {within:g} s: {', '.join(waiting)}. Logs are in {self.data_dir / 'logs'}"
+        # Without the gateway nothing is known of the others; the one that dies most is the one to look at.
+        deaths = self._supervisor.deaths
+        suspect = max((name for name in waiting if name in deaths), key=lambda name: deaths[name], default=None)
+        if suspect is None:
+            return message
+        return with_last_lines(message, [f"{suspect} | {line}" for line in self._supervisor.last_lines(suspect)])
+
+    async def failure(self) -> None:
+        """Waits for a process that cannot run.
+
+        Raises:
+            CommandError: It is there.
+        """
+        await self._supervisor.failure()
+
+    async def stop(self) -> None:
+        """Ends the processes in reverse order, removes ``stack.json`` and gives the directory free."""
+        self._ready = False
+        try:
+            await self._supervisor.stop()
+        finally:
+            stack_file.remove(self.data_dir)
+            os.close(self._lock)
+
+    def kill(self) -> None:
+        """Ends the processes at once; `stop` is still to be called."""
+        self._supervisor.kill()
+
+    def _write(self) -> None:
+        if self._ready:
+            stack_file.write(self.data_dir, self.description())
+
+
+def _broker_command(directory: Path, port: int) -> list[str]:
+    try:
+        return Broker(directory, port).command()
+    except CausewayError as error:
+        raise CommandError(error.message) from error
+
+
+async def _readiness(client: Client) -> Readiness | None:
+    try:
+        return await client.readiness()
+    except Unreachable:
+        return None

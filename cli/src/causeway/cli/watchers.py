@@ -1,0 +1,132 @@
+"""Three ways to show how an ingest goes: bars on a terminal, lines elsewhere, JSON for machines."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from causeway.cli import render
+from causeway.cli.answers import Job
+from causeway.cli.ingesting import Outcome, Source
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+
+class JsonWatcher:
+    """One object a file, when it is done."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+
+    def started(self, source: Source) -> None:
+        """Says nothing."""
+
+    def moved(self, source: Source, job: Job) -> None:
+        """Says nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Prints the object."""
+        job = outcome.job
+        found = {
+            "file": str(outcome.source.path),
+            "name": outcome.source.name,
+            "state": outcome.state,
+            "reason": outcome.reason or None,
+            "message": outcome.message or None,
+            "job_id": job.id if job else None,
+            "document_id": job.document_id if job else None,
+            "pages": job.pages_total if job else None,
+            "chunks": job.chunks_total if job else None,
+        }
+        self._out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        self._out.file.flush()
+
+
+class LinesWatcher:
+    """A line for each file, when it is done."""
+
+    def __init__(self, out: Console) -> None:
+        self._out = out
+
+    def started(self, source: Source) -> None:
+        """Says nothing."""
+
+    def moved(self, source: Source, job: Job) -> None:
+        """Says nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Prints the line."""
+        render.line(self._out, f"{outcome.state}: {outcome.source.name}{_after(outcome)}")
+        self._out.file.flush()
+
+
+class BarsWatcher:
+    """A bar for all files, and one for each that is on its way. A context manager."""
+
+    def __init__(self, out: Console, count: int) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TaskProgressColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            console=out,
+            transient=True,
+        )
+        self._all = self._progress.add_task(f"{count} files", total=count, note="")
+        self._tasks: dict[Source, TaskID] = {}
+        self._failed = 0
+
+    def __enter__(self) -> Self:
+        """Itself, shown."""
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wipes itself away."""
+        self._progress.stop()
+
+    def started(self, source: Source) -> None:
+        """Shows its bar."""
+        self._tasks[source] = self._progress.add_task(f"  {render.printable(source.name)}", total=1, note="sending")
+
+    def moved(self, source: Source, job: Job) -> None:
+        """Moves its bar."""
+        note = job.state
+        if job.state == "parsing" and job.pages_total:
+            note = f"page {job.pages_done}/{job.pages_total}"
+        elif job.state == "indexing" and job.chunks_total:
+            note = f"chunk {job.chunks_done}/{job.chunks_total}"
+        self._progress.update(self._tasks[source], completed=job.done, note=note)
+
+    def finished(self, outcome: Outcome) -> None:
+        """Takes its bar away and moves that of all."""
+        self._progress.remove_task(self._tasks.pop(outcome.source))
+        self._failed += not outcome.ok
+        note = f"{self._failed} failed" if self._failed else ""
+        self._progress.update(self._all, advance=1, note=note)
+
+
+def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
+    """A table of all files on a terminal, and their numbers by state."""
+    if out.is_terminal:
+        rows = [
+            (outcome.source.name, render.state(outcome.state), _after(outcome).removeprefix(", "))
+            for outcome in outcomes
+        ]
+        render.table(out, ("File", "State", ""), rows)
+    counts = Counter(outcome.state for outcome in outcomes)
+    render.line(out, ", ".join(f"{count} {state}" for state, count in counts.items()), "bold")
+
+
+def _after(outcome: Outcome) -> str:
+    if outcome.message or outcome.reason:
+        return f", {outcome.message or outcome.reason}"
+    job = outcome.job
+    if job is None or not job.chunks_total:
+        return ""
+    pages = f", {job.pages_total} pages" if job.pages_total else ""
+    return f"{pages}, {job.chunks_total} chunks"

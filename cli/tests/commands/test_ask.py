@@ -1,0 +1,73 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+def test_an_answer_with_all_that_belongs_to_it(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The text, then the cited file and page, the steps with their times, the trace."""
+    result = cli("ask", "Why?", "--index", "x", "--mode", "text", "--top", "5", "--url", gateway.url)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert lines[0] == "It is so [handbook.pdf#page=2]."
+    assert "  1. handbook.pdf, page 2" in lines
+    assert any("Results" in line and "4.5 ms" in line for line in lines)
+    assert any("0af7651916cd43dd8448eb211c80319c" in line for line in lines)
+    overrides = gateway.asked[0]["context"]["overrides"]
+    assert overrides == {"index": "x", "retrieval_mode": "text", "top": 5}
+
+
+def test_without_an_index_none_is_sent(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The platform decides then."""
+    assert cli("ask", "Why?", "--url", gateway.url).exit_code == 0
+    assert "index" not in gateway.asked[0]["context"]["overrides"]
+
+
+def test_json(gateway: Any, cli: Callable[..., Any]) -> None:
+    """One object with answer, citations, steps and trace."""
+    result = cli("ask", "Why?", "--json", "--url", gateway.url)
+    found = json.loads(result.stdout)
+    assert found["answer"] == "It is so [handbook.pdf#page=2]."
+    assert found["citations"] == [{"sourcepage": "handbook.pdf#page=2", "file": "handbook.pdf", "page": "2"}]
+    assert found["steps"][0] == {"title": "Results", "duration_ms": 4.5}
+    assert found["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_answer_that_breaks_off(gateway: Any, cli: Callable[..., Any], options: list[str]) -> None:
+    """Exit code 1, the error on stderr and not in the output."""
+    gateway.lines = [b'{"delta":{"content":"So"}}\n', b'{"error":"the model is gone"}\n']
+    result = cli("ask", "Why?", "--url", gateway.url, *options)
+    assert result.exit_code == 1
+    assert "the model is gone" in result.stderr
+    assert "gone" not in result.stdout
+
+
+def test_control_characters_do_not_reach_the_terminal(gateway: Any, cli: Callable[..., Any]) -> None:
+    """An answer cannot move the cursor, clear the screen or set the title; line ends stay, tabs become spaces."""
+    gateway.lines = [b'{"delta":{"content":"a\\u001b[2J\\u009b1m\\u0007b\\n\\tc"}}\n']
+    result = cli("ask", "Why?", "--url", gateway.url)
+    assert result.stdout.startswith("a[2J1mb\n        c\n")
+    assert "\x1b" not in result.stdout
+
+
+def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Exit code 1 and the platform's message; nothing in the output."""
+    gateway.lines = [b'{"error":"No such index."}\n']
+    result = cli("ask", "Why?", "--url", gateway.url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "No such index." in result.stderr
+
+
+def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+    """Exit code 3 and what to do about it."""
+    result = cli("ask", "Why?", "--url", nobody)
+    assert result.exit_code == 3
+    assert "causeway up" in result.stderr
+
+
+@pytest.mark.parametrize("options", [["--mode", "magic"], ["--top", "0"], ["--nonsense"]])
+def test_wrong_usage(cli: Callable[..., Any], options: list[str]) -> None:
+    """Exit code 2, before anything is sent."""
+    assert cli("ask", "Why?", *options).exit_code == 2

@@ -1,0 +1,63 @@
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    """A few files; the stub answers without reading them."""
+    folder = tmp_path / "corpus"
+    folder.mkdir()
+    for name in ("one.md", "two.md"):
+        (folder / name).write_text("x")
+    return folder
+
+
+def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "subprocess.CompletedProcess[str]":
+    temporary = corpus.parent / "temporary"
+    temporary.mkdir()
+    return subprocess.run(
+        [*causeway, "demo", "--corpus", str(corpus)],
+        env={**environment, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_whole_walk(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
+    """Three answers over three routes with citations and times; exit code 0; nothing is left behind."""
+    done = _demo(causeway, stub_environment, corpus)
+    assert done.returncode == 0, done.stderr
+    for shown in (
+        "succeeded: one.md",
+        "POST /2024-04/chat/stream",
+        "safety-manual.pdf, page 3",
+        "brannoch-bridge-maintenance-plan.pdf, page 4",
+        "leave-and-absence.md, page 1",
+        "Done.",
+    ):
+        assert shown in done.stdout
+    assert re.search(r"retrieve .* 4\.5 ms", done.stdout)
+    assert "\x1b" not in done.stdout + done.stderr
+    assert list((corpus.parent / "temporary").iterdir()) == []
+
+
+def test_a_wrong_citation_fails(causeway: list[str], stub_environment: dict[str, str], corpus: Path) -> None:
+    """Exit code 1, what was expected and what came; the logs are kept."""
+    done = _demo(causeway, {**stub_environment, "STUB_SOURCE": "pets.md"}, corpus)
+    assert done.returncode == 1
+    assert "should cite safety-manual.pdf#page=3; it cites pets.md" in done.stderr
+    assert "logs are left in" in done.stderr
+    assert len(list((corpus.parent / "temporary").glob("*/logs/gateway.log"))) == 1
+
+
+def test_no_corpus(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> None:
+    """Exit code 1 and how to name it, before anything is started."""
+    done = _demo(causeway, stub_environment, tmp_path / "missing")
+    assert done.returncode == 1
+    assert "--corpus" in done.stderr
+    assert list((tmp_path / "temporary").iterdir()) == []

@@ -1,0 +1,107 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files in folders, hidden ones among them."""
+    root = tmp_path / "folder"
+    for name in ("b.md", "a.pdf", "deep/er/b.md", ".hidden.md", ".git/config.md", "deep/.x/y.md"):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return root
+
+
+def test_a_directory_goes_in(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """All files below it but hidden ones, named by their path in it; a line each and the sum."""
+    result = cli("ingest", folder, "--index", "x", "--url", gateway.url)
+    assert result.exit_code == 0, result.stderr
+    assert sorted(gateway.uploads) == [("x", name, name.encode()) for name in ("a.pdf", "b.md", "deep/er/b.md")]
+    assert "succeeded: deep/er/b.md, 2 pages, 5 chunks" in result.stdout
+    assert result.stdout.splitlines()[-1] == "3 succeeded"
+
+
+def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A failed job and a refused upload are named with their reasons; exit code 1."""
+    for name in ("good.md", "same.md", "bad.pdf", "refused.xyz"):
+        (tmp_path / name).write_text("x")
+    paths = [tmp_path / name for name in ("bad.pdf", "refused.xyz", "good.md", "same.md")]
+    result = cli("ingest", *paths, "--index", "x", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert "failed: bad.pdf, bad.pdf is encrypted" in result.stdout
+    assert "failed: refused.xyz, refused.xyz: files of this type are not read here" in result.stdout
+    assert "succeeded: good.md" in result.stdout
+    assert "unchanged: same.md" in result.stdout
+    assert result.stdout.splitlines()[-1] == "2 failed, 1 succeeded, 1 unchanged"
+
+
+def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """One object a file, and nothing else."""
+    for name in ("good.md", "bad.pdf"):
+        (tmp_path / name).write_text("x")
+    result = cli("ingest", tmp_path / "good.md", tmp_path / "bad.pdf", "-i", "x", "--json", "--url", gateway.url)
+    assert result.exit_code == 1
+    found = {each["name"]: each for each in map(json.loads, result.stdout.splitlines())}
+    assert found["good.md"] == {
+        "file": str(tmp_path / "good.md"),
+        "name": "good.md",
+        "state": "succeeded",
+        "reason": None,
+        "message": None,
+        "job_id": "job-1",
+        "document_id": "id of good.md",
+        "pages": 2,
+        "chunks": 5,
+    }
+    assert found["bad.pdf"]["reason"] == "UNREADABLE_DOCUMENT"
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_files_on_their_way_are_bounded(
+    gateway: Any, cli: Callable[..., Any], tmp_path: Path, at_once: int
+) -> None:
+    """Never more than asked for, counted from the upload to the end of the job."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for number in range(6):
+        (folder / f"{number}.md").write_text("x")
+    assert cli("ingest", folder, "-i", "x", "--at-once", at_once, "--url", gateway.url).exit_code == 0
+    assert gateway.most_in_flight == at_once
+
+
+def test_a_job_that_never_moves_is_given_up(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """After the patience it counts as failed, by its id."""
+    (tmp_path / "stuck.md").write_text("x")
+    result = cli("ingest", tmp_path / "stuck.md", "-i", "x", "--patience", "1", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert "job job-1 is queued and has not moved for 1 s" in result.stdout
+
+
+def test_two_files_of_one_name(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """Would replace each other: refused before anything is sent. The same file twice is one file."""
+    result = cli("ingest", folder / "b.md", folder / "deep/er/b.md", "-i", "x", "--url", gateway.url)
+    assert result.exit_code == 2
+    assert "would both be called b.md" in result.stderr
+    assert gateway.uploads == []
+    assert cli("ingest", folder / "b.md", folder / "b.md", "-i", "x", "--url", gateway.url).exit_code == 0
+    assert len(gateway.uploads) == 1
+
+
+def test_nothing_to_ingest(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """An empty directory, a missing path, no index: wrong usage."""
+    (tmp_path / "empty").mkdir()
+    assert cli("ingest", tmp_path / "empty", "-i", "x", "--url", gateway.url).exit_code == 2
+    assert cli("ingest", tmp_path / "missing", "-i", "x", "--url", gateway.url).exit_code == 2
+    assert cli("ingest", tmp_path / "empty", "--url", gateway.url).exit_code == 2
+
+
+def test_nobody_answers(nobody: str, cli: Callable[..., Any], folder: Path) -> None:
+    """Exit code 3, once and at once."""
+    result = cli("ingest", folder, "-i", "x", "--url", nobody)
+    assert result.exit_code == 3
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,70 @@
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from causeway.cli import stack_file
+from servicekit.server import GrpcServer
+
+
+def test_all_is_well(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Every service with its state; exit code 0; no control characters where there is no terminal."""
+    result = cli("status", "--url", gateway.url)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == f"{gateway.url} is ready"
+    for name in ("gateway", "nats", "retriever", "generator", "guardrails"):
+        assert any(line.split()[:2] == [name, "ok"] for line in result.stdout.splitlines())
+    assert "\x1b" not in result.stdout
+
+
+def test_something_is_missing(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Exit code 1; the service and why stand there."""
+    gateway.services["generator"] = "unavailable"
+    result = cli("status", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert "is not ready" in result.stdout
+    assert "connection refused" in result.stdout
+
+
+def test_json_with_the_local_stack(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """The stack of the data directory says where to ask, and which processes there are."""
+    services = {"retriever": {"pid": 12, "port": 34}}
+    stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
+    found = json.loads(cli("status", "--data-dir", tmp_path, "--json").stdout)
+    assert found["url"] == gateway.url
+    assert found["ready"] is True
+    assert found["services"]["retriever"] == {
+        "status": "ok",
+        "detail": "",
+        "latency_ms": None,
+        "pid": 12,
+        "port": 34,
+    }
+    assert found["services"]["gateway"]["latency_ms"] > 0
+
+
+async def test_services_that_the_gateway_does_not_ask(
+    gateway: Any, cli: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Those of the local stack are asked for their health; one that is away makes the whole not ready."""
+    server = GrpcServer("127.0.0.1:0", [])
+    await server.start()
+    services = {"ingest": {"pid": 12, "port": server.port}}
+    stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
+
+    def ask() -> Any:
+        return cli("status", "--data-dir", tmp_path, "--json")
+
+    there = await asyncio.to_thread(ask)
+    assert there.exit_code == 0
+    assert json.loads(there.stdout)["services"]["ingest"]["status"] == "ok"
+    await server.stop(0)
+    gone = await asyncio.to_thread(ask)
+    assert gone.exit_code == 1
+    assert json.loads(gone.stdout)["services"]["ingest"]["detail"] == "unavailable"
+
+
+def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+    """Exit code 3."""
+    assert cli("status", "--url", nobody).exit_code == 3

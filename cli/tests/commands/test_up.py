@@ -1,0 +1,140 @@
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+SERVICES = ["nats", "retriever", "generator", "guardrails", "ingest", "gateway"]
+
+
+def _eventually(condition: Callable[[], bool], within: float = 20) -> None:
+    end = time.monotonic() + within
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def start(causeway: list[str], stub_environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """Starts `causeway up` with its output in files; killed at the end, if it still runs."""
+    with contextlib.ExitStack() as stack:
+
+        def run(*options: str, **environment: str) -> subprocess.Popen[str]:
+            process = subprocess.Popen(
+                [*causeway, "up", "--data-dir", str(tmp_path / "data"), *options],
+                env={**stub_environment, **environment},
+                stdout=subprocess.PIPE,
+                stderr=stack.enter_context((tmp_path / "stderr").open("w")),
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            return process
+
+        yield run
+
+
+def test_a_life(start: Callable[..., Any], causeway: list[str], tmp_path: Path) -> None:
+    """Ready, described in stack.json, not started twice, repaired, stopped with exit code 0 and nothing left."""
+    process = start("--port", "0", "--json")
+    told = json.loads(process.stdout.readline())
+    stack_json = tmp_path / "data" / "stack.json"
+    described = json.loads(stack_json.read_text())
+    assert told == described
+    assert list(described["services"]) == SERVICES
+    assert httpx.get(f"{described['url']}/readyz").status_code == 200
+    with socket.create_connection(("127.0.0.1", described["services"]["nats"]["port"]), timeout=5) as broker:
+        assert broker.recv(4) == b"INFO"
+
+    again = subprocess.run(
+        [*causeway, "up", "--data-dir", str(tmp_path / "data"), "--port", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 4
+    assert f"already at {described['url']}" in again.stderr
+
+    old = described["services"]["retriever"]["pid"]
+    os.kill(old, signal.SIGKILL)
+    _eventually(lambda: json.loads(stack_json.read_text())["services"]["retriever"]["pid"] not in {old, None})
+    assert "retriever ended (SIGKILL); starting it again in 0.2 s" in (tmp_path / "stderr").read_text()
+
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(20) == 0
+    assert not stack_json.exists()
+    assert "serves on" in (tmp_path / "data" / "logs" / "retriever.log").read_text()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(f"{described['url']}/readyz")
+
+
+def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
+    """Plain lines for what gets ready, then the URL and a first curl; --verbose shows the logs; Ctrl-C ends it."""
+    process = start("--port", "0", "--verbose")
+    first = process.stdout.readline()
+    assert first.startswith("Causeway is ready at http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(20) == 0
+    assert f"curl {first.split()[-1]}/documents" in process.stdout.read()
+    shown = (tmp_path / "stderr").read_text()
+    assert "gateway is ready" in shown
+    assert "guardrails | guardrails serves on" in shown
+    assert "\x1b" not in first + shown
+
+
+def test_nothing_lingers_when_it_is_killed(start: Callable[..., Any]) -> None:
+    """After SIGKILL to the command all processes end, and the directory is free for a new start."""
+    process = start("--port", "0", "--json")
+    url = json.loads(process.stdout.readline())["url"]
+    process.kill()
+
+    def gone() -> bool:
+        try:
+            return not httpx.get(f"{url}/readyz")
+        except httpx.HTTPError:
+            return True
+
+    _eventually(gone)
+    process = start("--port", "0", "--json")
+    assert json.loads(process.stdout.readline())["url"]
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_a_wrong_configuration(start: Callable[..., Any], tmp_path: Path) -> None:
+    """A service that refuses its configuration ends everything: exit code 1 and its own words."""
+    process = start("--port", "0", STUB_EXIT_GENERATOR="78")
+    assert process.wait(20) == 1
+    shown = (tmp_path / "stderr").read_text()
+    assert "generator refuses its configuration" in shown
+    assert "CAUSEWAY_SOMETHING: Field required" in shown
+    assert "starting it again" not in shown
+
+
+def test_never_ready(start: Callable[..., Any], tmp_path: Path) -> None:
+    """Too late is exit code 1; what was waited for stands there with its last words."""
+    process = start("--port", "0", "--timeout", "8", STUB_EXIT_GATEWAY="1")
+    assert process.wait(20) == 1
+    shown = (tmp_path / "stderr").read_text()
+    assert "not ready after 8 s" in shown
+    assert "gateway ended (exit code 1)" in shown
+    assert "gateway | gateway: CAUSEWAY_SOMETHING: Field required" in shown
+
+
+def test_a_taken_port(start: Callable[..., Any], tmp_path: Path) -> None:
+    """Exit code 4 and the port, before anything is started."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        assert start("--port", str(port)).wait(20) == 4
+    assert f"port {port} cannot be used" in (tmp_path / "stderr").read_text()
+    assert not (tmp_path / "data" / "logs").exists()

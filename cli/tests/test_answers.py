@@ -1,0 +1,89 @@
+import pytest
+from causeway.cli.answers import Answer, Citation, Job, Readiness, Step, error_message, server_timing
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def test_citations_are_the_named_sources() -> None:
+    """Brackets that name a source, in order, each once; other brackets are text."""
+    answer = Answer("A [b.md#page=2][a.pdf#page=1] and [sic] again [b.md#page=2].", ["a.pdf#page=1", "b.md#page=2"])
+    assert answer.citations == [
+        Citation("b.md#page=2", "b.md", "2"),
+        Citation("a.pdf#page=1", "a.pdf", "1"),
+    ]
+
+
+def test_citations_without_known_sources() -> None:
+    """Where the protocol does not list the sources every bracket counts."""
+    assert Answer("As [a.md] says.").citations == [Citation("a.md", "a.md", "")]
+
+
+def test_later_lines_complete_the_context() -> None:
+    """The last thoughts replace the first ones; sources stay; a thought without a duration is no step."""
+    answer = Answer()
+    thoughts = [{"title": "Results", "props": {"duration_ms": 2}}, {"title": "Prompt", "props": None}]
+    answer.take({"context": {"data_points": {"citations": ["a"]}, "thoughts": []}})
+    answer.take({"context": {"thoughts": thoughts}})
+    answer.take({"delta": {"content": "x"}})
+    assert answer.sources == ["a"]
+    assert answer.steps == [Step("Results", 2.0)]
+
+
+@pytest.mark.parametrize(
+    ("header", "steps"),
+    [
+        ("", []),
+        ("retrieve;dur=4.5, generate;dur=9", [Step("retrieve", 4.5), Step("generate", 9)]),
+        ('r;desc="First search";dur=1', [Step("First search", 1)]),
+        ("cache, miss;dur=soon, total;dur=3", [Step("total", 3)]),
+    ],
+)
+def test_server_timing(header: str, steps: list[Step]) -> None:
+    """Metrics with a duration, by their description or name; others are passed over."""
+    assert server_timing(header) == steps
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"detail": "no"}, "no"),
+        ({"error": "no"}, "no"),
+        ({"error": {"message": "no", "type": "t"}}, "no"),
+        ({"error": {"message": "no"}, "detail": "no"}, "no"),
+        ({"detail": [{"loc": ["body", "index"], "msg": "Field required"}]}, "body.index: Field required"),
+        ({"error": {}}, ""),
+        ({"error": 3}, ""),
+        ([], ""),
+        ("text", ""),
+    ],
+)
+def test_error_message(body: object, message: str) -> None:
+    """Every shape of an error gives its text; a shape that is none gives nothing."""
+    assert error_message(body) == message
+
+
+def test_a_job_of_the_wire() -> None:
+    """Progress and error may be missing."""
+    job = Job.of({"id": "1", "state": "queued", "progress": None, "error": None})
+    assert (job.final, job.ok, job.done) == (False, False, 0.0)
+    error = {"reason": "UNREADABLE_DOCUMENT", "message": "It is encrypted."}
+    failed = Job.of({"id": "1", "state": "failed", "error": error})
+    assert (failed.final, failed.ok, failed.reason, failed.message) == (True, False, *error.values())
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.sampled_from(["queued", "parsing", "indexing", "succeeded"]))
+def test_the_share_that_is_done_is_a_share(pages: int, chunks: int, state: str) -> None:
+    """Between 0 and 1, and 1 only with the last chunk or at the end."""
+    job = Job("1", state, pages_done=pages, pages_total=50, chunks_done=chunks, chunks_total=50)
+    assert 0 <= job.done <= 1
+    assert (job.done == 1) <= (job.final or chunks == 50)
+
+
+def test_readiness_of_the_wire() -> None:
+    """Each service with its state; detail and latency may be missing."""
+    body = {"services": {"retriever": {"status": "ok", "latency_ms": 1.5}, "nats": {"status": "unavailable"}}}
+    readiness = Readiness.of(False, body)
+    assert [(s.name, s.status, s.detail, s.latency_ms) for s in readiness.services] == [
+        ("retriever", "ok", "", 1.5),
+        ("nats", "unavailable", "", None),
+    ]

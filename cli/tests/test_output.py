@@ -1,0 +1,64 @@
+import asyncio
+import os
+from pathlib import Path
+
+from causeway.cli.output import OutputLog
+
+
+async def _copied(log: OutputLog, *pieces: bytes) -> None:
+    read, write = os.pipe()
+    for piece in pieces:
+        os.write(write, piece)
+    os.close(write)
+    await log.copy(read)
+    log.close()
+
+
+async def test_lines_go_to_the_file_and_to_the_echo(tmp_path: Path) -> None:
+    """Every line is in the file and was echoed, the unfinished last one too; the last ones are at hand."""
+    seen: list[str] = []
+    log = OutputLog(tmp_path / "logs" / "x.log", seen.append)
+    await _copied(log, b"one\ntw", b"o\r\nthree")
+    assert (tmp_path / "logs" / "x.log").read_text() == "one\ntwo\nthree\n"
+    assert seen == ["one", "two", "three"]
+    assert log.last_lines == ("one", "two", "three")
+
+
+async def test_what_is_no_text_does_no_harm(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 become replacement characters; percent signs are no format."""
+    log = OutputLog(tmp_path / "x.log")
+    await _copied(log, b"\xff 100 %s\n")
+    assert (tmp_path / "x.log").read_text() == "\ufffd 100 %s\n"
+
+
+async def test_a_start_moves_the_old_log_aside(tmp_path: Path) -> None:
+    """The log of the start before stands beside, that of this start begins empty."""
+    for text in (b"first\n", b"second\n"):
+        await _copied(OutputLog(tmp_path / "x.log"), text)
+    assert (tmp_path / "x.log").read_text() == "second\n"
+    assert (tmp_path / "x.log.1").read_text() == "first\n"
+
+
+async def test_the_files_stay_bounded(tmp_path: Path) -> None:
+    """However much is printed, three files of the limit's size hold the newest of it."""
+    log = OutputLog(tmp_path / "x.log", file_bytes=1000)
+    await _copied(log, *(b"line %d\n" % number for number in range(1000)))
+    files = sorted(tmp_path.iterdir())
+    assert len(files) == 3
+    assert all(path.stat().st_size <= 1000 for path in files)
+    assert log.last_lines[-1] == "line 999"
+
+
+async def test_an_endless_line_is_cut(tmp_path: Path) -> None:
+    """A line without an end is not collected in memory."""
+    seen: list[str] = []
+    log = OutputLog(tmp_path / "x.log", seen.append)
+    read, write = os.pipe()
+    copying = asyncio.create_task(log.copy(read))
+    for _ in range(50):
+        await asyncio.to_thread(os.write, write, b"x" * 4096)
+    os.close(write)
+    await copying
+    log.close()
+    assert sum(len(line) for line in seen) == 50 * 4096
+    assert max(len(line) for line in seen) <= 2 * 64 * 1024 + 1

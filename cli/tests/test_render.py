@@ -1,0 +1,91 @@
+import os
+import pty
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway.cli.answers import Answer, Step
+from causeway.cli.render import StartProgress, console, printable, time_line
+from hypothesis import given
+from hypothesis import strategies as st
+
+CONTROLS = {*range(32), *range(127, 160)} - {ord("\n"), ord("\t")}
+
+
+@given(st.text())
+def test_printable(text: str) -> None:
+    """Nothing that moves a cursor stays; everything else does, in its order."""
+    kept = printable(text)
+    assert not CONTROLS & {ord(character) for character in kept}
+    assert kept == "".join(character for character in text if printable(character))
+
+
+def test_the_time_line_holds_what_took_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every step with its duration and a bar of its share; none for what took no time."""
+    answer = Answer(steps=[Step("query", 0.0), Step("Results", 5.0), Step("Answer", 10.0)], total_ms=20.0)
+    time_line(console(), answer)
+    shown = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in shown] == ["Time", "Results", "Answer", "whole"]
+    assert [row.count("█") for row in shown[1:]] == [7, 15, 30]
+    assert shown[1].endswith("5.0 ms")
+
+
+def test_what_is_ready_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal each process has one line, also when it was away in between."""
+    with StartProgress(console()) as progress:
+        for state in ("starting", "ok", "unavailable", "ok"):
+            progress.update({"nats": state, "gateway": "starting"})
+    assert capsys.readouterr().out == "nats is ready\n"
+
+
+def _on_a_terminal(command: list[str]) -> str:
+    """What a command shows on a terminal of its own."""
+    ours, theirs = pty.openpty()
+    environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
+    process = subprocess.Popen(
+        command,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env={**environment, "TERM": "xterm-256color", "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    shown = b""
+    with process:
+        while True:
+            try:
+                chunk = os.read(ours, 65536)
+            except OSError:  # the terminal's other end is closed
+                break
+            if not chunk:
+                break
+            shown += chunk
+    os.close(ours)
+    assert process.returncode == 0
+    return shown.decode()
+
+
+def test_colours_on_a_terminal(gateway: Any, causeway: list[str]) -> None:
+    """States have colours there."""
+    assert "\x1b[32mok" in _on_a_terminal([*causeway, "status", "--url", gateway.url])
+
+
+def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
+    """An ingest shows bars while it runs and a table at the end."""
+    (tmp_path / "a[bold].md").write_text("x")
+    shown = _on_a_terminal([*causeway, "ingest", str(tmp_path / "a[bold].md"), "-i", "x", "--url", gateway.url])
+    assert "chunk 3/5" in shown
+    assert "━" in shown
+    assert "1 succeeded" in shown
+    assert "a[bold].md" in shown.rpartition("State")[2]
+
+
+@pytest.mark.parametrize("option", ["--json", "--index=x"])
+def test_no_colours_without_a_terminal(gateway: Any, causeway: list[str], option: str) -> None:
+    """A pipe gets no control characters."""
+    shown = subprocess.run(
+        [*causeway, "ask", "Why?", option, "--url", gateway.url], capture_output=True, text=True, check=True
+    )
+    assert "\x1b" not in shown.stdout
+    assert shown.stderr == ""

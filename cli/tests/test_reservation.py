@@ -1,0 +1,45 @@
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from causeway.cli import reservation
+from causeway.cli.errors import CommandError, Taken
+
+
+def test_a_directory_is_taken_once(tmp_path: Path) -> None:
+    """A second taker is refused, with the URL of the first; after the first has gone it is free."""
+    first = reservation.lock(tmp_path / "data")
+    (tmp_path / "data" / "stack.json").write_text('{"url": "http://127.0.0.1:1234"}')
+    with pytest.raises(Taken, match=r"already at http://127\.0\.0\.1:1234"):
+        reservation.lock(tmp_path / "data")
+    os.close(first)
+    os.close(reservation.lock(tmp_path / "data"))
+
+
+def test_a_directory_that_cannot_be(tmp_path: Path) -> None:
+    """A file in its place is an error that says so."""
+    (tmp_path / "data").write_text("")
+    with pytest.raises(CommandError, match="the data directory cannot be used"):
+        reservation.lock(tmp_path / "data")
+
+
+def test_a_taken_port_is_refused() -> None:
+    """The message names the port."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(Taken, match=f"port {port} cannot be used"):
+            reservation.ports(port, 3)
+
+
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_ports_differ(wanted: int) -> None:
+    """All are different; the first is the one that was asked for, where one was."""
+    first = reservation.ports(0, 1)[0] if wanted else 0
+    found = reservation.ports(first, 6)
+    assert len(set(found)) == 6
+    assert all(port > 0 for port in found)
+    if wanted:
+        assert found[0] == first

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import pytest
+from causeway.cli import stack_file
+from causeway.cli.options import DEFAULT_URL, resolve_url
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    """And nothing but the file is left; removing it twice is no error."""
+    stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
+    assert stack_file.read(tmp_path) == {"url": "http://127.0.0.1:9"}
+    assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]
+    stack_file.remove(tmp_path)
+    stack_file.remove(tmp_path)
+    assert stack_file.read(tmp_path) == {}
+
+
+@pytest.mark.parametrize("content", ["", "{", "[1]", '"x"'])
+def test_a_broken_file_is_none(tmp_path: Path, content: str) -> None:
+    """Something else than an object reads as no stack."""
+    (tmp_path / "stack.json").write_text(content)
+    assert stack_file.read(tmp_path) == {}
+
+
+def test_the_url_that_counts(tmp_path: Path) -> None:
+    """The given one before the running stack's before the default."""
+    assert resolve_url(None, tmp_path) == DEFAULT_URL
+    stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
+    assert resolve_url(None, tmp_path) == "http://127.0.0.1:9"
+    assert resolve_url("http://elsewhere", tmp_path) == "http://elsewhere"

@@ -1,0 +1,171 @@
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from causeway.cli.supervisor import Program, ProgramFailed, Restarts, Supervisor
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.testing import eventually
+
+QUICK = Restarts(first=0.05, most=0.2, healthy=30)
+# Says that it runs, waits for SIGTERM, writes its name to a file when that comes.
+SERVE = """
+import os, signal, sys
+def end(*_):
+    with open(sys.argv[1], "a") as file:
+        file.write(sys.argv[2] + "\\n")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+print("serving", flush=True)
+while True:
+    signal.pause()
+"""
+STUBBORN = """
+import signal
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print("serving", flush=True)
+while True:
+    signal.pause()
+"""
+
+
+def program(name: str, code: str, *arguments: object) -> Program:
+    """A child that runs a piece of Python."""
+    command = [sys.executable, "-c", code, *(str(argument) for argument in arguments)]
+    return Program(name, command, dict(os.environ))
+
+
+class Watched(Supervisor):
+    """A supervisor that remembers what it reported."""
+
+    def __init__(self, directory: Path, *, restarts: Restarts = QUICK, grace: float = 5) -> None:
+        self.reports: list[str] = []
+        self.changes = 0
+        super().__init__(directory, report=self.reports.append, changed=self._count, restarts=restarts, grace=grace)
+
+    def _count(self) -> None:
+        self.changes += 1
+
+    async def serving(self, name: str) -> int:
+        """Waits until a child has printed something; returns its process id."""
+        await eventually(lambda: bool(self.last_lines(name)), what=f"{name} serves")
+        pid = self.pids[name]
+        assert pid is not None
+        return pid
+
+
+@pytest.fixture
+async def supervisor(tmp_path: Path) -> AsyncIterator[Watched]:
+    """Stopped at the end, whatever happened."""
+    made = Watched(tmp_path / "logs")
+    yield made
+    made.kill()
+    await made.stop()
+
+
+async def test_what_dies_is_started_again(supervisor: Watched, tmp_path: Path) -> None:
+    """A killed program comes back with a new process id; that is reported, with how it ended."""
+    supervisor.start(program("a", SERVE, tmp_path / "ends", "a"))
+    first = await supervisor.serving("a")
+    os.kill(first, signal.SIGKILL)
+    await eventually(lambda: supervisor.pids["a"] not in {None, first})
+    assert supervisor.reports == ["a ended (SIGKILL); starting it again in 0.1 s"]
+    assert supervisor.changes == 3  # there, gone, there again
+
+
+async def test_the_wait_grows_with_each_death(supervisor: Watched) -> None:
+    """One that dies at once is started after longer and longer waits, up to the longest."""
+    supervisor.start(program("a", "import sys; sys.exit(3)"))
+    await eventually(lambda: len(supervisor.reports) >= 4)
+    assert [report.rpartition("in ")[2] for report in supervisor.reports[:4]] == [
+        "0.1 s",
+        "0.1 s",
+        "0.2 s",
+        "0.2 s",
+    ]
+    assert "exit code 3" in supervisor.reports[0]
+
+
+async def test_a_healthy_run_forgives_earlier_deaths(tmp_path: Path) -> None:
+    """After a run that was long enough the wait is the first one again."""
+    supervisor = Watched(tmp_path, restarts=Restarts(first=0.05, most=9, healthy=0.2))
+    supervisor.start(program("a", "import time; time.sleep(0.3)"))
+    await eventually(lambda: len(supervisor.reports) >= 3)
+    await supervisor.stop()
+    assert {report.rpartition("in ")[2] for report in supervisor.reports} == {"0.1 s"}
+
+
+@given(st.integers(1, 10_000))
+def test_waits_are_bounded_and_never_shrink(deaths: int) -> None:
+    """From 0.2 s, doubling, to 10 s."""
+    restarts = Restarts()
+    assert 0.2 <= restarts.delay(deaths) <= restarts.delay(deaths + 1) <= 10
+    assert restarts.delay(1) == 0.2
+    assert restarts.delay(2) == 0.4
+
+
+async def test_programs_end_in_reverse_order(tmp_path: Path) -> None:
+    """The last one started is the first to get SIGTERM, and is waited for; none is started again."""
+    supervisor = Watched(tmp_path / "logs")
+    for name in "abc":
+        supervisor.start(program(name, SERVE, tmp_path / "ends", name))
+    for name in "abc":
+        await supervisor.serving(name)
+    await supervisor.stop()
+    assert (tmp_path / "ends").read_text().split() == ["c", "b", "a"]
+    assert supervisor.reports == []
+
+
+async def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    """After its grace; the report says so."""
+    supervisor = Watched(tmp_path, grace=0.2)
+    supervisor.start(program("a", STUBBORN))
+    await supervisor.serving("a")
+    await asyncio.wait_for(supervisor.stop(), 5)
+    assert supervisor.reports == ["a does not end; killing it"]
+
+
+async def test_kill_does_not_wait(tmp_path: Path) -> None:
+    """A second signal ends even what ignores the first one, while `stop` waits."""
+    supervisor = Watched(tmp_path, grace=60)
+    supervisor.start(program("a", STUBBORN))
+    await supervisor.serving("a")
+    stopping = asyncio.create_task(supervisor.stop())
+    await asyncio.sleep(0.05)
+    supervisor.kill()
+    await asyncio.wait_for(stopping, 5)
+
+
+async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
+    """A program that is down is not waited for."""
+    supervisor = Watched(tmp_path, restarts=Restarts(first=60, most=60))
+    supervisor.start(program("a", "import sys; sys.exit(1)"))
+    await eventually(lambda: bool(supervisor.reports))
+    await asyncio.wait_for(supervisor.stop(), 5)
+
+
+async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> None:
+    """Exit code 78 fails the whole, with the program's last words, and starts nothing again."""
+    supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
+    with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
+        await asyncio.wait_for(supervisor.failure(), 10)
+    assert supervisor.reports == []
+    assert supervisor.pids == {"a": None}
+
+
+async def test_a_program_that_is_not_there(supervisor: Watched) -> None:
+    """Fails the whole, with its name."""
+    supervisor.start(Program("a", ["/nowhere/at/all"], {}))
+    with pytest.raises(ProgramFailed, match="a cannot be started"):
+        await asyncio.wait_for(supervisor.failure(), 10)
+
+
+async def test_the_end_is_seen_though_grandchildren_live(supervisor: Watched) -> None:
+    """A child of the program that keeps its output open does not hide the program's death."""
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    supervisor.start(program("a", code))
+    await eventually(lambda: bool(supervisor.reports), within=5)
