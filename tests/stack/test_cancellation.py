@@ -1,6 +1,8 @@
 import asyncio
 import json
+import os
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -12,6 +14,13 @@ from servicekit.testing_model_server import ModelServer
 CLOSED_WITHIN = 0.1
 NOISE = 0.15
 """Added on machines that are busy with other tests."""
+
+
+def resident_mib(stack: Any, service: str) -> float:
+    """Resident memory of a service."""
+    pid = stack.description()["services"][service]["pid"]
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
@@ -73,7 +82,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
     token = "x" * 200
     chunk = {"choices": [{"index": 0, "delta": {"content": token}, "finish_reason": None}]}
     piece = b"data: " + json.dumps(chunk).encode() + b"\n\n"
-    model.script(Answer((piece,) * 200_000, content_type="text/event-stream"))
+    model.script(Answer((0.0, *(piece,) * 200_000), content_type="text/event-stream"))
     body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     url = stack.http.base_url
     reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
@@ -83,6 +92,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
         b"Content-Length: %d\r\n\r\n" % len(content) + content
     )
     await reader.readexactly(100)
+    before = {name: resident_mib(stack, name) for name in ("gateway", "generator")}
     written, seen = -1, 0
     while written != seen:
         written = seen
@@ -91,4 +101,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
     # Socket buffers dominate; without back-pressure it would be all 50 MB.
     assert seen < 16 * 2**20
     assert model.requests[0].finished_at is None
+    for name, mib in before.items():
+        assert resident_mib(stack, name) - mib < 32, f"{name} keeps what nobody reads"
     writer.close()
+    await writer.wait_closed()

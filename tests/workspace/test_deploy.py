@@ -4,6 +4,7 @@ No package registry carries kustomize itself, so `build` resolves the few of its
 refuses the others.
 """
 
+import ast
 import asyncio
 import contextlib
 import importlib
@@ -13,6 +14,7 @@ import sys
 import tomllib
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Any
 
@@ -432,6 +434,28 @@ def test_kind_runs_one_of_each() -> None:
     """The overlay for one machine has one replica of everything."""
     workloads = build(K8S / "overlays" / "kind").workloads.values()
     assert [each["spec"]["replicas"] for each in workloads] == [1] * len(workloads)
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_holds_what_its_service_imports(service: str) -> None:
+    """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / f"requirements/{service}.txt").read_text(), re.MULTILINE))
+    ours = {"causeway", "embedding", "servicekit", service}
+    distributions = packages_distributions()
+    for file in (ROOT / "services" / service / "src").rglob("*.py"):
+        for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
+            names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions.get(module, [])}
+            assert names & pinned, f"{file.relative_to(ROOT)} imports {module}"
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module.partition(".")[0])
+    return modules
 
 
 def test_the_image_is_made_for_every_service() -> None:

