@@ -8,7 +8,7 @@ MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway servic
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e test-faults bench-gateway format proto lock clean
+.PHONY: help setup demo up test lint types unit e2e test-faults bench-gateway format proto lock settings clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -40,6 +40,7 @@ lint: $(READY) ## Style, import rules, contracts in step
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/buf lint proto
 	@$(BIN)/python tools/generate.py --check
+	@$(BIN)/python tools/document_settings.py --check
 
 types: $(READY) ## mypy, strict
 	@echo "==> types"
@@ -70,6 +71,9 @@ format: $(READY) ## Format the code
 
 proto: $(READY) ## Generate libs/contracts from proto/
 	@$(BIN)/python tools/generate.py
+
+settings: $(READY) ## Write docs/settings.md from the services' settings
+	@$(BIN)/python tools/document_settings.py
 
 lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
 	@$(BIN)/python tools/lock.py
