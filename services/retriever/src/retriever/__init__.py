@@ -1,1 +1,5 @@
-"""The retriever service."""
+"""The retriever service: the one owner of the vector store and of the document catalogue.
+
+How a search flows: `servicer` (wire to domain) → `retrieval` (embed, search dense and sparse, `fusion`) →
+`store.port` ← `store.edge`. How a document comes in: `servicer` → `upsert` → `indexes` → `store.port`.
+"""

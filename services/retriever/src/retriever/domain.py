@@ -1,0 +1,263 @@
+"""What the retriever speaks of: documents, chunks, conditions, queries, passages. No wire type, no store's type."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import Enum
+from typing import NamedTuple
+
+from servicekit.errors import NotFound
+from servicekit.principal import Principal
+
+EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessControl:
+    """Who may see a document; both lists empty: everybody in its tenant."""
+
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A record of the catalogue; the fields are those of ``document.proto``."""
+
+    document_id: str
+    sourcefile: str = ""
+    content_type: str = ""
+    sha256: str = ""
+    size_bytes: int = 0
+    metadata_json: bytes = b""
+    access: AccessControl = AccessControl()
+    category: str = ""
+    language: str = ""
+    generation: int = 0
+    page_count: int = 0
+    chunk_count: int = 0
+    updated_at: datetime = EPOCH
+
+    @property
+    def version(self) -> "Version":
+        """This generation of this document."""
+        return Version(self.document_id, self.generation)
+
+    def cited_as(self, page: int) -> str:
+        """How a page of it is cited: ``file.pdf#page=3``; page 0 stands for a format without pages."""
+        name = self.sourcefile or self.document_id
+        return f"{name}#page={page}" if page else name
+
+
+class Version(NamedTuple):
+    """One generation of one document."""
+
+    document_id: str
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One retrievable piece of a document.
+
+    ``text`` is shown and cited, ``indexed_text`` is what ``vector`` (L2-normalised) and the words are made of.
+    """
+
+    number: int
+    text: str
+    indexed_text: str
+    page: int = 0
+    headings: tuple[str, ...] = ()
+    vector: Sequence[float] = ()
+
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatchAny:
+    """The field, or one item of it where it is a list, equals one of the values.
+
+    A number equals a number of the same value, 1 and 1.0 for example; true, 1 and "1" are all different.
+    """
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The field, or one item of it where it is a list, is a number within the bounds that are set."""
+
+    field: str
+    gt: float | None = None
+    gte: float | None = None
+    lt: float | None = None
+    lte: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """All of ``must``, at least one of ``should`` where there is any, and none of ``must_not``."""
+
+    must: tuple["Condition", ...] = ()
+    should: tuple["Condition", ...] = ()
+    must_not: tuple["Condition", ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.must or self.should or self.must_not)
+
+
+Condition = MatchAny | Range | Filter
+
+NO_FILTER = Filter()
+
+PLAIN_FIELDS = frozenset({"document_id", "sourcefile", "category", "language", "page"})
+METADATA_PREFIX = "metadata."
+
+
+def is_field(name: str) -> bool:
+    """Whether a condition may ask for the field: a plain one, or ``metadata.<key>`` with dots for nesting."""
+    return name in PLAIN_FIELDS or (name.startswith(METADATA_PREFIX) and name != METADATA_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSpec:
+    """What an index is, as long as it exists."""
+
+    tenant: str
+    name: str
+    embedding_model: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """An index, with the numbers of what the asker may see in it."""
+
+    spec: IndexSpec
+    documents: int
+    chunks: int
+
+
+class Mode(Enum):
+    """How passages are searched."""
+
+    HYBRID = "hybrid"
+    VECTORS = "vectors"
+    TEXT = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for, and where; the fields are those of ``RetrieveRequest``."""
+
+    indexes: tuple[str, ...]
+    text: str
+    mode: Mode = Mode.HYBRID
+    top: int = 0
+    filter: Filter = NO_FILTER
+    minimum_dense_score: float | None = None
+    minimum_score: float | None = None
+    skip_missing_scores: bool = False
+
+
+class Source(Enum):
+    """Which searches found a passage by themselves."""
+
+    BOTH = "both"
+    DENSE = "dense"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk that was found, with all that is known of it."""
+
+    id: str
+    index: str
+    document: Document
+    number: int
+    page: int
+    headings: tuple[str, ...]
+    text: str
+    score: float
+    dense_score: float | None
+    sparse_score: float | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the work and its wall time."""
+
+    name: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Passages, best first, and where the time went."""
+
+    passages: tuple[Passage, ...]
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The head of an upsert."""
+
+    principal: Principal
+    index: str
+    document: Document
+    embedding_model: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of an upsert."""
+
+    chunk_count: int
+
+
+UpsertStep = Begin | Sequence[Chunk] | Commit
+
+
+class Outcome(Enum):
+    """What became of an upsert."""
+
+    CREATED = "created"
+    REPLACED = "replaced"
+    UNCHANGED = "unchanged"
+
+
+@dataclass(frozen=True, slots=True)
+class Upserted:
+    """The document as it stands after an upsert."""
+
+    outcome: Outcome
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """Documents that were removed, as they were, and the ids of those that are not there for the asker."""
+
+    documents: tuple[Document, ...]
+    not_found: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page of a listing; ``next_token`` is empty on the last, ``total`` counts all pages."""
+
+    documents: tuple[Document, ...]
+    next_token: str
+    total: int
+
+
+def no_such_index(name: str) -> NotFound:
+    """The error for an index that does not exist, or not for this tenant."""
+    return NotFound(f"No such index: '{name}' exists.", resource=name)

@@ -1,0 +1,70 @@
+"""The composition root: everything is made here, once, and closed in the opposite order."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from embedding.cache import default_cache_dir
+from embedding.errors import SetupError
+from embedding.minilm import MiniLmEmbedder
+from servicekit.errors import Unavailable
+from servicekit.server import GrpcServer
+
+from retriever.catalogue import Catalogue
+from retriever.indexes import Indexes
+from retriever.pace import Pace
+from retriever.retrieval import Retrieval
+from retriever.servicer import RetrieverServicer
+from retriever.settings import Settings
+from retriever.store.bm25 import Bm25Encoder
+from retriever.store.edge import EdgeStore
+from retriever.upsert import Upserts
+
+_MEGABYTE = 1024 * 1024
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Serves until the event is set, then lets running calls finish and closes the store.
+
+    Raises:
+        Unavailable: The embedding model is not built, or the store cannot be opened.
+    """
+    async with AsyncExitStack() as closing:
+        embedder = _embedder(settings)
+        closing.push_async_callback(embedder.aclose)
+        pace = Pace()
+        store = EdgeStore(settings.data_dir / "retriever", pace, settings.retriever_min_free_mb * _MEGABYTE)
+        closing.push_async_callback(store.aclose)
+        indexes = await Indexes.open(store)
+        closing.push_async_callback(indexes.aclose)
+        encoder = Bm25Encoder(pace)
+        servicer = RetrieverServicer(
+            Retrieval(indexes, embedder, encoder, pace, settings.retrieve_top),
+            Upserts(
+                indexes,
+                encoder,
+                concurrent=settings.retriever_upserts,
+                waiting=settings.retriever_upserts_waiting,
+                idle_seconds=settings.retriever_upsert_idle,
+            ),
+            Catalogue(indexes),
+        )
+        server = GrpcServer(
+            f"{settings.host}:{settings.retriever_port}",
+            [
+                (
+                    retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"],
+                    lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
+                )
+            ],
+        )
+        await server.serve_until(stop, settings.shutdown_grace)
+
+
+def _embedder(settings: Settings) -> MiniLmEmbedder:
+    cache = settings.model_cache or default_cache_dir(os.environ)
+    try:
+        return MiniLmEmbedder.load(cache, workers=settings.retriever_embedding_threads)
+    except SetupError as error:
+        raise Unavailable(str(error)) from error

@@ -1,0 +1,28 @@
+"""Settings of the retriever, read from the environment (``CAUSEWAY_…``)."""
+
+from pathlib import Path
+
+from pydantic import Field
+from servicekit.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    """What the retriever can be told."""
+
+    retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
+    model_cache: Path | None = Field(
+        None, description="Directory of the built embedding model; none: the user's cache directory."
+    )
+    retrieve_top: int = Field(10, ge=1, le=1000, description="Passages where a request does not say how many.")
+    retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded at a time.")
+    retriever_upserts: int = Field(16, ge=1, description="Documents that are written at a time.")
+    retriever_upserts_waiting: int = Field(
+        256, ge=0, description="Documents that may wait for it; more are refused with RESOURCE_EXHAUSTED."
+    )
+    retriever_upsert_idle: float = Field(
+        60.0, gt=0, description="Seconds to wait for the next message of an upsert."
+    )
+    retriever_min_free_mb: int = Field(
+        256, ge=0, description="With less room on the disk nothing is written any more."
+    )

@@ -1,0 +1,1 @@
+"""Where chunks and records are kept: the port, the embedded engine's adapter, and the fake."""

@@ -1,0 +1,229 @@
+"""The fake store: everything in dictionaries, searched by arithmetic. For tests, and as the port read plainly."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+from retriever import access
+from retriever.domain import (
+    Condition,
+    Document,
+    Filter,
+    IndexSpec,
+    MatchAny,
+    Range,
+    Scalar,
+    Version,
+    no_such_index,
+)
+from retriever.fields import Field, fields_of
+from retriever.fusion import Hit
+from retriever.store.port import ChunkPoint, Scope, StoredChunk, Terms
+
+
+class MemoryStore:
+    """See `retriever.store.port.Store`. What was published outlives `aclose`, as on a disk."""
+
+    def __init__(self) -> None:
+        self._collections: list[MemoryCollection] = []
+
+    async def collections(self) -> Sequence["MemoryCollection"]:
+        """The published collections."""
+        return [collection for collection in self._collections if collection.published]
+
+    async def create(self, spec: IndexSpec) -> "MemoryCollection":
+        """A new collection."""
+        collection = MemoryCollection(spec)
+        self._collections.append(collection)
+        return collection
+
+    async def aclose(self) -> None:
+        """Forgets what was not published."""
+        self._collections = [collection for collection in self._collections if collection.published]
+
+
+class MemoryCollection:
+    """One index; see `retriever.store.port.Collection`."""
+
+    def __init__(self, spec: IndexSpec) -> None:
+        self.spec = spec
+        self.published = False
+        self._dropped = False
+        self._points: dict[str, tuple[ChunkPoint, Document]] = {}
+        self._records: dict[str, Document] = {}
+        self._marks: set[str] = set()
+
+    async def publish(self) -> None:
+        """Makes it lasting."""
+        self._check()
+        self.published = True
+
+    async def drop(self) -> None:
+        """Removes it."""
+        self._check()
+        self.published, self._dropped = False, True
+
+    async def dense(
+        self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> list[Hit]:
+        """The nearest chunks by cosine."""
+        length = math.hypot(*vector)
+        hits = (
+            Hit(point.id, _dot(vector, point.chunk.vector) / (length * math.hypot(*point.chunk.vector)))
+            for point in self._in_scope(scope, ids)
+        )
+        return _best(hits, limit)
+
+    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
+        """The best chunks by BM25; the statistics are those of the whole collection."""
+        self._check()
+        texts = [set(point.terms.indices) for point, _ in self._points.values() if point.terms.indices]
+        idf: dict[int, float] = {}
+        for term in terms.indices:
+            having = sum(term in text for text in texts)
+            idf[term] = math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+        hits = []
+        for point in self._in_scope(scope, ids):
+            weights = dict(zip(point.terms.indices, point.terms.weights, strict=True))
+            common = [term for term in terms.indices if term in weights]
+            if common:
+                hits.append(Hit(point.id, sum(idf[term] * weights[term] for term in common)))
+        return _best(hits, limit)
+
+    async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
+        """Chunks by id."""
+        self._check()
+        found = [self._points[id_] for id_ in ids if id_ in self._points]
+        return {point.id: _stored(point, document) for point, document in found}
+
+    async def count_chunks(self, scope: Scope) -> int:
+        """Number of chunks in scope."""
+        return sum(1 for _ in self._in_scope(scope, None))
+
+    async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
+        """Stores chunks."""
+        self._check()
+        self._points.update({point.id: (point, document) for point in points})
+
+    async def remove_chunks(self, document_id: str, keep: int | None) -> None:
+        """Removes chunks."""
+        self._check()
+        self._points = {
+            id_: (point, document)
+            for id_, (point, document) in self._points.items()
+            if document.document_id != document_id or document.generation == keep
+        }
+
+    async def put_record(self, document: Document) -> None:
+        """Writes a record."""
+        self._check()
+        self._records[document.document_id] = document
+
+    async def remove_record(self, document_id: str) -> None:
+        """Removes a record."""
+        self._check()
+        self._records.pop(document_id, None)
+
+    async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
+        """Records by document id."""
+        self._check()
+        return {id_: self._records[id_] for id_ in document_ids if id_ in self._records}
+
+    async def document_ids(self, scope: Scope) -> list[str]:
+        """Ids of records in scope."""
+        self._check()
+        return [
+            document.document_id
+            for document in self._records.values()
+            if _visible(scope, document, fields_of(document))
+        ]
+
+    async def count_documents(self, scope: Scope) -> int:
+        """Number of records in scope."""
+        return len(await self.document_ids(scope))
+
+    async def mark(self, document_id: str) -> None:
+        """Marks a document."""
+        self._check()
+        self._marks.add(document_id)
+
+    async def unmark(self, document_id: str) -> None:
+        """Removes a mark."""
+        self._check()
+        self._marks.discard(document_id)
+
+    async def marked(self) -> list[str]:
+        """Ids of the marked documents."""
+        self._check()
+        return list(self._marks)
+
+    async def sync(self) -> None:
+        """Nothing is ever lost here."""
+
+    def _in_scope(self, scope: Scope, ids: Sequence[str] | None) -> Iterable[ChunkPoint]:
+        self._check()
+        for id_, (point, document) in self._points.items():
+            fields = [*fields_of(document), ("page", point.chunk.page)]
+            if (ids is None or id_ in ids) and _visible(scope, document, fields):
+                yield point
+
+    def _check(self) -> None:
+        if self._dropped:
+            raise no_such_index(self.spec.name)
+
+
+def _stored(point: ChunkPoint, document: Document) -> StoredChunk:
+    chunk = point.chunk
+    return StoredChunk(point.id, document.document_id, chunk.number, chunk.page, tuple(chunk.headings), chunk.text)
+
+
+def _visible(scope: Scope, document: Document, fields: Sequence[Field]) -> bool:
+    return (
+        (scope.readers is None or not scope.readers.isdisjoint(access.readers(document.access)))
+        and Version(document.document_id, document.generation) not in scope.hidden
+        and _holds(scope.filter, fields)
+    )
+
+
+def _holds(condition: Condition, fields: Sequence[Field]) -> bool:
+    match condition:
+        case Filter():
+            return (
+                all(_holds(each, fields) for each in condition.must)
+                and (not condition.should or any(_holds(each, fields) for each in condition.should))
+                and not any(_holds(each, fields) for each in condition.must_not)
+            )
+        case MatchAny():
+            return any(
+                _equal(value, wanted)
+                for name, value in fields
+                if name == condition.field
+                for wanted in condition.values
+            )
+        case Range():
+            return any(
+                _within(condition, value)
+                for name, value in fields
+                if name == condition.field and isinstance(value, int | float) and not isinstance(value, bool)
+            )
+
+
+def _equal(one: Scalar, other: Scalar) -> bool:
+    # Python's True equals 1.
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _within(bounds: Range, value: float) -> bool:
+    return (
+        (bounds.gt is None or value > bounds.gt)
+        and (bounds.gte is None or value >= bounds.gte)
+        and (bounds.lt is None or value < bounds.lt)
+        and (bounds.lte is None or value <= bounds.lte)
+    )
+
+
+def _best(hits: Iterable[Hit], limit: int) -> list[Hit]:
+    return sorted(hits, key=lambda hit: -hit.score)[:limit]
+
+
+def _dot(one: Sequence[float], other: Sequence[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))

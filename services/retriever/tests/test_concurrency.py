@@ -1,0 +1,108 @@
+"""Writers and readers at the same time: consistent answers, and an event loop that stays free."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable
+
+from retriever.domain import Commit, Document, Mode, UpsertStep
+from retriever.testing import INDEX, Bench, steps
+from servicekit.principal import LOCAL
+
+LONGEST_GAP = 0.5  # seconds; measured 0.01 to 0.1, the rest is for busy machines
+
+
+async def test_replacing_while_searching(bench: Bench) -> None:
+    """While a document is replaced again and again, each search finds it in exactly one version, whole."""
+    sizes = [20 + 30 * (generation % 3) for generation in range(25)]
+    searches = 0
+
+    async def put(name: str, index: str, generation: int) -> None:
+        texts = [f"ferry {name} {generation} {number}" for number in range(sizes[generation])]
+        await bench.put(Document(name, generation=generation), texts, index=index)
+
+    async def replace(name: str, index: str) -> None:
+        for generation in range(1, len(sizes)):
+            await put(name, index, generation)
+
+    async def search(mode: Mode) -> None:
+        nonlocal searches
+        while not writing.done():
+            passages = await bench.ask("ferry", mode=mode, top=1000, indexes=(INDEX, "other"))
+            for index, name in ((INDEX, "a"), ("other", "b")):
+                mine = [passage for passage in passages if passage.index == index]
+                (generation,) = {passage.document.generation for passage in mine}
+                assert [int(passage.text.split()[2]) for passage in mine] == [generation] * sizes[generation]
+                assert {passage.document.document_id for passage in mine} == {name}
+            searches += 1
+            await asyncio.sleep(0)
+
+    await put("a", INDEX, 0)
+    await put("b", "other", 0)
+
+    async def replace_both() -> None:
+        await asyncio.gather(replace("a", INDEX), replace("b", "other"))
+
+    async with asyncio.TaskGroup() as tasks:
+        writing = tasks.create_task(replace_both())
+        for mode in Mode:
+            tasks.create_task(search(mode))
+    assert searches >= 10
+
+
+@contextlib.asynccontextmanager
+async def watched_loop() -> AsyncIterator[list[float]]:
+    """Collects how long the loop was not free, in seconds."""
+    gaps: list[float] = []
+
+    async def watch() -> None:
+        last = time.perf_counter()
+        while True:
+            await asyncio.sleep(0)
+            now = time.perf_counter()
+            gaps.append(now - last)
+            last = now
+
+    task = asyncio.create_task(watch())
+    yield gaps
+    task.cancel()
+
+
+async def test_searches_go_on_while_documents_come_in(
+    edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    """While 20 documents of 200 chunks come in at once, the loop is never blocked for long, and searches answer."""
+    bench = edge_bench
+    await bench.put(Document("first", generation=1), [f"ferry number {number}" for number in range(500)])
+    busy: list[float] = []
+
+    async def search() -> float:
+        begin = time.perf_counter()
+        assert len(await bench.ask("ferry number 7")) == 10
+        return time.perf_counter() - begin
+
+    idle = [await search() for _ in range(30)]
+    texts = [f"{' '.join(f'word{word * number}' for word in range(100))} bridge" for number in range(200)]
+    chunks = await bench.chunks(texts)
+    messages: list[UpsertStep] = [
+        *(chunks[start : start + 64] for start in range(0, len(chunks), 64)),
+        Commit(len(chunks)),
+    ]
+    begins = [bench.begin(Document(f"d{number}", generation=1)) for number in range(20)]
+    async with watched_loop() as gaps:
+        writing = asyncio.ensure_future(
+            asyncio.gather(*(bench.upserts.upsert(steps(begin, *messages)) for begin in begins))
+        )
+        while not writing.done():
+            busy.append(await search())
+            await asyncio.sleep(0)  # a client's next call comes over the loop
+        await writing
+    busy.sort()
+    record_testsuite_property("search_p50_idle_ms", sorted(idle)[len(idle) // 2] * 1000)
+    record_testsuite_property("search_p50_busy_ms", busy[len(busy) // 2] * 1000)
+    record_testsuite_property("search_p99_busy_ms", busy[int(len(busy) * 0.99)] * 1000)
+    record_testsuite_property("longest_gap_ms", max(gaps) * 1000)
+    assert max(gaps) < LONGEST_GAP
+    assert len(busy) > 20
+    (summary,) = await bench.catalogue.indexes(LOCAL)
+    assert summary.documents == 21

@@ -1,0 +1,232 @@
+"""Whenever the process dies, the next start finds exactly one version of each document, whole."""
+
+import asyncio
+import itertools
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from retriever.domain import Document, IndexSpec, Mode
+from retriever.pace import Pace
+from retriever.store.edge import EdgeStore
+from retriever.store.port import EVERYTHING, Collection, Store
+from retriever.testing import INDEX, Bench
+from servicekit.errors import NotFound
+from servicekit.principal import LOCAL
+
+OLD = [f"the old ferry {number}" for number in range(70)]
+NEW = [f"the new ferry {number}" for number in range(150)]
+
+
+class Photographed:
+    """A collection whose files are copied after each step, as a crash would leave them."""
+
+    WRITES = frozenset(
+        {"publish", "add_chunks", "remove_chunks", "put_record", "remove_record", "mark", "unmark", "sync"}
+    )
+
+    def __init__(self, collection: Collection, take: Callable[[str], None]) -> None:
+        self._collection = collection
+        self._take = take
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._collection, name)
+        if name not in self.WRITES:
+            return method
+
+        async def step(*arguments: Any, **named: Any) -> None:
+            await method(*arguments, **named)
+            self._take(name)
+
+        return step
+
+
+class PhotographedStore:
+    """A store on disk that copies itself after each step."""
+
+    def __init__(self, directory: Path, album: Path) -> None:
+        self._store = EdgeStore(directory, Pace())
+        self._directory = directory
+        self._album = album
+        self._numbers = itertools.count()
+        self.photos: list[Path] = []
+
+    async def collections(self) -> list[Collection]:
+        return [self._photographed(each) for each in await self._store.collections()]
+
+    async def create(self, spec: IndexSpec) -> Collection:
+        return self._photographed(await self._store.create(spec))
+
+    async def aclose(self) -> None:
+        await self._store.aclose()
+
+    def _photographed(self, collection: Collection) -> Collection:
+        return cast("Collection", Photographed(collection, self._take))
+
+    def _take(self, step: str) -> None:
+        photo = self._album / f"{next(self._numbers):03d}-{step}"
+        subprocess.run(["cp", "-a", self._directory, photo], check=True)  # keeps the log's holes
+        self.photos.append(photo)
+
+
+async def found_in(directory: Path) -> list[str] | None:
+    """What a retriever that starts on the files finds of the document; None where there is no index."""
+    bench = await Bench.open(EdgeStore(directory, Pace()))
+    try:
+        if not await bench.catalogue.indexes(LOCAL):
+            return None
+        for mode in Mode:
+            passages = await bench.ask("old new ferry", top=1000, mode=mode)
+            texts = sorted(passage.text for passage in passages)
+            collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+            assert await collection.marked() == []
+            assert await collection.count_chunks(EVERYTHING) == len(texts)
+            try:
+                record = await bench.catalogue.document(LOCAL, INDEX, "d")
+            except NotFound:
+                assert texts == []
+            else:
+                assert record.chunk_count == len(texts)
+                assert {passage.document for passage in passages} == {record}
+        return texts
+    finally:
+        await bench.aclose()
+
+
+async def photograph(
+    tmp_path: Path, before: Callable[[Bench], Awaitable[Any]], then: Callable[[Bench], Awaitable[Any]]
+) -> list[tuple[str, list[str] | None]]:
+    """What is found after a crash at each step of ``then``."""
+    directory, album = tmp_path / "store", tmp_path / "album"
+    album.mkdir()
+    store = PhotographedStore(directory, album)
+    bench = await Bench.open(cast("Store", store))
+    await before(bench)
+    store.photos.clear()
+    await then(bench)
+    photos = list(store.photos)
+    await bench.aclose()
+    return [(photo.name[4:], await found_in(photo)) for photo in photos]
+
+
+async def nothing(bench: Bench) -> None:
+    """No preparation."""
+
+
+async def put_old(bench: Bench) -> None:
+    await bench.put(Document("d", generation=1), OLD)
+
+
+async def put_new(bench: Bench) -> None:
+    await bench.put(Document("d", generation=2), NEW)
+
+
+async def test_crash_while_replacing(tmp_path: Path) -> None:
+    """Before the record is replaced the old version is found, from then on the new one; never both or neither."""
+    found = await photograph(tmp_path, put_old, put_new)
+    steps = [step for step, _ in found]
+    assert steps == ["mark", *["add_chunks"] * 3, "put_record", "sync", "remove_chunks", "unmark"]
+    commit = steps.index("put_record")
+    assert [texts for _, texts in found] == [sorted(OLD)] * commit + [sorted(NEW)] * (len(steps) - commit)
+
+
+async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
+    """Before the index is published it does not exist, from then on it does, with the whole document."""
+    found = await photograph(tmp_path, nothing, put_new)
+    steps = [step for step, _ in found]
+    commit = steps.index("publish")
+    assert steps[commit - 1] == "put_record"
+    assert [texts for _, texts in found] == [None] * commit + [sorted(NEW)] * (len(steps) - commit)
+
+
+async def test_crash_while_an_upsert_fails(tmp_path: Path) -> None:
+    """However far the clearing away of a failed upsert gets, the old version is whole."""
+
+    async def fail(bench: Bench) -> None:
+        async def broken() -> Any:
+            yield bench.begin(Document("d", generation=2))
+            yield (await bench.chunks(NEW))[:64]
+            raise ConnectionError
+
+        with pytest.raises(ConnectionError):
+            await bench.upserts.upsert(broken())
+
+    found = await photograph(tmp_path, put_old, fail)
+    assert [step for step, _ in found] == ["mark", "add_chunks", "remove_chunks", "unmark"]
+    assert [texts for _, texts in found] == [sorted(OLD)] * 4
+
+
+async def test_crash_while_deleting(tmp_path: Path) -> None:
+    """A document that is being deleted is whole or gone."""
+
+    async def delete(bench: Bench) -> None:
+        await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
+
+    found = await photograph(tmp_path, put_old, delete)
+    assert found == [
+        ("mark", sorted(OLD)),
+        ("remove_record", []),
+        ("remove_chunks", []),
+        ("unmark", []),
+        ("sync", []),
+    ]
+
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from retriever.domain import Document
+from retriever.pace import Pace
+from retriever.store.edge import EdgeStore
+from retriever.testing import Bench
+
+async def main(directory, first):
+    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+    async def write(name):
+        for generation in range(int(first), 10_000):
+            texts = [f"ferry {name} {generation} {number}" for number in range(40 + generation % 50)]
+            await bench.put(Document(name, generation=generation), texts)
+            print(name, generation, flush=True)
+    await asyncio.gather(*(write(name) for name in "abc"))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def note(acknowledged: dict[str, int], line: bytes) -> None:
+    """Notes what the writer says."""
+    name, generation = line.decode().split()
+    acknowledged[name] = int(generation)
+
+
+async def test_killed_while_writing(tmp_path: Path) -> None:
+    """A process killed with SIGKILL at any time: what it acknowledged is there, each document in one version."""
+    directory = tmp_path / "store"
+    acknowledged: dict[str, int] = {}
+    for first, lines in ((1, 4), (1000, 9), (2000, 14)):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WRITER, directory, str(first), stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        for _ in range(lines):
+            note(acknowledged, await process.stdout.readline())
+        await asyncio.sleep(random.random() * 0.1)
+        process.send_signal(signal.SIGKILL)
+        await process.wait()
+        for line in (await process.stdout.read()).splitlines():
+            note(acknowledged, line)
+
+        bench = await Bench.open(EdgeStore(directory, Pace()))
+        for name, generation in acknowledged.items():
+            passages = await bench.ask(f"ferry {name}", top=1000, mode=Mode.VECTORS)
+            mine = [passage for passage in passages if passage.document.document_id == name]
+            stored = (await bench.catalogue.document(LOCAL, INDEX, name)).generation
+            assert stored >= generation
+            texts = {f"ferry {name} {stored} {number}" for number in range(40 + stored % 50)}
+            assert sorted(passage.text for passage in mine) == sorted(texts)
+        await bench.aclose()

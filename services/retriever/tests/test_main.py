@@ -1,0 +1,102 @@
+"""The process: starts, serves, drains on SIGTERM, and has everything when it starts again."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from embedding.cache import default_cache_dir
+from embedding.minilm import MiniLmEmbedder
+from retriever.main import serve
+from retriever.settings import Settings
+from servicekit import rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
+from servicekit.testing import free_ports
+
+TEXTS = [
+    "Ferries to Kelsay leave every hour from the north pier.",
+    "Dogs travel free of charge if they are kept on a lead.",
+    "The bridge is closed when the wind is stronger than nine.",
+]
+ME = LOCAL.to_proto()
+SERVICE = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+
+
+async def start(data: Path, port: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "retriever",
+        env={
+            **os.environ,
+            "CAUSEWAY_DATA_DIR": str(data),
+            "CAUSEWAY_RETRIEVER_PORT": str(port),
+            "CAUSEWAY_LOG_FORMAT": "json",
+        },
+        stderr=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+
+
+async def messages(texts: Sequence[str]) -> list[retriever_pb2.UpsertRequest]:
+    embedder = MiniLmEmbedder.load(default_cache_dir(os.environ))
+    vectors = await embedder.embed(texts)
+    await embedder.aclose()
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
+    return [
+        retriever_pb2.UpsertRequest(
+            begin=retriever_pb2.UpsertBegin(
+                principal=ME,
+                index="travel",
+                document=document_pb2.Document(document_id="d", sourcefile="travel.md", generation=1),
+                embedding_model=embedder.model,
+                dimension=embedder.dimension,
+            )
+        ),
+        retriever_pb2.UpsertRequest(
+            chunks=retriever_pb2.UpsertChunks(
+                chunks=[
+                    document_pb2.Chunk(number=number, text=text, indexed_text=text, vector=vector.tolist())
+                    for number, (text, vector) in enumerate(zip(texts, vectors, strict=True))
+                ]
+            )
+        ),
+        retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=len(texts))),
+    ]
+
+
+async def test_process(tmp_path: Path) -> None:
+    """With the real model: a question finds its passage; SIGTERM ends with 0; a second process has all of it."""
+    (port,) = free_ports(1)
+    questions = {"Can I bring my pet?": TEXTS[1], "crossing during a storm": TEXTS[2]}
+    for run in range(2):
+        process = await start(tmp_path, port)
+        async with open_channel(f"127.0.0.1:{port}", [SERVICE]) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 60)
+            stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+            if run == 0:
+                await rpc.client_stream(stub.Upsert, await messages(TEXTS), "Upsert", Deadline.after(30))
+            for question, expected in questions.items():
+                request = retriever_pb2.RetrieveRequest(
+                    principal=ME, indexes=["travel"], query=question, mode=retriever_pb2.RETRIEVAL_MODE_VECTORS
+                )
+                response = await rpc.unary(stub.Retrieve, request, Deadline.after(30))
+                assert response.passages[0].text == expected
+                assert response.passages[0].sourcepage == "travel.md"
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 30) == 0
+
+
+async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
+    """An embedding model that was not built is an error that names the command, not a stack."""
+    settings = Settings(data_dir=tmp_path, model_cache=tmp_path / "empty", retriever_port=0)
+    with pytest.raises(Unavailable, match=r"embedding\.build"):
+        await serve(settings, asyncio.Event())

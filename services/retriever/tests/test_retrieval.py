@@ -1,0 +1,187 @@
+"""Retrieve: modes, scores, limits, several indexes, and errors."""
+
+from typing import Any
+
+import pytest
+from embedding.fake import HashingEmbedder
+from retriever.domain import Document, Filter, MatchAny, Mode, Passage, Query, Range, Source
+from retriever.retrieval import MAX_QUERY_LENGTH, Retrieval
+from retriever.testing import INDEX, Bench
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge
+from servicekit.principal import LOCAL
+
+TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "a map of the town"]
+
+
+@pytest.fixture
+async def harbour(bench: Bench) -> Bench:
+    """An index with one document of four chunks."""
+    await bench.put(Document("d", "harbour.pdf", metadata_json=b'{"year": 2024}', generation=1), TEXTS)
+    return bench
+
+
+def by_text(passages: list[Passage]) -> dict[str, Passage]:
+    return {passage.text: passage for passage in passages}
+
+
+async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
+    """Each passage has cosine and BM25, whichever search found it; BM25 is 0 where no word is shared."""
+    passages = by_text(await harbour.ask("bridge tickets"))
+    assert set(passages) == set(TEXTS)
+    dense = by_text(await harbour.ask("bridge tickets", mode=Mode.VECTORS))
+    sparse = by_text(await harbour.ask("bridge tickets", mode=Mode.TEXT))
+    for text, passage in passages.items():
+        assert passage.dense_score == pytest.approx(dense[text].dense_score)
+        assert passage.sparse_score == pytest.approx(sparse[text].sparse_score if text in sparse else 0.0)
+        assert passage.source is (Source.BOTH if text in sparse else Source.DENSE)
+
+
+async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> None:
+    """A passage below the candidates of one search gets that search's score all the same."""
+    many = [f"filler word{number} and tickets" for number in range(120)]
+    await harbour.put(Document("filler", generation=1), many)
+    passages = await harbour.ask("tickets", top=100)
+    assert len(passages) == 100
+    assert {passage.source for passage in passages} >= {Source.BOTH}
+    assert all(passage.dense_score is not None and passage.sparse_score is not None for passage in passages)
+    everything = by_text(await harbour.ask("tickets", top=1000, mode=Mode.VECTORS))
+    for passage in passages:
+        assert passage.dense_score == pytest.approx(everything[passage.text].dense_score)
+
+
+async def test_missing_scores_can_be_left_out(harbour: Bench) -> None:
+    """With `skip_missing_scores` only the scores that a search brought by itself are known."""
+    passages = by_text(await harbour.ask("bridge", skip_missing_scores=True))
+    assert passages[TEXTS[2]].sparse_score is not None
+    assert passages[TEXTS[3]].sparse_score is None
+    assert passages[TEXTS[3]].source is Source.DENSE
+
+
+async def test_modes_order_by_their_own_score(harbour: Bench) -> None:
+    """Vectors order by cosine; text by BM25, and only what has a word of the query; hybrid by the fused score."""
+    for mode, own in ((Mode.VECTORS, "dense_score"), (Mode.TEXT, "sparse_score")):
+        passages = await harbour.ask("ferry tickets", mode=mode)
+        assert [passage.score for passage in passages] == [getattr(passage, own) for passage in passages]
+        assert passages == sorted(passages, key=lambda each: (-each.score, each.id))
+        assert passages[0].text == TEXTS[1]
+    assert {passage.source for passage in await harbour.ask("ferry", mode=Mode.TEXT)} == {Source.SPARSE}
+    assert len(await harbour.ask("ferry", mode=Mode.TEXT)) == 2
+    assert await harbour.ask("submarine", mode=Mode.TEXT) == []
+    assert (await harbour.ask("ferry tickets"))[0].score == pytest.approx(2 / 61)
+
+
+async def test_ties_are_ordered_by_id(bench: Bench) -> None:
+    """Chunks with the same text come in the order of their ids, every time."""
+    for number in range(5):
+        await bench.put(Document(f"d{number}", generation=1), ["the same text"])
+    for mode in Mode:
+        ids = [passage.id for passage in await bench.ask("same text", mode=mode)]
+        assert ids == sorted(ids)
+        assert len(ids) == 5
+
+
+async def test_passages_say_where_they_are_from(harbour: Bench) -> None:
+    """Document, number, page, headings and the citation are those of the chunk."""
+    passage = (await harbour.ask("bridge tolls"))[0]
+    assert (passage.index, passage.number, passage.page, passage.headings) == (INDEX, 2, 3, ("Part",))
+    assert passage.document.cited_as(passage.page) == "harbour.pdf#page=3"
+    assert passage.document.cited_as(0) == "harbour.pdf"
+    assert (passage.document.metadata_json, passage.document.chunk_count) == (b'{"year": 2024}', 4)
+
+
+async def test_top(harbour: Bench) -> None:
+    """At most `top` passages come, the best; without it the service's default number."""
+    best = await harbour.ask("ferry tickets", top=1)
+    assert [passage.text for passage in best] == [TEXTS[1]]
+    await harbour.put(Document("more", generation=1), [f"ferry number {number}" for number in range(20)])
+    assert len(await harbour.ask("ferry")) == 10
+
+
+async def test_minimum_scores(harbour: Bench) -> None:
+    """Passages below a minimum are left out: the cosine's in every mode, also where words found them."""
+    cosines = {each.text: each.dense_score for each in await harbour.ask("ferry tickets", mode=Mode.VECTORS)}
+    limit = cosines[TEXTS[0]]
+    assert limit is not None
+    for mode in Mode:
+        passages = await harbour.ask("ferry tickets", mode=mode, minimum_dense_score=limit + 0.01)
+        assert [passage.text for passage in passages] == [TEXTS[1]]
+        assert passages[0].dense_score == pytest.approx(cosines[TEXTS[1]])
+        again = await harbour.ask("ferry tickets", mode=mode, minimum_score=passages[0].score - 1e-9)
+        assert [passage.text for passage in again] == [TEXTS[1]]
+        assert await harbour.ask("ferry tickets", mode=mode, minimum_score=1000.0) == []
+
+
+async def test_filter_is_applied_inside_the_search(harbour: Bench) -> None:
+    """A filter leaves the best of what it lets through, in every mode."""
+    await harbour.put(Document("old", metadata_json=b'{"year": 1999}', generation=1), TEXTS)
+    for mode in Mode:
+        passages = await harbour.ask(
+            "ferry tickets", mode=mode, top=1, filter=Filter(must=(Range("metadata.year", lt=2000),))
+        )
+        assert [passage.document.document_id for passage in passages] == ["old"]
+        condition = Filter(must=(MatchAny("page", (1,)), MatchAny("metadata.year", (2024,))))
+        passages = await harbour.ask("ferry tickets", mode=mode, filter=condition)
+        assert [passage.text for passage in passages] == [TEXTS[0]]
+
+
+async def test_several_indexes_are_searched_together(harbour: Bench) -> None:
+    """Passages of several indexes are in one order, each says its index; an index named twice is searched once."""
+    await harbour.put(Document("e", generation=1), ["bridge tolls fall", "ferry"], index="other")
+    both = (INDEX, "other", INDEX)
+    for mode in Mode:
+        passages = await harbour.ask("bridge tolls fall", indexes=both, mode=mode)
+        assert passages[0].index == "other" or mode is not Mode.VECTORS
+        assert {passage.index for passage in passages} == {INDEX, "other"}
+        assert len({passage.id for passage in passages}) == len(passages)
+        scores = [passage.score for passage in passages]
+        assert scores == sorted(scores, reverse=True)
+    hybrid = await harbour.ask("bridge tolls fall", indexes=both)
+    assert all(each.dense_score is not None and each.sparse_score is not None for each in hybrid)
+
+
+WRONG: list[tuple[dict[str, Any], type[InvalidRequest], str]] = [
+    ({"text": " \n\t\u2003"}, InvalidRequest, "query"),
+    ({"text": ""}, InvalidRequest, "query"),
+    ({"text": "x" * (MAX_QUERY_LENGTH + 1)}, PayloadTooLarge, "query"),
+    ({"indexes": ()}, InvalidRequest, "indexes"),
+    ({"indexes": ("a/b",)}, InvalidRequest, "index"),
+    ({"top": 1001}, InvalidRequest, "top"),
+]
+
+
+async def test_wrong_queries_are_refused(harbour: Bench) -> None:
+    """A wrong query is refused with the name of its field."""
+    for query, error, field in WRONG:
+        with pytest.raises(error) as caught:
+            await harbour.ask(**{"text": "ferry", **query})
+        assert caught.value.field == field
+
+
+async def test_messages_that_clients_rely_on(harbour: Bench) -> None:
+    """A blank query and an unknown index are answered with these very words."""
+    with pytest.raises(InvalidRequest, match=r"^Query string cannot be empty\.$"):
+        await harbour.ask(" ")
+    with pytest.raises(NotFound, match=r"^No such index: 'X' exists\.$") as caught:
+        await harbour.ask("ferry", indexes=(INDEX, "X"))
+    assert caught.value.resource == "X"
+
+
+async def test_an_index_of_another_model_is_a_conflict(harbour: Bench) -> None:
+    """Vectors of two models are never compared; words need no model."""
+    other = Retrieval(harbour.indexes, HashingEmbedder(32), harbour.encoder, harbour.pace, default_top=5)
+    for mode in (Mode.VECTORS, Mode.HYBRID):
+        with pytest.raises(Conflict):
+            await other.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
+    assert (await other.retrieve(LOCAL, Query((INDEX,), "ferry", Mode.TEXT))).passages
+
+
+async def test_steps_say_where_the_time_went(harbour: Bench) -> None:
+    """The steps that ran are named in order, each with its time."""
+    for mode, names in (
+        (Mode.HYBRID, ["embed", "dense", "sparse", "fuse"]),
+        (Mode.VECTORS, ["embed", "dense", "fuse"]),
+        (Mode.TEXT, ["sparse", "fuse"]),
+    ):
+        retrieved = await harbour.retrieval.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
+        assert [step.name for step in retrieved.steps] == names
+        assert all(step.milliseconds > 0 for step in retrieved.steps)

@@ -1,0 +1,307 @@
+"""The service over a real gRPC server: messages, statuses and reasons."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from causeway.identity.v1 import principal_pb2
+from causeway.retriever.v1 import document_pb2, filter_pb2, retriever_pb2, retriever_pb2_grpc
+from google.protobuf.message import Message
+from retriever.domain import Document
+from retriever.servicer import RetrieverServicer
+from retriever.testing import DIMENSION, INDEX, Bench
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.errors import (
+    CausewayError,
+    InvalidRequest,
+    NotFound,
+    StaleGeneration,
+    Unauthenticated,
+)
+from servicekit.principal import LOCAL
+from servicekit.testing import eventually, grpc_service
+
+ME = LOCAL.to_proto()
+METADATA = b'{ "year" : 2024 }'
+
+
+@pytest.fixture
+async def channel(edge_bench: Bench) -> AsyncIterator[grpc.aio.Channel]:
+    """A channel to the service over an empty store on disk."""
+    servicer = RetrieverServicer(edge_bench.retrieval, edge_bench.upserts, edge_bench.catalogue)
+    async with grpc_service(
+        retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"],
+        lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+def stub(channel: grpc.aio.Channel) -> Any:
+    """The service's stub."""
+    return retriever_pb2_grpc.RetrieverServiceStub(channel)
+
+
+def soon() -> Deadline:
+    return Deadline.after(20)
+
+
+def begin(bench: Bench, generation: int = 1, **document: Any) -> retriever_pb2.UpsertRequest:
+    """The first message."""
+    return retriever_pb2.UpsertRequest(
+        begin=retriever_pb2.UpsertBegin(
+            principal=ME,
+            index=INDEX,
+            document=document_pb2.Document(
+                **{
+                    "document_id": "d",
+                    "sourcefile": "harbour.pdf",
+                    "metadata_json": METADATA,
+                    "category": "guides",
+                    "generation": generation,
+                    "chunk_count": 77,
+                    **document,
+                }
+            ),
+            embedding_model=bench.embedder.model,
+            dimension=DIMENSION,
+        )
+    )
+
+
+async def chunks(bench: Bench, *texts: str) -> retriever_pb2.UpsertRequest:
+    """A message of chunks."""
+    made = [
+        document_pb2.Chunk(
+            number=chunk.number,
+            text=chunk.text,
+            indexed_text=chunk.indexed_text,
+            page=chunk.page,
+            headings=chunk.headings,
+            vector=chunk.vector,
+        )
+        for chunk in await bench.chunks(texts)
+    ]
+    return retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=made))
+
+
+def commit(count: int) -> retriever_pb2.UpsertRequest:
+    return retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))
+
+
+async def upsert(stub: Any, *messages: Message) -> retriever_pb2.UpsertResponse:
+    async def stream() -> AsyncIterator[Message]:
+        for message in messages:
+            yield message
+
+    response: retriever_pb2.UpsertResponse = await rpc.client_stream(stub.Upsert, stream(), "Upsert", soon())
+    return response
+
+
+async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
+    """What is upserted is retrieved, read, listed, counted and deleted, field by field."""
+    texts = ["the ferry leaves", "bridge tolls"]
+    upserted = await upsert(stub, begin(edge_bench), await chunks(edge_bench, *texts), commit(2))
+    assert upserted.outcome == retriever_pb2.UPSERT_OUTCOME_CREATED
+    document = upserted.document
+    assert (document.chunk_count, document.metadata_json, document.category) == (2, METADATA, "guides")
+    assert document.updated_at.seconds > 1_700_000_000
+
+    retrieve = retriever_pb2.RetrieveRequest(
+        principal=ME,
+        indexes=[INDEX],
+        query="bridge tolls",
+        filter=filter_pb2.Filter(
+            must=[
+                filter_pb2.Condition(
+                    match_any=filter_pb2.MatchAny(field="metadata.year", json_values=['"x"', "2024"])
+                ),
+                filter_pb2.Condition(range=filter_pb2.Range(field="page", gte=2)),
+            ],
+            must_not=[
+                filter_pb2.Condition(
+                    filter=filter_pb2.Filter(
+                        should=[
+                            filter_pb2.Condition(
+                                match_any=filter_pb2.MatchAny(field="category", json_values=['"x"'])
+                            )
+                        ]
+                    )
+                )
+            ],
+        ),
+    )
+    found = await rpc.unary(stub.Retrieve, retrieve, soon())
+    (passage,) = found.passages
+    assert passage.document == document
+    assert (passage.text, passage.sourcepage, passage.index) == (texts[1], "harbour.pdf#page=2", INDEX)
+    assert (passage.chunk_number, passage.page, list(passage.headings)) == (1, 2, ["Part"])
+    assert passage.dense_score == pytest.approx(1.0)
+    assert passage.sparse_score > 0
+    assert not passage.HasField("reranker_score")
+    assert passage.source == retriever_pb2.PASSAGE_SOURCE_BOTH
+    assert [step.name for step in found.steps] == ["embed", "dense", "sparse", "fuse"]
+
+    read = retriever_pb2.GetDocumentRequest(principal=ME, index=INDEX, document_id="d")
+    assert (await rpc.unary(stub.GetDocument, read, soon())).document == document
+    listed = await rpc.unary(
+        stub.ListDocuments, retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX), soon()
+    )
+    assert (list(listed.documents), listed.next_page_token, listed.total) == ([document], "", 1)
+    indexes = await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=ME), soon())
+    assert list(indexes.indexes) == [
+        retriever_pb2.Index(
+            name=INDEX,
+            embedding_model=edge_bench.embedder.model,
+            dimension=DIMENSION,
+            document_count=1,
+            chunk_count=2,
+        )
+    ]
+    again = await upsert(stub, begin(edge_bench))
+    assert again.outcome == retriever_pb2.UPSERT_OUTCOME_UNCHANGED
+    replaced = await upsert(stub, begin(edge_bench, 2), commit(0))
+    assert replaced.outcome == retriever_pb2.UPSERT_OUTCOME_REPLACED
+    delete = retriever_pb2.DeleteDocumentsRequest(principal=ME, index=INDEX, document_ids=["d", "x"])
+    deleted = await rpc.unary(stub.DeleteDocuments, delete, soon())
+    assert [each.document_id for each in deleted.deleted] == ["d"]
+    assert list(deleted.not_found_ids) == ["x"]
+    await rpc.unary(stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=ME, index=INDEX), soon())
+    assert not (await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=ME), soon())).indexes
+
+
+def filtered(**condition: Any) -> retriever_pb2.RetrieveRequest:
+    return retriever_pb2.RetrieveRequest(
+        principal=ME,
+        indexes=[INDEX],
+        query="x",
+        filter=filter_pb2.Filter(must=[filter_pb2.Condition(**condition)]),
+    )
+
+
+def wrong_requests() -> Iterator[tuple[retriever_pb2.RetrieveRequest, type[CausewayError], str | None]]:
+    """Requests to retrieve, the error for each, and its field."""
+    yield retriever_pb2.RetrieveRequest(indexes=[INDEX], query="x"), Unauthenticated, "principal.tenant"
+    yield (
+        retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query="x", mode=9),  # type: ignore[arg-type]  # what a newer client may send
+        InvalidRequest,
+        "mode",
+    )
+    yield retriever_pb2.RetrieveRequest(principal=ME, query="x"), InvalidRequest, "indexes"
+    yield retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX]), InvalidRequest, "query"
+    yield retriever_pb2.RetrieveRequest(principal=ME, indexes=["no"], query="x"), NotFound, None
+    yield filtered(), InvalidRequest, "filter.must[0]"
+    for name in ("colour", "metadata", "metadata.", ""):
+        any_, range_ = filter_pb2.MatchAny(field=name), filter_pb2.Range(field=name, gt=0)
+        yield filtered(match_any=any_), InvalidRequest, "filter.must[0].match_any.field"
+        yield filtered(range=range_), InvalidRequest, "filter.must[0].range.field"
+    for value in ("", "null", "[]", "{}", "red", "NaN"):
+        any_ = filter_pb2.MatchAny(field="page", json_values=["1", value])
+        yield filtered(match_any=any_), InvalidRequest, "filter.must[0].match_any.json_values[1]"
+    for range_ in (filter_pb2.Range(field="page"), filter_pb2.Range(field="page", gt=float("nan"))):
+        yield filtered(range=range_), InvalidRequest, "filter.must[0].range"
+    nested = filter_pb2.Filter(should=[filter_pb2.Condition()])
+    yield filtered(filter=nested), InvalidRequest, "filter.must[0].filter.should[0]"
+    many = filter_pb2.MatchAny(field="page", json_values=["1"] * 10_000)
+    yield filtered(match_any=many), InvalidRequest, "filter"
+
+
+async def test_wrong_requests(stub: Any) -> None:
+    """Each wrong request is refused with its class and the name of its field."""
+    for request, error, field in wrong_requests():
+        with pytest.raises(error) as caught:
+            await rpc.unary(stub.Retrieve, request, soon())
+        assert caught.value.field == field
+
+
+async def test_statuses_and_messages(stub: Any, edge_bench: Bench) -> None:
+    """Codes and reasons are those of the one table, and messages are for clients."""
+    await upsert(stub, begin(edge_bench, 5), commit(0))
+    for call, code, text in (
+        (
+            stub.Retrieve(retriever_pb2.RetrieveRequest(principal=ME, indexes=["X"], query="x")),
+            grpc.StatusCode.NOT_FOUND,
+            "No such index: 'X' exists.",
+        ),
+        (
+            stub.Retrieve(retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query=" ")),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "Query string cannot be empty.",
+        ),
+        (
+            stub.Upsert(iter([begin(edge_bench, 4)])),
+            grpc.StatusCode.FAILED_PRECONDITION,
+            "Generation 5 of document 'd' is there; 4 is older.",
+        ),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await call
+        assert (caught.value.code(), caught.value.details()) == (code, text)
+    with pytest.raises(StaleGeneration):
+        await upsert(stub, begin(edge_bench, 4), commit(0))
+
+
+async def test_wrong_upserts(stub: Any, edge_bench: Bench) -> None:
+    """A wrong stream is refused with the name of the field, also while the client still sends; nothing is left."""
+    body = await chunks(edge_bench, "one", "two")
+    too_many = await chunks(edge_bench, *["text"] * 65)
+    no_tenant = begin(edge_bench)
+    no_tenant.begin.principal.CopyFrom(principal_pb2.Principal())
+    for messages, error, field in (
+        ([], InvalidRequest, "begin"),
+        ([body], InvalidRequest, "begin"),
+        ([retriever_pb2.UpsertRequest()], InvalidRequest, "step"),
+        ([no_tenant], Unauthenticated, "principal.tenant"),
+        ([begin(edge_bench), body], InvalidRequest, "commit"),
+        ([begin(edge_bench), body, commit(3)], InvalidRequest, "commit.chunk_count"),
+        ([begin(edge_bench), body, *[body] * 50, commit(2)], InvalidRequest, "chunks[0].number"),
+        ([begin(edge_bench), too_many, commit(65)], InvalidRequest, "chunks"),
+    ):
+        with pytest.raises(error) as caught:
+            await upsert(stub, *messages)
+        assert caught.value.field == field
+    assert await edge_bench.catalogue.indexes(LOCAL) == []
+
+
+async def test_a_client_that_leaves(stub: Any, edge_bench: Bench) -> None:
+    """A client that cancels, or whose deadline passes, in the middle of an upsert leaves nothing behind."""
+    body = await chunks(edge_bench, "one")
+    reached = asyncio.Event()
+
+    async def unfinished() -> AsyncIterator[Message]:
+        yield begin(edge_bench)
+        yield body
+        reached.set()
+        await asyncio.Event().wait()
+
+    call = stub.Upsert(unfinished())
+    await reached.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Upsert(unfinished(), timeout=0.3)
+    assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
+    await eventually(lambda: not edge_bench.indexes._indexes, what="the unused index to be dropped")
+    await upsert(stub, begin(edge_bench), body, commit(1))
+    assert len(await edge_bench.ask("one")) == 1
+
+
+async def test_documents_of_others_do_not_exist(stub: Any, edge_bench: Bench) -> None:
+    """The principal of the message decides what is seen: over the wire a stranger finds nothing either."""
+    secret = Document("s", generation=1)
+    message = begin(edge_bench, document_id=secret.document_id)
+    message.begin.document.access.oids.append("ann")
+    await upsert(stub, message, await chunks(edge_bench, "secret"), commit(1))
+    for principal, count in (
+        (principal_pb2.Principal(tenant=LOCAL.tenant, oids=["bob"]), 0),
+        (principal_pb2.Principal(tenant=LOCAL.tenant, oids=["ann"]), 1),
+        (ME, 1),
+    ):
+        request = retriever_pb2.RetrieveRequest(principal=principal, indexes=[INDEX], query="secret")
+        assert len((await rpc.unary(stub.Retrieve, request, soon())).passages) == count
+        listing = retriever_pb2.ListDocumentsRequest(principal=principal, index=INDEX)
+        assert (await rpc.unary(stub.ListDocuments, listing, soon())).total == count
