@@ -1,0 +1,1 @@
+"""Detectors: the port, the pattern detectors, and the catalogue that names them."""

@@ -1,0 +1,89 @@
+"""The detector ``ban_substrings``: a list of phrases that may not occur."""
+
+import itertools
+import re
+import unicodedata
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Annotated, Literal
+
+import msgspec
+
+from guardrails.detectors.kind import Kind
+from guardrails.detectors.linear import Unsupported
+from guardrails.detectors.matching import Limits, Matcher, Pattern, preceding
+from guardrails.detectors.params import BadParam, Params
+from guardrails.detectors.pattern import PatternDetector
+
+_MOST_SUBSTRINGS = 1000
+_LONGEST_SUBSTRING = 500
+_MOST_CHARACTERS = 20_000
+_NO_WORD = r"(?:[^\pL\pM\pN_]|$)"
+
+
+class BanSubstringsParams(Params, frozen=True):
+    """Parameters of the detector."""
+
+    substrings: Annotated[
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_SUBSTRING)]],
+        msgspec.Meta(min_length=1, max_length=_MOST_SUBSTRINGS, description="What may not occur."),
+    ]
+    case_sensitive: Annotated[bool, msgspec.Meta(description="Whether upper and lower case differ.")] = False
+    match_type: Annotated[
+        Literal["str", "word"],
+        msgspec.Meta(description="`str`: anywhere; `word`: where no letter, digit or underscore adjoins it."),
+    ] = "str"
+
+
+def ban_substrings(limits: Limits) -> Kind[BanSubstringsParams]:
+    """The detector, working within limits.
+
+    Every occurrence is found, those that overlap others too; of several that begin at one place, the longest.
+    """
+
+    def build(params: BanSubstringsParams) -> PatternDetector:
+        if sum(map(len, params.substrings)) > _MOST_CHARACTERS:
+            raise BadParam("substrings", f"more than {_MOST_CHARACTERS} characters in all")
+        whole_words = params.match_type == "word"
+        words = params.substrings if params.case_sensitive else map(_folded, params.substrings)
+        expression = _alternation(sorted(set(words)))
+        if whole_words:
+            expression = f"({expression}){_NO_WORD}"
+        if not params.case_sensitive:
+            expression = f"(?i){expression}"
+        pattern = Pattern(
+            "banned",
+            "banned_substring",
+            expression,
+            accept=_begins_word if whole_words else None,
+            grouped=whole_words,
+            overlapping=True,
+        )
+        try:
+            return PatternDetector([Matcher(pattern)], limits)
+        except Unsupported as error:
+            raise BadParam("substrings", f"the list is too large: {error}") from error
+
+    return Kind("ban_substrings", "Finds phrases of a list.", BanSubstringsParams, build)
+
+
+def _begins_word(text: bytes, start: int, _: int) -> bool:
+    before = text[preceding(text, start) : start].decode()
+    return not before or not (before == "_" or unicodedata.category(before)[0] in "LMN")
+
+
+def _alternation(words: Sequence[str]) -> str:
+    # Of sorted, distinct words; common beginnings stand once, and the longest word is preferred.
+    same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(words[0], words[-1], strict=False))
+    shared = "".join(character for character, _ in same)
+    rests = [word[len(shared) :] for word in words]
+    branches = [_alternation(list(group)) for _, group in itertools.groupby(filter(None, rests), key=itemgetter(0))]
+    if not branches:
+        return re.escape(shared)
+    optional = "?" if rests[0] == "" else ""
+    return f"{re.escape(shared)}(?:{'|'.join(branches)}){optional}"
+
+
+def _folded(word: str) -> str:
+    # One spelling of those that RE2 takes for the same: only foldings of one character to one.
+    return "".join(next((form for form in (c.casefold(), c.lower()) if len(form) == 1), c) for c in word)

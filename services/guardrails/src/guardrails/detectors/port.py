@@ -1,0 +1,74 @@
+"""What a detector is to the rest of the service."""
+
+from typing import Protocol
+
+from guardrails.domain import Detection
+
+
+class DetectorFailed(Exception):
+    """A detector cannot judge a text; the message is for the client. What follows is the request's ``on_error``."""
+
+
+class DetectorStream(Protocol):
+    """A detector's view of one growing text."""
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """Takes the next piece; never called again after the last.
+
+        Over all pieces the detections are those that `Detector.detect` gives for the whole text.
+
+        Returns:
+            How far the text is decided, in code points from its beginning: no detection that is yet to come
+            begins before it. Never less than before, and the whole length with the last piece. And the
+            detections that are certain now and were not before.
+
+        Raises:
+            DetectorFailed: The text cannot be judged; the stream is of no further use.
+        """
+        ...
+
+
+class Detector(Protocol):
+    """Finds something in texts. One is shared by many requests and threads: it holds no state of theirs."""
+
+    @property
+    def inline_limit(self) -> int:
+        """Code points up to which a text is judged so fast that the event loop may wait for it."""
+        ...
+
+    def detect(self, text: str) -> list[Detection]:
+        """All detections in a whole text, ordered by start.
+
+        Raises:
+            DetectorFailed: The text cannot be judged.
+        """
+        ...
+
+    def stream(self) -> DetectorStream:
+        """A view of a text that is about to grow."""
+        ...
+
+
+class WholeTextStream:
+    """The view of a detector that can only judge whole texts: it decides nothing before the last piece.
+
+    Args:
+        detector: Judges the text once it is complete.
+        limit: Code points that are held at most.
+    """
+
+    def __init__(self, detector: Detector, limit: int) -> None:
+        self._detector = detector
+        self._limit = limit
+        self._pieces: list[str] = []
+        self._length = 0
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """See `DetectorStream.feed`."""
+        self._pieces.append(text)
+        self._length += len(text)
+        if self._length > self._limit:
+            raise DetectorFailed(f"more than {self._limit} characters would have to be held back")
+        if not last:
+            return 0, []
+        return self._length, self._detector.detect("".join(self._pieces))

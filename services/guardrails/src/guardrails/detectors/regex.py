@@ -1,0 +1,61 @@
+"""The detector ``regex``: patterns that have names, and patterns of the caller's own."""
+
+from typing import Annotated
+
+import msgspec
+
+from guardrails.detectors.kind import Kind
+from guardrails.detectors.linear import Unsupported
+from guardrails.detectors.matching import Limits, Matcher, Pattern
+from guardrails.detectors.params import BadParam, Params
+from guardrails.detectors.pattern import PatternDetector
+from guardrails.detectors.patterns import NAMED
+
+_MOST_PATTERNS = 32
+_LONGEST_PATTERN = 1000
+_LARGEST = 10_000  # instructions of a caller's patterns
+_NAMES = ", ".join(f"`{name}`" for name in NAMED)
+
+
+class RegexParams(Params, frozen=True):
+    """Parameters of the detector."""
+
+    regex: Annotated[
+        list[Annotated[str, msgspec.Meta(min_length=1, max_length=_LONGEST_PATTERN)]],
+        msgspec.Meta(
+            min_length=1,
+            max_length=_MOST_PATTERNS,
+            description=f"What to find: {_NAMES}, or a regular expression in RE2's syntax.",
+        ),
+    ]
+
+
+def regex(limits: Limits) -> Kind[RegexParams]:
+    """The detector, working within limits.
+
+    A named pattern's detections are of the type ``pii``; the caller's own are ``regex`` and ``custom_regex``.
+    """
+    named = {name: Matcher(pattern) for name, pattern in NAMED.items()}
+
+    def build(params: RegexParams) -> PatternDetector:
+        places = {text: params.regex.index(text) for text in params.regex}  # each pattern once
+        matchers = [named.get(text) or _foreign(text, f"regex[{index}]") for text, index in places.items()]
+        if sum(matcher.size for matcher in matchers if matcher.pattern.foreign) > _LARGEST:
+            raise BadParam("regex", "the patterns are too large together")
+        try:
+            return PatternDetector(matchers, limits)
+        except Unsupported as error:
+            raise BadParam("regex", f"the patterns are too large together: {error}") from error
+
+    description = "Finds personal data by its form, and what matches regular expressions."
+    return Kind("regex", description, RegexParams, build)
+
+
+def _foreign(expression: str, path: str) -> Matcher:
+    try:
+        matcher = Matcher(Pattern("regex", "custom_regex", expression, foreign=True))
+    except ValueError as error:
+        raise BadParam(path, f"the pattern is not supported: {error}") from error
+    if matcher.matches_nothing():
+        raise BadParam(path, "the pattern matches the empty text, so that it finds nothing")
+    return matcher

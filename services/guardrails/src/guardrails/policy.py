@@ -1,0 +1,112 @@
+"""What follows from detections: report, redact or block; the stricter wins."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+
+from guardrails.detectors.port import Detector, DetectorFailed
+from guardrails.domain import Action, Detection, Failure, Finding, OnError
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A detector at work and what its findings and its failure lead to."""
+
+    detector_id: str
+    detector: Detector
+    action: Action
+    on_error: OnError
+    replacement: str
+
+    def findings(self, detections: Iterable[Detection]) -> Iterator[Finding]:
+        """What follows from the detector's detections."""
+        for detection in detections:
+            action = self.action
+            if action is Action.REDACT and detection.start is None:
+                action = Action.BLOCK  # nothing that could be replaced
+            replacement = self.replacement if action is Action.REDACT else ""
+            yield Finding(detection, self.detector_id, action, replacement)
+
+    def failure(self, error: Exception) -> Failure:
+        """What the client is told of the detector's failure; the log gets the cause."""
+        if isinstance(error, DetectorFailed):
+            _log.warning("detector failed", detector=self.detector_id, error=str(error))
+            return Failure(self.detector_id, str(error))
+        _log.error("detector failed", detector=self.detector_id, exc_info=error)
+        return Failure(self.detector_id, "the detector met an unexpected error")
+
+    @property
+    def blocks_on_error(self) -> bool:
+        """Whether a failure of the detector blocks the text."""
+        return self.on_error is OnError.BLOCK
+
+
+def strictest(findings: Iterable[Finding]) -> Action:
+    """The action that all findings together lead to."""
+    return max((finding.action for finding in findings), default=Action.NONE)
+
+
+def place(finding: Finding) -> tuple[float, float]:
+    """Orders findings by start, then by end; those without a span last."""
+    start, end = finding.detection.start, finding.detection.end
+    if start is None or end is None:
+        return (float("inf"), float("inf"))
+    return (start, end)
+
+
+def unions(findings: Sequence[Finding]) -> list[tuple[int, int, str]]:
+    """What is to be replaced: start, end and replacement, ordered and disjoint.
+
+    Spans that overlap are replaced as one, by the replacement of the first.
+
+    Args:
+        findings: Ordered by `place`.
+    """
+    merged: list[tuple[int, int, str]] = []
+    for finding in findings:
+        start, end = finding.detection.start, finding.detection.end
+        if finding.action is not Action.REDACT or start is None or end is None:
+            continue
+        if merged and start < merged[-1][1]:
+            first, furthest, replacement = merged[-1]
+            merged[-1] = (first, max(furthest, end), replacement)
+        else:
+            merged.append((start, end, finding.replacement))
+    return merged
+
+
+def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings with each union's replacement at its first span only.
+
+    Whoever replaces the spans in order, and skips what is replaced already, then has each union replaced once.
+
+    Args:
+        findings: Ordered by `place`; all of a union or none.
+    """
+    arranged_findings = []
+    replaced = -1
+    for finding in findings:
+        start, end = finding.detection.start, finding.detection.end
+        if finding.action is Action.REDACT and start is not None and end is not None:
+            if start < replaced:
+                finding = replace(finding, replacement="")
+            replaced = max(replaced, end)
+        arranged_findings.append(finding)
+    return tuple(arranged_findings)
+
+
+def redacted(text: str, findings: Sequence[Finding]) -> str:
+    """The text with what is to be redacted replaced, and nothing else changed.
+
+    Args:
+        text: What the findings' spans refer to.
+        findings: Ordered by `place`.
+    """
+    parts, done = [], 0
+    for start, end, replacement in unions(findings):
+        parts += [text[done:start], replacement]
+        done = end
+    return "".join([*parts, text[done:]])

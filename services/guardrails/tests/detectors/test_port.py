@@ -1,0 +1,79 @@
+"""guardrails.detectors.port: what every detector keeps, the fake one too."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.fake import ScriptedDetector
+from guardrails.detectors.matching import Limits
+from guardrails.detectors.port import Detector, DetectorFailed
+from guardrails.detectors.regex import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+_PHRASE = "aba é"
+
+_MAKERS: dict[str, Callable[[], Detector]] = {
+    "regex": lambda: regex(Limits()).make(json.dumps({"regex": [_PHRASE]}).encode())[0],
+    "ban_substrings": lambda: ban_substrings(Limits()).make(json.dumps({"substrings": [_PHRASE]}).encode())[0],
+    "scripted": lambda: ScriptedDetector(_PHRASE),
+}
+
+
+@pytest.fixture(params=_MAKERS, scope="module")
+def detector(request: pytest.FixtureRequest) -> Detector:
+    """Each detector, made to find the same phrase."""
+    return _MAKERS[request.param]()
+
+
+def test_whole_text(detector: Detector) -> None:
+    """Detections are ordered, their spans are code points, their text is the span's."""
+    text = f"🔑 {_PHRASE}, {_PHRASE}"
+    found = detector.detect(text)
+    assert [(each.start, each.end, each.text) for each in found] == [(2, 7, _PHRASE), (9, 14, _PHRASE)]
+    assert all(0 < each.score <= 1 for each in found)
+    assert detector.detect("") == []
+
+
+def test_streams_are_apart(detector: Detector) -> None:
+    """Two growing texts under one detector know nothing of each other."""
+    first, second = detector.stream(), detector.stream()
+    first.feed("aba", False)
+    assert second.feed(" é", True) == (2, [])
+    decided, found = first.feed(" é", True)
+    assert (decided, len(found)) == (5, 1)
+
+
+def test_an_empty_text_is_decided(detector: Detector) -> None:
+    """A text that ends before it began has nothing in it."""
+    assert detector.stream().feed("", True) == (0, [])
+
+
+@given(pieces=st.lists(st.text("abé ", max_size=6), min_size=1, max_size=8))
+def test_growing_text(detector: Detector, pieces: list[str]) -> None:
+    """However the text is cut: the whole text's detections, once, and none in what was decided before."""
+    stream, found, decided = detector.stream(), [], 0
+    for index, piece in enumerate(pieces):
+        before = decided
+        decided, detections = stream.feed(piece, index == len(pieces) - 1)
+        assert before <= decided <= len("".join(pieces[: index + 1]))
+        assert all(each.start is not None and each.start >= before for each in detections)
+        found += detections
+    assert decided == len("".join(pieces))
+    assert found == detector.detect("".join(pieces))
+
+
+def test_a_detector_of_whole_texts_holds_within_its_limit() -> None:
+    """What can only judge whole texts holds everything; with too much of it, it fails."""
+    stream = ScriptedDetector("x").stream()
+    assert stream.feed("a" * 8192, False) == (0, [])
+    with pytest.raises(DetectorFailed, match="more than 8192"):
+        stream.feed("a", False)
+
+
+def test_the_fake_fails_where_it_was_told() -> None:
+    """The fake's failure is the port's."""
+    with pytest.raises(DetectorFailed):
+        ScriptedDetector("x", poison="p").detect("a p")
+    assert ScriptedDetector("x", spans=False).detect("x")[0].start is None

@@ -1,0 +1,65 @@
+"""guardrails.judging: whole texts under rules."""
+
+import pytest
+from guardrails.detectors.fake import ScriptedDetector
+from guardrails.domain import Action, Failure, OnError
+from guardrails.judging import judge
+from guardrails.policy import Rule
+
+
+def _rule(
+    phrase: str,
+    action: Action,
+    *,
+    on_error: OnError = OnError.BLOCK,
+    spans: bool = True,
+    error: Exception | None = None,
+    replacement: str = "#",
+) -> Rule:
+    detector = ScriptedDetector(phrase, poison="poison", spans=spans, error=error)
+    return Rule(phrase, detector, action, on_error, replacement)
+
+
+def test_each_text_is_judged_by_itself() -> None:
+    """One verdict a text, in order; nothing found is nothing done."""
+    verdicts, failures = judge(
+        ["clean", "a ssn", "ssn name"], [_rule("ssn", Action.REDACT), _rule("name", Action.BLOCK)]
+    )
+    assert [verdict.action for verdict in verdicts] == [Action.NONE, Action.REDACT, Action.BLOCK]
+    assert [verdict.redacted_text for verdict in verdicts] == ["", "a #", ""]
+    assert [[f.detector_id for f in verdict.findings] for verdict in verdicts] == [[], ["ssn"], ["ssn", "name"]]
+    assert failures == []
+
+
+def test_findings_are_ordered() -> None:
+    """Findings of all detectors stand by their place; those without a span last."""
+    rules = [_rule("b", Action.REPORT), _rule("x", Action.REPORT, spans=False), _rule("a", Action.REPORT)]
+    (verdict,), _ = judge(["x b a"], rules)
+    assert [finding.detector_id for finding in verdict.findings] == ["b", "a", "x"]
+
+
+def test_overlapping_redaction() -> None:
+    """Spans that overlap are replaced as one, and the findings say so."""
+    rules = [_rule("cd", Action.REDACT, replacement="2"), _rule("abc", Action.REDACT, replacement="1")]
+    (verdict,), _ = judge(["xabcdx"], rules)
+    assert verdict.redacted_text == "x1x"
+    assert [(f.detector_id, f.replacement) for f in verdict.findings] == [("abc", "1"), ("cd", "")]
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError("inside")])
+def test_a_failure_blocks(error: Exception | None) -> None:
+    """A text on which a detector fails is blocked, the others are judged; the failure is told once."""
+    verdicts, failures = judge(["poison", "x", "poison"], [_rule("x", Action.REPORT, error=error)])
+    assert [verdict.action for verdict in verdicts] == [Action.BLOCK, Action.REPORT, Action.BLOCK]
+    assert [failure.detector_id for failure in failures] == ["x"]
+
+
+def test_a_failure_may_be_allowed() -> None:
+    """Where the rule allows it the text goes on without the detector, under the others, with a warning."""
+    rules = [
+        _rule("x", Action.BLOCK, on_error=OnError.ALLOW),
+        Rule("y", ScriptedDetector("y"), Action.REDACT, OnError.BLOCK, "#"),
+    ]
+    (verdict,), failures = judge(["poison x y"], rules)
+    assert (verdict.action, verdict.redacted_text) == (Action.REDACT, "poison x #")
+    assert failures == [Failure("x", "the detector was told to fail")]

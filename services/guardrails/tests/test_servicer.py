@@ -1,0 +1,254 @@
+"""guardrails.servicer: the contract over a real gRPC server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeAlias, cast
+
+import grpc
+import pytest
+from causeway.guardrails.v1 import guardrails_pb2 as pb
+from causeway.guardrails.v1 import guardrails_pb2_grpc
+from causeway.identity.v1 import principal_pb2
+from grpc.aio import EOF, AioRpcError
+from guardrails.catalogue import Catalogue
+from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.matching import Limits
+from guardrails.detectors.regex import regex
+from guardrails.servicer import GuardrailsServicer
+from guardrails.workers import Workers
+from servicekit.errors import CausewayError, InvalidRequest, NotFound, PayloadTooLarge, Unauthenticated
+from servicekit.rpc_errors import unpack
+from servicekit.testing import eventually, grpc_service
+
+Stub: TypeAlias = "guardrails_pb2_grpc.GuardrailsServiceAsyncStub"  # in the stubs' types only
+_PRINCIPAL = principal_pb2.Principal(tenant="t", user="u")
+_LONGEST = 100_000
+
+
+@pytest.fixture
+def servicer() -> Iterator[GuardrailsServicer]:
+    """The service."""
+    limits = Limits(held=1000)
+    workers = Workers(1)
+    yield GuardrailsServicer(Catalogue([regex(limits), ban_substrings(limits)], 8), workers, _LONGEST)
+    workers.close()
+
+
+@pytest.fixture
+async def stub(servicer: GuardrailsServicer) -> AsyncIterator[Stub]:
+    """A client of the service on a real server."""
+    descriptor = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
+    async with grpc_service(
+        descriptor, lambda server: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, server)
+    ) as channel:
+        yield guardrails_pb2_grpc.GuardrailsServiceStub(channel)
+
+
+def _regex(
+    *patterns: str,
+    action: pb.Action.ValueType = pb.ACTION_REDACT,
+    on_error: pb.OnError.ValueType = pb.ON_ERROR_UNSPECIFIED,
+) -> pb.DetectorConfig:
+    params = json.dumps({"regex": patterns}).encode()
+    return pb.DetectorConfig(detector_id="regex", action=action, on_error=on_error, params_json=params)
+
+
+def _config(*detectors: pb.DetectorConfig) -> pb.DetectRequest:
+    config = pb.DetectConfig(principal=_PRINCIPAL, direction=pb.DIRECTION_OUTPUT, detectors=detectors)
+    return pb.DetectRequest(config=config)
+
+
+def _piece(text: str, choice: int = 0, last: bool = False) -> pb.DetectRequest:
+    return pb.DetectRequest(piece=pb.DetectPiece(choice=choice, text=text, last=last))
+
+
+def _text_request(*detectors: pb.DetectorConfig, texts: list[str]) -> pb.DetectTextRequest:
+    return pb.DetectTextRequest(principal=_PRINCIPAL, detectors=detectors, texts=texts)
+
+
+async def test_detect_text(stub: Stub) -> None:
+    """Each text has its verdict, with findings in code points and the redacted text."""
+    request = _text_request(_regex("email"), texts=["clean", "🔑 a@b.co!"])
+    response = await stub.DetectText(request)
+    clean, found = response.verdicts
+    assert clean == pb.Verdict()
+    assert (found.action, found.redacted_text) == (pb.ACTION_REDACT, "🔑 [REDACTED]!")
+    assert list(found.findings) == [
+        pb.Finding(
+            start=2,
+            end=8,
+            text="a@b.co",
+            detection_type="pii",
+            detection="email_address",
+            detector_id="regex",
+            score=1.0,
+            action=pb.ACTION_REDACT,
+            replacement="[REDACTED]",
+        )
+    ]
+    assert not response.failures
+
+
+async def test_actions(stub: Stub) -> None:
+    """An action that is not said is to report; the strictest is the verdict's."""
+    request = _text_request(
+        _regex("a", action=pb.ACTION_UNSPECIFIED), _regex("b", action=pb.ACTION_BLOCK), texts=["a", "ab"]
+    )
+    response = await stub.DetectText(request)
+    assert [verdict.action for verdict in response.verdicts] == [pb.ACTION_REPORT, pb.ACTION_BLOCK]
+
+
+async def test_a_long_text_is_judged_beside_the_loop(stub: Stub) -> None:
+    """A long text has the same verdict as a short one."""
+    text = "clean words, " * 7000 + "a@b.co"
+    response = await stub.DetectText(_text_request(_regex("email"), texts=[text]))
+    assert response.verdicts[0].redacted_text == "clean words, " * 7000 + "[REDACTED]"
+
+
+async def test_a_failure(stub: Stub) -> None:
+    """A detector that fails blocks the text, or is passed over where that is allowed, and is named."""
+    text = "a" * 20_000
+    for on_error, action in ((pb.ON_ERROR_BLOCK, pb.ACTION_BLOCK), (pb.ON_ERROR_ALLOW, pb.ACTION_UNSPECIFIED)):
+        response = await stub.DetectText(_text_request(_regex("a", on_error=on_error), texts=[text]))
+        assert response.verdicts[0].action == action
+        assert [failure.detector_id for failure in response.failures] == ["regex"]
+
+
+async def _refused(call: object) -> CausewayError:
+    with pytest.raises(AioRpcError) as raised:
+        await call  # type: ignore[misc]  # any call
+    return unpack(raised.value)
+
+
+async def test_text_requests_that_are_refused(stub: Stub) -> None:
+    """A bad request is a status that names what is wrong."""
+    error = await _refused(stub.DetectText(_text_request(pb.DetectorConfig(detector_id="x"), texts=["a"])))
+    assert isinstance(error, NotFound)
+    assert error.message == "detector `x` not found"
+    error = await _refused(stub.DetectText(_text_request(_regex("email", "("), texts=["a"])))
+    assert isinstance(error, InvalidRequest)
+    assert error.field == "detectors[0].params.regex[1]"
+    error = await _refused(stub.DetectText(_text_request(texts=["a"])))
+    assert error.field == "detectors"
+    error = await _refused(stub.DetectText(_text_request(_regex("a", action=9), texts=["a"])))  # type: ignore[arg-type]  # on purpose
+    assert error.field == "detectors[0].action"
+    error = await _refused(stub.DetectText(_text_request(_regex("a", on_error=9), texts=["a"])))  # type: ignore[arg-type]  # on purpose
+    assert error.field == "detectors[0].on_error"
+    error = await _refused(stub.DetectText(_text_request(_regex("a"), texts=["a" * 60_000, "b" * 60_000])))
+    assert isinstance(error, PayloadTooLarge)
+    assert error.field == "texts"
+    error = await _refused(stub.DetectText(pb.DetectTextRequest(detectors=[_regex("a")], texts=["a"])))
+    assert isinstance(error, Unauthenticated)
+    assert isinstance(await _refused(stub.ListDetectors(pb.ListDetectorsRequest())), Unauthenticated)
+
+
+async def _detect(stub: Stub, *requests: pb.DetectRequest) -> list[pb.DetectResponse]:
+    return [response async for response in stub.Detect(iter(requests))]
+
+
+async def test_detect(stub: Stub) -> None:
+    """Each piece is answered as far as it is cleared, before more is sent."""
+    call = stub.Detect()
+    await call.write(_config(_regex("email")))
+    await call.write(_piece("Hi "))
+    assert await call.read() == pb.DetectResponse(cleared_until=3)
+    await call.write(_piece("a@b"))
+    await call.write(_piece("、", choice=1))
+    assert await call.read() == pb.DetectResponse(choice=1, cleared_until=1)
+    await call.write(_piece(".co, "))
+    response = await call.read()
+    assert isinstance(response, pb.DetectResponse)
+    assert (response.cleared_until, response.action) == (11, pb.ACTION_REDACT)
+    assert [(each.start, each.end, each.replacement) for each in response.findings] == [(3, 9, "[REDACTED]")]
+    await call.write(_piece("end", last=True))
+    assert await call.read() == pb.DetectResponse(cleared_until=14)
+    await call.done_writing()
+    assert await call.read() is EOF
+
+
+async def test_a_block_ends_the_stream(stub: Stub) -> None:
+    """After a block the server says no more, though the client has not ended."""
+    call = stub.Detect()
+    await call.write(_config(_regex("abc", action=pb.ACTION_BLOCK)))
+    await call.write(_piece("xab"))
+    assert await call.read() == pb.DetectResponse(cleared_until=1)
+    await call.write(_piece("c"))
+    response = await call.read()
+    assert isinstance(response, pb.DetectResponse)
+    assert (response.action, response.cleared_until, len(response.findings)) == (pb.ACTION_BLOCK, 1, 1)
+    assert await call.read() is EOF
+    assert await call.code() is grpc.StatusCode.OK
+
+
+async def test_a_burst(stub: Stub) -> None:
+    """Many pieces at once are all cleared, in order."""
+    pieces = [_piece("some words ") for _ in range(500)]
+    responses = await _detect(stub, _config(_regex("email")), *pieces, _piece("", last=True))
+    cleared = [response.cleared_until for response in responses]
+    assert cleared == sorted(cleared)
+    assert cleared[-1] == 500 * 11
+
+
+async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer) -> None:
+    """Pieces that wait while an answer is on its way get one answer together."""
+
+    async def requests() -> AsyncIterator[pb.DetectRequest]:
+        yield _config(_regex("email"))
+        for _ in range(100):
+            yield _piece("some words ")
+        yield _piece("", last=True)
+
+    context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not looked at
+    responses = [response async for response in servicer.Detect(requests(), context)]
+    assert responses[-1] == pb.DetectResponse(cleared_until=1100)
+    assert len(responses) < 5
+
+
+async def test_streams_that_are_refused(stub: Stub) -> None:
+    """What is no config and then pieces is refused, as are pieces that are too long or come too late."""
+    config = _config(_regex("abc"))
+    for requests, field in (
+        ([], "config"),
+        ([_piece("a")], "config"),
+        ([_config()], "detectors"),
+        ([config, config], "piece"),
+        ([config, pb.DetectRequest()], "piece"),
+        ([config, _piece("a" * (_LONGEST + 1))], "piece.text"),
+        ([config, _piece("a", last=True), _piece("b")], "piece.choice"),
+    ):
+        with pytest.raises(AioRpcError) as raised:
+            await _detect(stub, *requests)
+        error = unpack(raised.value)
+        assert isinstance(error, InvalidRequest)
+        assert error.field == field
+    with pytest.raises(AioRpcError) as raised:
+        await _detect(stub, pb.DetectRequest(config=pb.DetectConfig(detectors=[_regex("a")])))
+    assert isinstance(unpack(raised.value), Unauthenticated)
+
+
+async def test_a_client_that_leaves(stub: Stub) -> None:
+    """When the client cancels, nothing of its stream goes on in the server."""
+    before = len(asyncio.all_tasks())
+    call = stub.Detect()
+    await call.write(_config(_regex("abc")))
+    await call.write(_piece("x"))
+    await call.read()
+    assert len(asyncio.all_tasks()) > before
+    call.cancel()
+    await eventually(lambda: len(asyncio.all_tasks()) <= before, what="the end of the stream's tasks")
+
+
+async def test_a_client_that_ends_early(stub: Stub) -> None:
+    """Where a choice is never completed its held text is never cleared."""
+    (response,) = await _detect(stub, _config(_regex("abc")), _piece("xab"))
+    assert response.cleared_until == 1
+
+
+async def test_list_detectors(stub: Stub) -> None:
+    """The detectors are listed by id, each with the schema of its parameters."""
+    response = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
+    assert [detector.detector_id for detector in response.detectors] == ["ban_substrings", "regex"]
+    for detector in response.detectors:
+        assert detector.streaming
+        assert json.loads(detector.params_schema_json)
