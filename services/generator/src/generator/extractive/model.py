@@ -1,0 +1,104 @@
+"""The extractive model: the platform's default, which needs neither weights nor a server."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
+from generator.extractive import openai_api
+from generator.extractive.answer import NO_SOURCES, answer
+from generator.extractive.pieces import PieceCounter, text_of
+from generator.extractive.wording import Wanted, Worded, located, worded
+
+_parameters = msgspec.json.Decoder(Wanted)
+
+
+class ExtractiveModel:
+    """Answers with the best sentences of the sources, each with its citation; the same prompt, the same answer.
+
+    A request of the OpenAI API brings no sources, so its answer is that there are none; it is given in that API's
+    shape, so that the route works where no model server is.
+
+    Args:
+        name: Its public name.
+        window: Context window in its tokens, which are words.
+        clock: Seconds since 1970.
+    """
+
+    def __init__(
+        self, name: str = "extractive", *, window: int = 32_768, clock: Callable[[], float] = time.time
+    ) -> None:
+        self.name = name
+        self.owned_by = "causeway"
+        self.tokens = PieceCounter()
+        self._window = window
+        self._clock = clock
+
+    async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
+        """As the port says, a TEXT event a word."""
+        if isinstance(prompt, OpenAIRequest):
+            for event in self._openai(prompt.body):
+                yield event
+            return
+        wanted = _wanted(prompt.parameters_json)
+        # Reading long sources takes milliseconds, in which other streams go on.
+        text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
+        said, choices = worded(text, wanted), wanted.n or 1
+        yield Event(EventKind.START)
+        for piece in said.pieces:
+            for choice in range(choices):
+                yield Event(EventKind.TEXT, choice, piece)
+        for choice in range(choices):
+            yield Event(EventKind.FINISH, choice, said.finish_reason)
+        yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, said, choices))
+
+    def _openai(self, body: bytes) -> list[Event]:
+        request = openai_api.parse(body)
+        said, choices = worded(NO_SOURCES, request), request.n or 1
+        counted = self._usage(request.texts(), said, choices)
+        usage = {
+            "prompt_tokens": counted.prompt_tokens,
+            "completion_tokens": counted.completion_tokens,
+            "total_tokens": counted.prompt_tokens + counted.completion_tokens,
+        }
+        writer = openai_api.Writer(self.name, body, int(self._clock()))
+        if not request.stream:
+            return [Event(EventKind.COMPLETION, raw_json=writer.completion(said, choices, usage))]
+        chunks = writer.chunks(said, choices, usage if request.with_usage else None)
+        return [Event(EventKind.CHUNK, raw_json=chunk) for chunk in chunks]
+
+    def _usage(self, messages: Sequence[ChatMessage], said: Worded, choices: int) -> Usage:
+        return Usage(self.tokens.count_messages(messages), choices * len(said.pieces), exact=True)
+
+    async def context_window(self) -> int:
+        """As constructed."""
+        return self._window
+
+    async def ready(self) -> bool:
+        """Always."""
+        return True
+
+    async def aclose(self) -> None:
+        """It holds nothing."""
+
+
+def _wanted(parameters_json: bytes) -> Wanted:
+    try:
+        wanted = _parameters.decode(parameters_json)
+    except msgspec.DecodeError as error:
+        message, path = located(error)
+        raise InvalidRequest(f"A parameter has the wrong type: {message}.", field=path or "parameters") from error
+    problem = wanted.problem()
+    if problem is not None:
+        raise InvalidRequest(problem[1], field=problem[0])
+    return wanted
+
+
+def _question(prompt: Conversation) -> str:
+    if prompt.question:
+        return prompt.question
+    asked = [message for message in prompt.messages if message.role == "user"]
+    return text_of(asked[-1]) if asked else ""

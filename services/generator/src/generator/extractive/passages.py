@@ -1,0 +1,209 @@
+"""A source's text, cut into what an answer can quote: sentences, list items, rows of tables."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
+_NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+[^\W\d_].{0,70}$")
+_BULLET = re.compile(r"\s*(?:[-*•\u2013▪◦·]|\(?\d{1,3}[.)]|[a-z]\))\s+")
+_ROW = re.compile(r"\s*\|.*\|\s*$")
+_RULE = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
+_MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
+# A sentence ends at a mark, with the quotes and brackets that close behind it, before white space; those of Chinese
+# and Japanese need none.
+_END = re.compile(r"[.!?…।؟\u06d4]+[\"'”\u2019»)\]]*(?=\s)|[。\uff01\uff1f]+[”\u2019」』\uff09]*")
+_ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
+_LAST_WORD = re.compile(r"(\S+)$")
+# The full stop of these ends no sentence before a figure …
+_BEFORE_FIGURES = "no nos nr p pp fig figs eq sec ch vol art tel ext max min est approx ca"
+# … and that of these none at all.
+_BEFORE_ANYTHING = (
+    "mr mrs ms dr prof st sr jr vs cf resp incl excl e.g i.e bzw z.b d.h u.a evtl ggf inkl zzgl str "
+    "dept capt sgt lt col gen jan feb apr jun jul aug sep sept oct nov dec"
+)
+_NUMBERING = frozenset(_BEFORE_FIGURES.split())
+_ABBREVIATIONS = frozenset(_BEFORE_ANYTHING.split())
+_SHORT_LINE = 80
+# Letters differ in width: a line of a page is full from this share of the longest one's length.
+_FULL = 0.85
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """Something that can be quoted.
+
+    Attributes:
+        text: As it is shown.
+        context: What it stands under and says nothing about by itself: headings, a table's or list's introduction.
+        previous: The sentence before it in the same paragraph; empty for the first.
+        following: The sentence after it in the same paragraph; empty for the last.
+        is_label: A line that may as well be a heading, or introduces others; worth less than a sentence.
+    """
+
+    text: str
+    context: str = ""
+    previous: str = ""
+    following: str = ""
+    is_label: bool = False
+
+
+def passages(text: str) -> list[Passage]:
+    """The passages of a text, in order. Markdown is read as such; so are lines that were wrapped for a page."""
+    return list(_Reader(text).read())
+
+
+class _Reader:
+    """Goes through the lines once, keeping the headings that stand above and the paragraph that is being read."""
+
+    def __init__(self, text: str) -> None:
+        self._lines = [line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+        self._width = max((len(line) for line in self._lines if not _ROW.match(line)), default=0)
+        self._headings: list[tuple[int, str]] = []
+        self._paragraph: list[str] = []
+        self._lead = ""  # the sentence that introduces a list or a table
+        self._header: list[str] | None = None
+
+    def read(self) -> Iterator[Passage]:
+        for at, line in enumerate(self._lines):
+            following = self._lines[at + 1] if at + 1 < len(self._lines) else ""
+            if _ROW.match(line):
+                yield from self._flush()
+                yield from self._row(line, following)
+                continue
+            self._header = None
+            heading = _HEADING.match(line)
+            if heading:
+                yield from self._flush()
+                self._lead = ""
+                self._under(len(heading[1]), _plain(heading[2]))
+            elif not line.strip():
+                yield from self._flush()
+            else:
+                title = self._is_title(line, following)
+                if title or self._is_item(line):
+                    yield from self._flush()
+                self._paragraph.append(line.strip())
+                if title or self._ends_here(line, following):
+                    yield from self._flush(title=title)
+        yield from self._flush()
+
+    def _under(self, level: int, heading: str) -> None:
+        self._headings = [(above, text) for above, text in self._headings if above < level]
+        self._headings.append((level, heading))
+
+    def _ends_here(self, line: str, following: str) -> bool:
+        """The line was ended on purpose: the next word would have fitted, and no sentence is broken by it."""
+        following = following.strip()
+        if not following or following[0].islower():
+            return not following
+        in_a_sentence = len(self._paragraph) > 1 or _END.search(line)
+        if in_a_sentence and not _ENDED.search(line):
+            return False
+        return len(line) + 1 + len(following.split(maxsplit=1)[0]) < self._width * _FULL
+
+    def _is_item(self, line: str) -> bool:
+        """A new item of a list begins. A number at the start of a line may also be one of the sentence's words."""
+        match = _BULLET.match(line)
+        return match is not None and (not match[0].strip()[0].isalnum() or not self._paragraph)
+
+    def _is_title(self, line: str, following: str) -> bool:
+        """A numbered heading, as of a page whose markup is lost: ``4.2 Rescue boat``, with text below it."""
+        begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
+        goes_on = following.strip()[:1].islower() or not following.strip()
+        return begins and not goes_on and _NUMBERED.match(line.strip()) is not None and not _ENDED.search(line)
+
+    def _flush(self, *, title: bool = False) -> Iterator[Passage]:
+        if not self._paragraph:
+            return
+        bullet = _BULLET.match(self._paragraph[0]) is not None and not title
+        text = _plain(_joined(self._paragraph))
+        self._paragraph = []
+        if title:
+            self._lead = ""
+            number = text.split(maxsplit=1)[0].rstrip(".")
+            self._under(7 + number.count("."), text)
+            return
+        if bullet:
+            text = _BULLET.sub("", text, count=1)
+        context = self._context() if bullet else self._context(lead=False)
+        found = sentences(text)
+        previous, label = "", False
+        for at, sentence in enumerate(found, start=1):
+            introduces = sentence.endswith(":") or not _ENDED.search(sentence)
+            label = not bullet and len(sentence) <= _SHORT_LINE and introduces
+            yield Passage(sentence, context, previous, found[at] if at < len(found) else "", label)
+            previous = sentence
+        if not bullet:
+            self._lead = previous if label else ""
+
+    def _row(self, line: str, following: str) -> Iterator[Passage]:
+        cells = [_plain(cell.strip()) for cell in line.strip().strip("|").split("|")]
+        if _RULE.match(line):
+            return
+        if self._header is None:
+            self._header = cells
+            if _RULE.match(following):
+                return
+            self._header = [""] * len(cells)
+        yield Passage(_row_text(self._header, cells), f"{self._context()} {' '.join(self._header)}".strip())
+
+    def _context(self, *, lead: bool = True) -> str:
+        above = [text for _, text in self._headings]
+        return " ".join([*above, self._lead] if lead and self._lead else above)
+
+
+def _row_text(header: list[str], cells: list[str]) -> str:
+    """A row that can be read without its table: the first cell names it, the others stand behind their headings."""
+    named = [f"{name}: {cell}" if name else cell for name, cell in zip(header[1:], cells[1:], strict=False) if cell]
+    return f"{cells[0]} ({', '.join(named)})" if named else cells[0]
+
+
+def _joined(lines: list[str]) -> str:
+    text = lines[0]
+    for line in lines[1:]:
+        # A hyphen at the end of a line belongs to the word; whether it was there before the line was broken, the
+        # text does not say.
+        wordy = text.endswith("-") and text[-2:-1].isalpha() and line[:1].islower()
+        text += line if wordy or _is_wide(text[-1:], line[:1]) else f" {line}"
+    return text
+
+
+def _is_wide(left: str, right: str) -> bool:
+    """Between characters of scripts without spaces a line break is none, either."""
+    return "\u3000" <= left <= "\u9fff" or "\uff00" <= left <= "\uffef" if "\u3000" <= right <= "\uffef" else False
+
+
+def _plain(text: str) -> str:
+    return " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split())
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a paragraph."""
+    found = []
+    start = 0
+    for end in _END.finditer(text):
+        if _goes_on(text, end.start(), end.end()):
+            continue
+        found.append(text[start : end.end()].strip())
+        start = end.end()
+    found.append(text[start:].strip())
+    return [sentence for sentence in found if sentence]
+
+
+def _goes_on(text: str, dot: int, end: int) -> bool:
+    """The mark at ``dot`` does not end the sentence: it belongs to an abbreviation, or a small letter follows."""
+    if text[dot] not in ".!?…":
+        return False
+    following = text[end:].lstrip()[:1]
+    if following.islower():
+        return True
+    if text[dot] != "." or end - dot > 1:
+        return False
+    match = _LAST_WORD.search(text[:dot])
+    word = match[1].lstrip("(\"'“\u2018[").lower() if match else ""
+    if word in _NUMBERING and following.isdigit():
+        return True
+    initial = len(word) == 1 and word.isalpha() and word != "i"
+    return initial or word in _ABBREVIATIONS

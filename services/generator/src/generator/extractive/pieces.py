@@ -1,0 +1,39 @@
+"""Tokens of a model that has no tokenizer: words with the space before them, characters where words have none."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from generator.domain import ChatMessage
+
+_WIDE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
+_PIECE = re.compile(rf"\s*(?:[{_WIDE}]|[^\s{_WIDE}]+)|\s+")
+
+
+def pieces(text: str) -> list[str]:
+    """The pieces of a text; put together they are the text."""
+    return _PIECE.findall(text)
+
+
+class PieceCounter:
+    """Counts what `pieces` gives."""
+
+    exact = True
+
+    def count(self, text: str) -> int:
+        """Pieces of a text."""
+        return len(pieces(text))
+
+    def count_messages(self, messages: Sequence[ChatMessage]) -> int:
+        """Pieces of the messages' texts; there is no template around them."""
+        return sum(self.count(text_of(message)) for message in messages)
+
+
+def text_of(message: ChatMessage) -> str:
+    """A message's text; of a list of parts, those that are text."""
+    if not message.content_json:
+        return message.text
+    parts = msgspec.json.decode(message.content_json)
+    texts = (part.get("text") for part in parts if isinstance(part, dict))
+    return "\n".join(text for text in texts if isinstance(text, str))

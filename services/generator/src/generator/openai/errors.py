@@ -1,0 +1,58 @@
+"""What a model server's failures become."""
+
+import email.utils
+import math
+import time
+from collections.abc import Mapping
+
+from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+
+# Enough for any error that is meant to be read; a longer one is a page of HTML.
+MOST_ERROR_BYTES = 64 * 1024
+
+
+def ended_early(what: str) -> Unavailable:
+    """The answer cannot be completed, because the model server did this."""
+    return Unavailable(f"The model server {what}.")
+
+
+def too_slow(seconds: float, what: str) -> DeadlineExceeded:
+    """Nothing came for too long."""
+    return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
+
+
+def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRejected:
+    """The model server's own refusal, which the client gets as it came."""
+    return UpstreamRejected(
+        f"The model server refused with status {status}.",
+        status=status,
+        body=body.decode("utf-8", "replace"),
+        retry_after=_retry_after(headers),
+    )
+
+
+def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
+    """A failure of the connection before the answer began.
+
+    The client library calls a refused connection a time-out, too; only what lies beneath tells them apart.
+    """
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, TimeoutError):
+            return too_slow(timeout, "could not be connected to")
+        cause = cause.__cause__
+    return Unavailable("The model server cannot be reached.", retry_after=1)
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds; the header holds those or a date (RFC 9110, 10.2.3)."""
+    value = headers.get("retry-after", "")
+    try:
+        seconds = float(value)
+        return max(0.0, seconds) if math.isfinite(seconds) else None
+    except ValueError:
+        pass
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
+    except ValueError:
+        return None

@@ -1,0 +1,80 @@
+"""A model of an OpenAI-compatible server."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+import msgspec
+
+from generator.domain import Event, EventKind, OpenAIRequest, Prompt
+from generator.openai.chunks import ChunkReader, ChunkRelay
+from generator.openai.errors import ended_early
+from generator.openai.request import request_body
+from generator.openai.server import ModelServer
+from generator.openai.splice import set_member
+from generator.ports import TokenCounter
+
+
+class OpenAIModel:
+    """A model behind a server's chat completions.
+
+    Args:
+        name: Its public name.
+        server: Who serves it; other models may share it.
+        server_name: What the server calls it.
+        tokens: Counts for it.
+        window: Its context window; None to ask the server.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        server: ModelServer,
+        *,
+        server_name: str,
+        tokens: TokenCounter,
+        window: int | None = None,
+    ) -> None:
+        self.name = name
+        self.owned_by = "openai-compatible"
+        self.tokens = tokens
+        self._server = server
+        self._server_name = server_name
+        self._window = window
+
+    async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
+        """As the port says. What the server sends and the platform does not model crosses as its JSON."""
+        reader: ChunkReader | ChunkRelay
+        if isinstance(prompt, OpenAIRequest):
+            body = set_member(prompt.body, "model", msgspec.json.encode(self._server_name))
+            reader = ChunkRelay()
+        else:
+            body = request_body(prompt, self._server_name)
+            reader = ChunkReader()
+        async with self._server.chat(body) as reply:
+            if not reply.streams:
+                answer = await reply.whole()
+                if isinstance(reader, ChunkRelay):
+                    yield Event(EventKind.COMPLETION, raw_json=answer)
+                else:  # some servers answer in one piece although a stream was asked for
+                    for event in reader.read(answer):
+                        yield event
+                return
+            async with contextlib.aclosing(reply.payloads()) as reads:
+                async for payloads in reads:
+                    for payload in payloads:
+                        for event in reader.read(payload):
+                            yield event
+            if not (reply.done or reader.complete):
+                raise ended_early("ended its answer early")
+
+    async def context_window(self) -> int:
+        """As configured, else as the server's list of models says."""
+        return await self._server.window(self._server_name) if self._window is None else self._window
+
+    async def ready(self) -> bool:
+        """The server answers."""
+        return await self._server.reachable()
+
+    async def aclose(self) -> None:
+        """Closes the server's connections; those of models that share it are closed with them."""
+        await self._server.aclose()

@@ -1,0 +1,43 @@
+"""A conversation as the body of a chat completion request."""
+
+import msgspec
+from msgspec import Raw
+
+from generator.domain import ChatMessage, Conversation
+
+_object = msgspec.json.Decoder(dict[str, Raw])
+_encode = msgspec.json.encode
+_TRUE = Raw(b"true")
+
+
+def request_body(prompt: Conversation, model: str) -> bytes:
+    """The request; the caller's parameters stand in it as they came.
+
+    It asks for a stream with usage at its end, whatever else ``stream_options`` say, because events are what the
+    platform passes on.
+
+    Args:
+        model: The name that the model server knows.
+    """
+    parameters = _object.decode(prompt.parameters_json)
+    options = parameters.pop("stream_options", None)
+    streaming = {} if options in (None, Raw(b"null")) else _object.decode(options)
+    return _encode(
+        {
+            "model": model,
+            "messages": [_message(message) for message in prompt.messages],
+            "stream": True,
+            "stream_options": {**streaming, "include_usage": _TRUE},
+            **parameters,
+        }
+    )
+
+
+def _message(message: ChatMessage) -> dict[str, object]:
+    extra = _object.decode(message.extra_json) if message.extra_json else {}
+    content: object = message.text
+    if message.content_json:
+        content = Raw(message.content_json)
+    elif not message.text and ("tool_calls" in extra or "function_call" in extra):
+        content = None  # a call says nothing beside itself
+    return {**extra, "role": message.role, "content": content}

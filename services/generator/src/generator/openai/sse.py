@@ -1,0 +1,93 @@
+"""Server-sent events, as far as a model's stream needs them.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream
+"""
+
+import codecs
+
+from generator.openai.errors import ended_early
+
+_DATA = b"data"
+_LF, _CR = b"\n\r"
+_LINE_ENDS = (_LF, _CR)
+
+
+class SseParser:
+    """Cuts a byte stream into the payloads of its events, wherever the reads cut it.
+
+    Lines end with CR LF, LF or CR. Comments and the fields ``event``, ``id`` and ``retry`` are passed over; several
+    ``data`` lines of one event are joined with LF.
+
+    Args:
+        most_bytes: Longest event that is taken.
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
+        self._line: list[bytes] = []  # pieces of a line whose end has not come
+        self._data: list[bytes] = []  # data lines of an event whose end has not come
+        self._line_size = 0
+        self._data_size = 0
+        self._after_cr = False
+        self._at_start = True
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The payloads of the events that these bytes complete.
+
+        Raises:
+            Unavailable: An event is longer than what is taken.
+        """
+        if self._after_cr and data:
+            self._after_cr = False
+            if data[0] == _LF:
+                data = data[1:]
+        if not data:
+            return []
+        lines = data.splitlines()
+        if data[-1] in _LINE_ENDS:
+            rest = b""
+            self._after_cr = data[-1] == _CR
+        else:
+            rest = lines.pop()
+        payloads: list[bytes] = []
+        for line in lines:
+            if self._line:
+                self._line.append(line)
+                line = b"".join(self._line)
+                self._line.clear()
+                self._line_size = 0
+            self._take(line, payloads)
+        if rest:
+            self._line.append(rest)
+            self._line_size += len(rest)
+            self._check()
+        return payloads
+
+    def close(self) -> list[bytes]:
+        """What is left at the stream's end: an event that lacks only its blank line is one."""
+        payloads: list[bytes] = []
+        self._take(b"".join(self._line), payloads)
+        self._take(b"", payloads)
+        self._line.clear()
+        return payloads
+
+    def _take(self, line: bytes, payloads: list[bytes]) -> None:
+        if self._at_start:
+            self._at_start = False
+            line = line.removeprefix(codecs.BOM_UTF8)
+        if not line:
+            if self._data:
+                payloads.append(b"\n".join(self._data) if len(self._data) > 1 else self._data[0])
+                self._data.clear()
+                self._data_size = 0
+            return
+        name, _, value = line.partition(b":")
+        if name == _DATA:
+            value = value.removeprefix(b" ")
+            self._data.append(value)
+            self._data_size += len(value)
+            self._check()
+
+    def _check(self) -> None:
+        if self._line_size + self._data_size > self._most_bytes:
+            raise ended_early(f"sent an event of more than {self._most_bytes} bytes")

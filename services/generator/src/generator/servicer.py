@@ -1,0 +1,155 @@
+"""The gRPC face of the generator: messages in, domain out, and back."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import grpc
+import msgspec
+from causeway.generator.v1 import generator_pb2 as pb
+from causeway.generator.v1 import generator_pb2_grpc
+from servicekit.errors import InvalidRequest
+from servicekit.principal import Principal
+
+from generator.batching import batched
+from generator.domain import ChatMessage, Conversation, Event, OpenAIRequest, Prompt, Source
+from generator.models import Models
+from generator.ports import Model
+
+_OWN_MEMBERS = ("messages", "model", "stream")
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
+    """Serves `causeway.generator.v1.GeneratorService`.
+
+    Args:
+        models: The models that can be asked for.
+        most_events: Most events of a message.
+        most_bytes: Most bytes of a message, about.
+    """
+
+    def __init__(self, models: Models, *, most_events: int, most_bytes: int) -> None:
+        self._models = models
+        self._most_events = most_events
+        self._most_bytes = most_bytes
+
+    async def Generate(  # noqa: N802  # the contract's name
+        self,
+        request: pb.GenerateRequest,
+        context: _Context,  # noqa: ARG002  # gRPC's signature
+    ) -> AsyncGenerator[pb.GenerateResponse, None]:
+        """A model's answer in batches of events."""
+        Principal.from_proto(request.principal)
+        model = self._models.get(request.model)
+        events = model.generate(_prompt(request))
+        batches = batched(events, most_events=self._most_events, most_bytes=self._most_bytes)
+        async with contextlib.aclosing(batches):
+            async for batch in batches:
+                yield _response(batch)
+
+    async def CountTokens(  # noqa: N802  # the contract's name
+        self,
+        request: pb.CountTokensRequest,
+        context: _Context,  # noqa: ARG002  # gRPC's signature
+    ) -> pb.CountTokensResponse:
+        """Counts, and the model's window."""
+        Principal.from_proto(request.principal)
+        model = self._models.get(request.model)
+        messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
+        # Counting megabytes, or loading a tokenizer first, would hold up everybody else's streams.
+        counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
+        return pb.CountTokensResponse(
+            counts=counts,
+            messages_count=total,
+            context_window=await model.context_window(),
+            exact=model.tokens.exact,
+        )
+
+    async def ListModels(  # noqa: N802  # the contract's name
+        self,
+        request: pb.ListModelsRequest,
+        context: _Context,  # noqa: ARG002  # gRPC's signature
+    ) -> pb.ListModelsResponse:
+        """The models, looked at side by side."""
+        Principal.from_proto(request.principal)
+        return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in self._models)))
+
+
+async def _entry(model: Model) -> pb.Model:
+    window, ready = await asyncio.gather(model.context_window(), model.ready())
+    return pb.Model(name=model.name, context_window=window, owned_by=model.owned_by, ready=ready)
+
+
+def _count(model: Model, texts: Sequence[str], messages: Sequence[ChatMessage]) -> tuple[list[int], int]:
+    counts = [model.tokens.count(text) for text in texts]
+    return counts, model.tokens.count_messages(messages) if messages else 0
+
+
+def _prompt(request: pb.GenerateRequest) -> Prompt:
+    kind = request.WhichOneof("prompt")
+    if kind == "conversation":
+        return _conversation(request.conversation)
+    if kind == "openai_request_json":
+        _parsed(_object, request.openai_request_json, "openai_request_json", "an object")
+        return OpenAIRequest(request.openai_request_json)
+    raise InvalidRequest("The request holds no prompt.", field="prompt")
+
+
+def _conversation(message: pb.Conversation) -> Conversation:
+    if not message.messages:
+        raise InvalidRequest("The conversation has no messages.", field="conversation.messages")
+    parameters = message.parameters_json or b"{}"
+    field = "conversation.parameters_json"
+    for name in _OWN_MEMBERS:
+        if name in _parsed(_object, parameters, field, "an object"):
+            raise InvalidRequest(f"'{name}' is no parameter: it has its own place.", field=f"{field}.{name}")
+    return Conversation(
+        messages=tuple(_message(each, f"conversation.messages[{at}]") for at, each in enumerate(message.messages)),
+        sources=tuple(Source(source.name, source.text, source.score) for source in message.sources),
+        parameters_json=parameters,
+        question=message.question,
+    )
+
+
+def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
+    if not message.role:
+        raise InvalidRequest("A message must have a role.", field=f"{field}.role")
+    if message.content_json:
+        _parsed(_array, message.content_json, f"{field}.content_json", "an array")
+        if message.text:
+            raise InvalidRequest("A message has either text or parts.", field=f"{field}.text")
+    if message.extra_json:
+        _parsed(_object, message.extra_json, f"{field}.extra_json", "an object")
+    return ChatMessage(message.role, message.text, message.content_json, message.extra_json)
+
+
+def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
+    try:
+        return decoder.decode(value)
+    except msgspec.DecodeError as error:
+        raise InvalidRequest(f"This is not {kind} of JSON: {error}.", field=field) from error
+
+
+def _response(batch: list[Event]) -> pb.GenerateResponse:
+    response = pb.GenerateResponse()
+    add = response.events.add
+    for event in batch:
+        # Set one by one, and only what there is: half the time of passing all to `add`.
+        made = add()
+        made.kind = int(event.kind)  # type: ignore[assignment]  # the contract's numbers, held by a test
+        if event.choice:
+            made.choice = event.choice
+        if event.text:
+            made.text = event.text
+        if event.raw_json:
+            made.raw_json = event.raw_json
+        if event.usage is not None:
+            made.usage.prompt_tokens = event.usage.prompt_tokens
+            made.usage.completion_tokens = event.usage.completion_tokens
+            made.usage.exact = event.usage.exact
+    return response

@@ -1,0 +1,71 @@
+"""What the generator can be told."""
+
+from pydantic import Field, SecretStr, field_validator
+from servicekit.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    """Variables begin with ``CAUSEWAY_``."""
+
+    generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    model: str = Field(
+        "extractive", min_length=1, description="The default model: extractive, or one of CAUSEWAY_OPENAI_MODELS."
+    )
+    openai_base_url: str | None = Field(
+        None,
+        pattern="^https?://[^/]",
+        description="Base URL of an OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
+    )
+    openai_api_key: SecretStr | None = Field(None, description="Its key; none where it wants none.")
+    openai_models: str = Field(
+        "",
+        description="Its models, parted by commas: the public name, or public-name=server-name where they differ.",
+    )
+    openai_context_window: int | None = Field(
+        None, ge=1, description="Context window of its models in tokens; unset: what the server's own list says."
+    )
+    extractive_context_window: int = Field(
+        32_768, ge=1, description="Context window of the extractive model in its tokens, which are words."
+    )
+    model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
+    model_first_byte_timeout: float = Field(
+        120.0,
+        gt=0,
+        description="Seconds until a model server begins to answer; one in one piece begins when it is whole.",
+    )
+    model_idle_timeout: float = Field(
+        60.0, gt=0, description="Seconds between two pieces of a model server's stream."
+    )
+    model_max_bytes: int = Field(
+        8 * 1024 * 1024,
+        ge=1024,
+        le=12 * 1024 * 1024,
+        description="Largest answer in one piece, and largest event of a stream, taken from a model server.",
+    )
+    generator_batch_events: int = Field(256, ge=1, description="Most events of one message to the gateway.")
+    generator_batch_bytes: int = Field(
+        64 * 1024, ge=1, description="Most bytes of one message to the gateway; a larger event goes alone."
+    )
+
+    @field_validator("openai_models")
+    @classmethod
+    def _named(cls, value: str) -> str:
+        pairs = model_names(value)
+        if any(not public or not server for public, server in pairs):
+            raise ValueError("each model is a name, or public-name=server-name")
+        if len({public for public, _ in pairs}) < len(pairs):
+            raise ValueError("two models have the same public name")
+        return value
+
+    def openai_model_names(self) -> list[tuple[str, str]]:
+        """Public and server's name of each model of the OpenAI-compatible server."""
+        return model_names(self.openai_models)
+
+
+def model_names(value: str) -> list[tuple[str, str]]:
+    """``a, b=c`` as ``[(a, a), (b, c)]``."""
+    pairs = []
+    for entry in filter(None, (part.strip() for part in value.split(","))):
+        public, equals, server = entry.partition("=")
+        pairs.append((public.strip(), server.strip() if equals else public.strip()))
+    return pairs

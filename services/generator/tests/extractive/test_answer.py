@@ -1,0 +1,54 @@
+"""Answers made of sentences."""
+
+from generator.domain import Source
+from generator.extractive.answer import NO_SOURCES, NOT_FOUND, answer
+
+FREIGHT = Source("freight.md#page=1", "A pallet may weigh up to 900 kg. Parcels are limited to 30 kg each.", 0.9)
+CARDS = Source(
+    "cards.pdf#page=2", "Residents can have an Islander Card. It takes 40 % off fares. Dogs travel free.", 0.8
+)
+
+
+def test_the_best_sentence_is_given_with_its_citation() -> None:
+    """The name of its source stands behind it in brackets."""
+    assert answer("How heavy may a pallet be?", [CARDS, FREIGHT]) == (
+        "A pallet may weigh up to 900 kg. [freight.md#page=1]"
+    )
+
+
+def test_a_sentence_that_leans_on_another_brings_it_along() -> None:
+    """A pronoun is not left without what it stands for, before or behind."""
+    expected = "Residents can have an Islander Card. It takes 40 % off fares. [cards.pdf#page=2]"
+    assert answer("How much does the Islander Card take off?", [CARDS]) == expected
+    assert answer("Who are the residents that can have an Islander Card?", [CARDS]) == expected
+
+
+def test_what_was_said_is_not_said_again() -> None:
+    """The same sentence in two sources is given once, from the better one; three passages are the most."""
+    copy = Source("copy.md", FREIGHT.text, 0.1)
+    assert answer("How heavy may a pallet be?", [copy, FREIGHT]).count("pallet") == 1
+    many = Source("many.md", " ".join(f"Pier {name} is open to boats." for name in ("A1", "B2", "C3", "D4", "E5")))
+    assert answer("Which pier is open to boats?", [many]).count("[many.md]") <= 3
+
+
+def test_it_does_not_know_what_the_sources_do_not_say() -> None:
+    """One shared word of several is not enough."""
+    assert (
+        answer("What is the capital of France?", [Source("a", "The capital of the fund is 3 million pounds.")])
+        == NOT_FOUND
+    )
+    assert answer("Who wrote the pallet?", [FREIGHT]) == NOT_FOUND
+    assert answer("What is it?", [FREIGHT]) == NOT_FOUND
+    assert answer("", [FREIGHT]) == NOT_FOUND
+
+
+def test_without_sources_it_says_that_it_needs_them() -> None:
+    """Empty ones are none."""
+    assert answer("How heavy may a pallet be?", []) == NO_SOURCES
+    assert answer("How heavy may a pallet be?", [Source("a", " \n ")]) == NO_SOURCES
+
+
+def test_the_same_question_has_the_same_answer() -> None:
+    """Nothing depends on chance or on the order of equals."""
+    answers = {answer("What takes how much off fares, and what travels free?", [FREIGHT, CARDS]) for _ in range(5)}
+    assert len(answers) == 1

@@ -1,0 +1,131 @@
+"""The extractive model as callers meet it."""
+
+import json
+from typing import Any
+
+import pytest
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
+from generator.extractive.answer import NO_SOURCES
+from generator.extractive.model import ExtractiveModel
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from servicekit.errors import InvalidRequest, UpstreamRejected
+
+SOURCE = Source("freight.md", "A pallet may weigh up to 900 kg.", 1.0)
+ANSWER = "A pallet may weigh up to 900 kg. [freight.md]"
+HI = {"messages": [{"role": "user", "content": "Hi"}]}
+
+
+def prompt(question: str = "How heavy may a pallet be?", parameters: bytes = b"{}") -> Conversation:
+    return Conversation((ChatMessage("user", "Question and sources"),), (SOURCE,), parameters, question)
+
+
+async def events_of(asked: Conversation | dict[str, Any]) -> list[Event]:
+    model = ExtractiveModel("mine", clock=lambda: 1_700_000_000.9)
+    given = OpenAIRequest(json.dumps(asked).encode()) if isinstance(asked, dict) else asked
+    return [event async for event in model.generate(given)]
+
+
+def said(events: list[Event], choice: int = 0) -> str:
+    return "".join(event.text for event in events if event.kind is EventKind.TEXT and event.choice == choice)
+
+
+async def test_it_answers_word_by_word() -> None:
+    """A TEXT event a word, then the end, and the counted tokens."""
+    events = await events_of(prompt())
+    assert said(events) == ANSWER
+    assert events[1].text == "A"
+    usage = events[-1].usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.exact) == (3, 9, True)
+
+
+async def test_without_a_question_the_last_user_message_is_it() -> None:
+    """A caller may leave the question out."""
+    asked = Conversation(
+        (ChatMessage("user", "How heavy may a pallet be?"), ChatMessage("assistant", "Light.")), (SOURCE,)
+    )
+    assert said(await events_of(asked)) == ANSWER
+
+
+async def test_parameters_are_kept() -> None:
+    """Tokens, stop strings and choices; each choice says the same and ends by itself."""
+    events = await events_of(prompt(parameters=b'{"max_tokens":3,"n":2,"temperature":0.5,"x":{}}'))
+    assert [said(events, choice) for choice in (0, 1)] == ["A pallet may"] * 2
+    ends = [(event.choice, event.text) for event in events if event.kind is EventKind.FINISH]
+    assert ends == [(0, "length"), (1, "length")]
+    assert events[-1].usage is not None
+    assert events[-1].usage.completion_tokens == 6
+    assert said(await events_of(prompt(parameters=b'{"stop":[" up"]}'))) == "A pallet may weigh"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [(b'{"max_tokens":"x"}', "max_tokens"), (b'{"n":0}', "n"), (b'{"stop":[1]}', "stop[0]")],
+)
+async def test_bad_parameters_are_refused_by_name(parameters: bytes, field: str) -> None:
+    """Before anything is said."""
+    with pytest.raises(InvalidRequest) as caught:
+        await events_of(prompt(parameters=parameters))
+    assert caught.value.field == field
+
+
+async def test_a_request_gets_a_completion_of_the_openai_api() -> None:
+    """OpenAI's own client reads it; it says that there are no sources, and counts."""
+    (event,) = await events_of({**HI, "n": 2})
+    completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
+    assert [choice.message.content for choice in completion.choices] == [NO_SOURCES] * 2
+    assert [(choice.index, choice.finish_reason) for choice in completion.choices] == [(0, "stop"), (1, "stop")]
+    assert (completion.model, completion.created) == ("mine", 1_700_000_000)
+    usage = completion.usage
+    assert usage is not None
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (1, 24, 25)
+
+
+async def test_a_streamed_request_gets_chunks_of_the_openai_api() -> None:
+    """The role first, then words, the reason, and usage last where it was asked for; one id over all."""
+    events = await events_of({**HI, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 2})
+    chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == "I answer"
+    assert chunks[-2].choices[0].finish_reason == "length"
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage is not None
+    assert [chunk.usage for chunk in chunks[:-1]] == [None] * (len(chunks) - 1)
+    assert len({chunk.id for chunk in chunks}) == 1
+    plain = await events_of({**HI, "stream": True})
+    assert all("usage" not in json.loads(event.raw_json) for event in plain)
+
+
+async def test_the_same_request_has_the_same_answer() -> None:
+    """Byte for byte, at the same time."""
+    assert await events_of({**HI, "seed": 1}) == await events_of({**HI, "seed": 1})
+
+
+@pytest.mark.parametrize(
+    ("asked", "parameter"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": "Hi"}, "messages"),
+        ({"messages": [{"content": "Hi"}]}, "messages[0].role"),
+        ({**HI, "max_tokens": 0}, "max_tokens"),
+        ({**HI, "n": "two"}, "n"),
+    ],
+)
+async def test_a_bad_request_is_refused_as_a_model_server_would(asked: dict[str, Any], parameter: str) -> None:
+    """Status 400 with OpenAI's error body, which names the parameter."""
+    with pytest.raises(UpstreamRejected) as caught:
+        await events_of(asked)
+    error = json.loads(caught.value.body)["error"]
+    assert caught.value.status == 400
+    assert (error["type"], error["param"]) == ("invalid_request_error", parameter)
+    assert error["message"]
+
+
+async def test_messages_of_parts_are_read() -> None:
+    """Tool messages without content, and lists of parts."""
+    parts = [{"type": "text", "text": "one two"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    (event,) = await events_of(
+        {"messages": [{"role": "user", "content": parts}, {"role": "assistant", "content": None, "tool_calls": []}]}
+    )
+    assert json.loads(event.raw_json)["usage"]["prompt_tokens"] == 2

@@ -1,0 +1,85 @@
+"""Which passage answers."""
+
+import pytest
+from generator.domain import Source
+from generator.extractive.ranking import rank, subject
+
+
+def best(question: str, *texts: str) -> str:
+    sources = [Source(f"s{number}", text, 1.0 - number / 10) for number, text in enumerate(texts)]
+    return rank(question, sources)[0].passage.text
+
+
+def test_the_passage_with_more_of_the_question_is_better() -> None:
+    """Rare words count more than frequent ones."""
+    text = "The boat carries cars. The boat carries sheep. The boat carries lorries. Sheep travel on the open deck."
+    assert best("Where do sheep travel on the boat?", text) == "Sheep travel on the open deck."
+
+
+def test_what_stands_above_counts_for_what_stands_below() -> None:
+    """A heading names the subject of its sentences."""
+    text = "## Dogs\n\nThe fare is £3 each way.\n\n## Bicycles\n\nThe fare is £5 each way."
+    assert best("What is the fare for bicycles?", text) == "The fare is £5 each way."
+
+
+def test_a_pronoun_takes_up_the_sentence_before_it() -> None:
+    """The subject is in one sentence, the answer in the next."""
+    text = "Residents can have an Islander Card. It takes 40 % off all fares. Parking takes ten minutes."
+    assert best("What discount does the Islander Card give?", text) == "It takes 40 % off all fares."
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "other"),
+    [
+        ("How many cars fit on Petrel?", "Petrel has room for 62 cars.", "Cars on Petrel are parked in gear."),
+        ("When does Petrel sail?", "Petrel will sail at 06:15.", "Petrel will sail with cars."),
+        ("What does a cabin cost?", "A cabin is £14.", "A cabin has 2 beds."),
+        (
+            "Who commands Petrel?",
+            "On Petrel, Captain Runa Castell commands.",
+            "On Petrel the master commands the crew.",
+        ),
+    ],
+)
+def test_a_passage_of_the_kind_that_is_asked_for_is_better(question: str, answer: str, other: str) -> None:
+    """Numbers for how many, times for when, sums for costs, names for who."""
+    assert best(question, f"{other} {answer}") == answer
+    assert best(question, f"{answer} {other}") == answer
+
+
+def test_what_the_question_knows_is_no_answer_to_it() -> None:
+    """A number that stands in the question is not the number that is asked for."""
+    text = "A 10 m yacht may stay a night. A yacht pays £24 a night."
+    assert best("What does a 10 m yacht pay a night?", text) == "A yacht pays £24 a night."
+
+
+def test_between_equals_the_more_relevant_source_is_better() -> None:
+    """The scores of the retrieval decide, whatever order the sources come in."""
+    sources = [Source("b", "Dogs are free.", 0.2), Source("a", "Dogs are free.", 0.9)]
+    assert [ranked.source for ranked in rank("Are dogs free?", sources)] == ["a", "b"]
+
+
+def test_passages_that_share_nothing_are_left_out() -> None:
+    """And a question about nothing finds nothing."""
+    source = Source("a", "Dogs are free. Cats are not.")
+    assert [ranked.passage.text for ranked in rank("Where are the cats?", [source])] == ["Cats are not."]
+    assert rank("What is it?", [source]) == []
+    assert rank("Dogs?", []) == []
+
+
+def test_adjectives_behind_how_are_not_what_a_question_is_about() -> None:
+    """They say what kind of answer is wanted."""
+    assert subject("How heavy may a pallet be?") == ["pallet"]
+    assert subject("How long is the bridge, the long bridge?") == ["bridg", "long"]
+
+
+def test_other_languages_are_compared_word_by_word() -> None:
+    """Without English endings and stop words there is still a best passage."""
+    assert (
+        best(
+            "Wie viel kostet eine Überfahrt mit dem Fahrrad?",
+            "Hunde fahren frei mit. Die Überfahrt mit dem Fahrrad kostet 5 Euro. Die Brücke ist grau.",
+        )
+        == "Die Überfahrt mit dem Fahrrad kostet 5 Euro."
+    )
+    assert best("自行车的票价是多少\uff1f", "狗免费。自行车的票价是五元。桥是灰色的。") == "自行车的票价是五元。"

@@ -1,0 +1,39 @@
+"""What failures of a model server become."""
+
+import email.utils
+import time
+
+import pytest
+from generator.openai.errors import refused, unreachable
+from servicekit.errors import DeadlineExceeded, Unavailable
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("soon", None), ("inf", None), ("", None)]
+)
+def test_retry_after_in_seconds(value: str, seconds: float | None) -> None:
+    """Seconds are taken as they are; what is no time is none."""
+    assert refused(429, {"retry-after": value}, b"").retry_after == seconds
+
+
+def test_retry_after_as_a_date() -> None:
+    """A date is as many seconds as lie before it."""
+    header = email.utils.formatdate(time.time() + 30, usegmt=True)
+    wait = refused(503, {"retry-after": header}, b"").retry_after
+    assert wait is not None
+    assert 27 < wait < 31
+
+
+def test_status_and_body_are_kept() -> None:
+    """Bytes that are no text do no harm."""
+    error = refused(418, {}, b"\xffteapot")
+    assert (error.status, error.body) == (418, "\ufffdteapot")
+
+
+def test_a_time_out_beneath_is_told_from_a_refusal() -> None:
+    """The client library gives both the same name; the cause decides."""
+    slow, down = RuntimeError("library"), RuntimeError("library")
+    slow.__cause__ = TimeoutError()
+    down.__cause__ = ConnectionRefusedError()
+    assert isinstance(unreachable(slow, 1), DeadlineExceeded)
+    assert isinstance(unreachable(down, 1), Unavailable)

@@ -1,0 +1,190 @@
+"""The connection to a model server, on a recording one."""
+
+import asyncio
+import json
+import logging
+import time
+
+import pytest
+from generator.openai.reply import Limits
+from generator.openai.server import ModelServer
+from pydantic import SecretStr
+from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.testing import eventually, free_ports
+from servicekit.testing_answers import FAULTS, Answer, Fault, completion, refusal, stream
+from servicekit.testing_model_server import ModelServer as Stub
+
+LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, most_bytes=100_000)
+BODY = b'{"stream":true}'
+
+
+async def whole(server: ModelServer, body: bytes = b"{}") -> bytes:
+    async with server.chat(body) as reply:
+        return await reply.whole()
+
+
+async def payloads(server: ModelServer) -> list[bytes]:
+    async with server.chat(BODY) as reply:
+        return [payload async for read in reply.payloads() for payload in read]
+
+
+@pytest.fixture
+async def server(stub: Stub):  # type: ignore[no-untyped-def]  # pytest reads the generator
+    made = ModelServer(stub.url, SecretStr("s3cret-key"), LIMITS)
+    yield made
+    await made.aclose()
+
+
+async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:
+    """What is posted is what was given; the key is in its header; nothing is said about this machine."""
+    body = b'{ "x" :1.0,\n"y":"\xc3\xa9" }'
+    await whole(server, body)
+    (request,) = stub.requests
+    assert (request.method, request.path, request.body) == ("POST", "/v1/chat/completions", body)
+    assert request.headers["authorization"] == "Bearer s3cret-key"
+    assert request.headers["content-type"] == "application/json"
+    assert not [name for name in request.headers if name.startswith("x-stainless")]
+
+
+async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
+    """A server that wants no key gets none, not an empty one."""
+    server = ModelServer(stub.url, None, LIMITS)
+    await whole(server)
+    assert "authorization" not in stub.requests[0].headers
+    await server.aclose()
+
+
+async def test_a_query_of_the_base_url_stays(stub: Stub) -> None:
+    """Azure wants its API version with every request."""
+    server = ModelServer(f"{stub.url}/?api-version=2024-10-21", None, LIMITS)
+    await whole(server)
+    assert stub.requests[0].path == "/v1/chat/completions?api-version=2024-10-21"
+    await server.aclose()
+
+
+async def test_the_key_is_not_logged(stub: Stub, server: ModelServer, caplog: pytest.LogCaptureFixture) -> None:
+    """Not even at the lowest level, when all goes well or when it does not."""
+    caplog.set_level(logging.DEBUG)
+    await whole(server)
+    stub.script(refusal(401, "wrong key"))
+    with pytest.raises(UpstreamRejected) as caught:
+        await whole(server)
+    assert "s3cret" not in caplog.text + str(caught.value) + repr(server)
+
+
+async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> None:
+    """After whole answers, complete streams and refusals; a stream that is left early takes its own with it."""
+    for answer in (completion("a"), stream(["a", "b"]), refusal(400, "no"), stream(["a"], burst=True)):
+        stub.script(answer)
+        try:
+            if answer.content_type.startswith("text/"):
+                await payloads(server)
+            else:
+                await whole(server)
+        except UpstreamRejected:
+            pass
+    assert {request.connection for request in stub.requests} == {1}
+    stub.script(stream(["a"] * 50, pace=0.01))
+    async with server.chat(BODY) as reply:
+        await anext(reply.payloads())
+    await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
+    await whole(server)
+    assert stub.requests[-1].connection == 2
+
+
+async def test_a_refusal_keeps_status_body_and_time(stub: Stub, server: ModelServer) -> None:
+    """The server's own words and its Retry-After reach the caller."""
+    stub.script(refusal(429, "slow down", retry_after=7))
+    with pytest.raises(UpstreamRejected) as caught:
+        await whole(server)
+    assert (caught.value.status, caught.value.retry_after) == (429, 7)
+    assert json.loads(caught.value.body)["error"]["message"] == "slow down"
+
+
+async def test_a_refusal_of_any_size_is_read_up_to_a_limit(stub: Stub, server: ModelServer) -> None:
+    """A huge error page is cut, and one whose end never comes does not hold the caller up."""
+    stub.script(Answer((b"<html>" + b"x" * 10_000_000,), status=500))
+    with pytest.raises(UpstreamRejected) as caught:
+        await whole(server)
+    assert 6 < len(caught.value.body) <= 64 * 1024
+    stub.script(Answer((b"<html>", Fault.HANG), status=502))
+    with pytest.raises(DeadlineExceeded):
+        await whole(server)
+
+
+async def test_nobody_there_is_unavailable() -> None:
+    """A refused connection says so at once, with a time for the next try."""
+    server = ModelServer(f"http://127.0.0.1:{free_ports(1)[0]}/v1", None, LIMITS)
+    with pytest.raises(Unavailable) as caught:
+        await whole(server)
+    assert caught.value.retry_after is not None
+    assert not await server.reachable()
+    await server.aclose()
+
+
+async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> None:
+    """Before the first byte and between two pieces, each within its own time; the connection is closed."""
+    for fault, message in (("fault-hang-before", "begin to answer"), ("fault-hang-mid", "nothing further")):
+        stub.script(FAULTS[fault]())
+        start = time.monotonic()
+        with pytest.raises(DeadlineExceeded, match=message):
+            await payloads(server)
+        assert 0.25 < time.monotonic() - start < 2
+        await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
+
+
+async def test_a_reader_who_takes_his_time_is_not_a_silent_server(stub: Stub, server: ModelServer) -> None:
+    """The patience counts only while something is waited for."""
+    stub.script(stream(["a", "b", "c"]))
+    async with server.chat(BODY) as reply:
+        count = 0
+        async for read in reply.payloads():
+            count += len(read)
+            await asyncio.sleep(0.4)
+    assert count == 6
+
+
+@pytest.mark.parametrize("fault", ["fault-close-before", "fault-close-mid", "fault-reset-mid", "fault-half-line"])
+async def test_a_broken_connection_is_unavailable(stub: Stub, server: ModelServer, fault: str) -> None:
+    """Closed before the head, in the middle, or reset: never taken for a complete answer."""
+    stub.script(FAULTS[fault]())
+    with pytest.raises(Unavailable):
+        await payloads(server)
+
+
+async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
+    """A body and an event beyond the limit are refused, and no more of them is read than has to be."""
+    stub.script(completion("x" * 10_000_000), FAULTS["fault-huge-chunk"]())
+    with pytest.raises(Unavailable, match="answer of more than 100000 bytes"):
+        await whole(server)
+    with pytest.raises(Unavailable, match="event of more than 100000 bytes"):
+        await payloads(server)
+    await eventually(lambda: stub.open_connections == 0, within=2)
+
+
+async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: ModelServer) -> None:
+    """Whoever names the window is believed; a model without one has none."""
+    stub.models = {
+        "a": {"max_model_len": 4096},
+        "b": {"context_length": 8192, "name": "x"},
+        "c": {"max_model_len": "?"},
+    }
+    assert [await server.window(name) for name in "abcd"] == [4096, 8192, 0, 0]
+    assert await server.reachable()
+
+
+async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
+    """A 404 is an answer."""
+    server = ModelServer(stub.url.removesuffix("/v1") + "/other", None, LIMITS)
+    assert await server.reachable()
+    assert await server.window("a") == 0
+    await server.aclose()
+
+
+async def test_closing_leaves_no_connection(stub: Stub) -> None:
+    """Not even after use; closing again does no harm."""
+    server = ModelServer(stub.url, None, LIMITS)
+    await whole(server)
+    await server.aclose()
+    await server.aclose()
+    await eventually(lambda: stub.open_connections == 0, within=2)

@@ -1,0 +1,56 @@
+"""Setting a member of a JSON object in place."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from generator.openai.splice import set_member
+from hypothesis import given
+from hypothesis import strategies as st
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5) | st.just("model"), inner),
+    max_leaves=8,
+)
+
+
+@given(
+    st.dictionaries(st.text(max_size=5) | st.just("model"), values, max_size=5),
+    st.sampled_from([None, 1, "\t"]),
+    st.booleans(),
+)
+def test_only_that_member_changes(document: dict[str, Any], indent: int | str | None, ascii_only: bool) -> None:
+    """The result reads as the document with the member set, whatever is nested in it and however it is laid out."""
+    body = json.dumps(document, indent=indent, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass")
+    made = json.loads(set_member(body, "model", b'"new"'))
+    assert made == {**document, "model": "new"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        (b'{"model":"a"}', b'{"model":"NEW"}'),
+        (b'{ "x" : 1e5, "model" :\n "a" , "y":[1 ,2] }', b'{ "x" : 1e5, "model" :\n "NEW" , "y":[1 ,2] }'),
+        (b'{"m":{"model":"a"},"n":"model","model":null}', b'{"m":{"model":"a"},"n":"model","model":"NEW"}'),
+        (b'{"s":"\\"model\\":\\"x\\"","model":"a\\\\"}', b'{"s":"\\"model\\":\\"x\\"","model":"NEW"}'),
+        (b'{"model":{"a":[1,{"b":2}]},"z":0}', b'{"model":"NEW","z":0}'),
+        (b'{"\\u006dodel":"a"}', b'{"\\u006dodel":"NEW"}'),
+        (b'{"model":"a","model":"b"}', b'{"model":"NEW","model":"NEW"}'),
+        (b"{}", b'{"model":"NEW"}'),
+        (b' { "x":1}', b' {"model":"NEW", "x":1}'),
+        (b"\n{\n}\n", b'\n{"model":"NEW"\n}\n'),
+    ],
+)
+def test_every_other_byte_stays(body: bytes, expected: bytes) -> None:
+    """Spacing, escapes, numbers and order stay as they were; doubled and escaped names are found."""
+    assert set_member(body, "model", b'"NEW"') == expected
+
+
+def test_a_large_body_is_quick() -> None:
+    """Ten megabytes of picture in one string are passed over, not walked through."""
+    body = b'{"messages":[{"content":"' + b"A" * 10_000_000 + b'"}],"model":"a"}'
+    made = set_member(body, "model", b'"b"')
+    assert len(made) == len(body)
+    assert msgspec.json.decode(made)["model"] == "b"

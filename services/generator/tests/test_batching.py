@@ -1,0 +1,153 @@
+"""Events gathered into batches on their way out."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Sequence
+
+import pytest
+from generator.batching import batched
+from generator.domain import Event, EventKind, OpenAIRequest
+from generator.fakes import FakeModel
+from hypothesis import given
+from hypothesis import strategies as st
+
+PROMPT = OpenAIRequest(b"{}")
+MANY = 1 << 20
+
+
+def text(value: str) -> Event:
+    return Event(EventKind.TEXT, text=value)
+
+
+async def source(steps: Sequence[Event | None]) -> AsyncGenerator[Event, None]:
+    """Events; None lets everybody else run first."""
+    for step in steps:
+        if step is None:
+            await asyncio.sleep(0)
+        else:
+            yield step
+
+
+@given(
+    st.lists(st.none() | st.text(max_size=30).map(text), max_size=40),
+    st.lists(st.integers(0, 3), max_size=40),
+    st.integers(1, 6),
+    st.integers(1, 120),
+)
+def test_all_events_arrive_in_order_within_the_bounds(
+    steps: list[Event | None], pauses: list[int], most_events: int, most_bytes: int
+) -> None:
+    """However the model and the reader take turns: nothing lost, nothing doubled, no batch too large or empty."""
+
+    async def run() -> list[list[Event]]:
+        batches = []
+        waits = iter(pauses)
+        async for batch in batched(source(steps), most_events=most_events, most_bytes=most_bytes):
+            batches.append(batch)
+            for _ in range(next(waits, 0)):
+                await asyncio.sleep(0)
+        return batches
+
+    batches = asyncio.run(run())
+    assert [event for batch in batches for event in batch] == [step for step in steps if step is not None]
+    for batch in batches:
+        assert 0 < len(batch) <= most_events
+        assert len(batch) == 1 or sum(len(event.text) for event in batch) <= most_bytes
+
+
+async def test_what_has_arrived_goes_out_together() -> None:
+    """Events that come at once are one batch; events that come alone go alone, without delay."""
+    steps: list[Event | Exception | float] = [
+        text("a"),
+        text("b"),
+        text("c"),
+        0.02,
+        text("d"),
+        0.02,
+        text("e"),
+        text("f"),
+    ]
+    batches = [
+        "".join(event.text for event in batch)
+        async for batch in batched(FakeModel(script=steps).generate(PROMPT), most_events=99, most_bytes=MANY)
+    ]
+    assert batches == ["abc", "d", "ef"]
+
+
+async def test_the_first_event_does_not_wait() -> None:
+    """It goes out while the model is still silent about the second."""
+    answer = batched(
+        FakeModel(script=[text("a"), 30.0, text("b")]).generate(PROMPT), most_events=99, most_bytes=MANY
+    )
+    async with contextlib.aclosing(answer), asyncio.timeout(1):
+        assert await anext(answer) == [text("a")]
+
+
+async def test_a_reader_who_stops_stops_the_model() -> None:
+    """No more is taken from the model than one batch beyond the one that was read."""
+    model = FakeModel(script=[text("x")] * 1000)
+    answer = batched(model.generate(PROMPT), most_events=10, most_bytes=MANY)
+    async with contextlib.aclosing(answer):
+        assert len(await anext(answer)) == 10
+        await asyncio.sleep(0.02)
+        assert model.yielded <= 22
+
+
+async def test_bytes_bound_the_buffer_too() -> None:
+    """Large events fill it sooner; one that is larger than the bound goes alone."""
+    model = FakeModel(script=[text("x" * 400)] * 3 + [text("y" * 5000), text("z")])
+    sizes = [
+        sum(len(event.text) for event in batch)
+        async for batch in batched(model.generate(PROMPT), most_events=99, most_bytes=1000)
+    ]
+    assert sizes == [800, 400, 5000, 1]
+
+
+async def test_a_failure_comes_after_what_was_good() -> None:
+    """The events before it are read first, then it is raised."""
+    answer = batched(
+        FakeModel(script=[text("a"), text("b"), ValueError("broken")]).generate(PROMPT),
+        most_events=99,
+        most_bytes=MANY,
+    )
+    assert await anext(answer) == [text("a"), text("b")]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(answer)
+
+
+async def test_a_failure_of_a_full_buffer_is_not_lost() -> None:
+    """Nor is it raised before the batches that wait."""
+    script: list[Event | Exception | float] = [text("a"), text("b"), text("c"), ValueError("broken")]
+    answer = batched(FakeModel(script=script).generate(PROMPT), most_events=1, most_bytes=MANY)
+    for letter in "abc":
+        assert await anext(answer) == [text(letter)]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(answer)
+
+
+@pytest.mark.parametrize("taken", [0, 1, 2])
+async def test_leaving_stops_the_model_before_it_returns(taken: int) -> None:
+    """A reader that closes finds the model stopped, wherever it was: unstarted, waiting, or with a full buffer."""
+    model = FakeModel(script=[text("a"), 0.0, text("b"), 30.0, text("c")])
+    answer = batched(model.generate(PROMPT), most_events=1, most_bytes=MANY)
+    for _ in range(taken):
+        await anext(answer)
+    await answer.aclose()
+    assert model.stopped == (1 if taken else 0)
+
+
+async def test_a_cancelled_reader_stops_the_model() -> None:
+    """Cancellation from outside reaches the model as its own."""
+    model = FakeModel(script=[text("a"), 30.0])
+
+    async def read() -> None:
+        async with contextlib.aclosing(batched(model.generate(PROMPT), most_events=9, most_bytes=MANY)) as answer:
+            async for _ in answer:
+                pass
+
+    task = asyncio.create_task(read())
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert model.stopped == 1

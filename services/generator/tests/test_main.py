@@ -1,0 +1,124 @@
+"""The process, as it is started."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from causeway.generator.v1 import generator_pb2 as pb
+from causeway.generator.v1 import generator_pb2_grpc
+from servicekit import rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.principal import LOCAL
+from servicekit.testing import free_ports
+from servicekit.testing_answers import stream
+from servicekit.testing_model_server import ModelServer as Stub
+
+DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
+
+
+class Generator:
+    """A running process and a stub to it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, stub: Any) -> None:
+        self.process = process
+        self.stub = stub
+
+    async def models(self) -> list[str]:
+        request = pb.ListModelsRequest(principal=LOCAL.to_proto())
+        answer = await rpc.unary(self.stub.ListModels, request, Deadline.after(5))
+        return [model.name for model in answer.models]
+
+
+async def start(environment: dict[str, str], port: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "generator",
+        env={**os.environ, "CAUSEWAY_GENERATOR_PORT": str(port), **environment},
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+@contextlib.asynccontextmanager
+async def running(**environment: str) -> AsyncIterator[Generator]:
+    (port,) = free_ports(1)
+    process = await start(environment, port)
+    channel = open_channel(f"127.0.0.1:{port}", [DESCRIPTOR])
+    generator = Generator(process, generator_pb2_grpc.GeneratorServiceStub(channel))
+    try:
+        async with asyncio.timeout(30):
+            while True:
+                with contextlib.suppress(CausewayError):
+                    await generator.models()
+                    break
+                assert process.returncode is None
+                await asyncio.sleep(0.05)
+        yield generator
+    finally:
+        await channel.close()
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def of_stub(stub: Stub) -> dict[str, str]:
+    return {"CAUSEWAY_OPENAI_BASE_URL": stub.url, "CAUSEWAY_OPENAI_MODELS": "big=stub,small=stub"}
+
+
+async def test_it_serves_the_extractive_model_with_nothing_configured(
+    conversation: Callable[..., pb.GenerateRequest],
+) -> None:
+    """A laptop without a model server gets answers, and an end with exit code 0."""
+    async with running() as generator:
+        assert await generator.models() == ["extractive"]
+        request = conversation(
+            "How heavy may a pallet be?", sources=[pb.Source(name="a.md", text="A pallet may weigh up to 900 kg.")]
+        )
+        call = rpc.server_stream(generator.stub.Generate, request, Deadline.after(5))
+        text = "".join([event.text async for batch in call for event in batch.events if event.kind == 2])
+        assert text == "A pallet may weigh up to 900 kg. [a.md]"
+        generator.process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(generator.process.wait(), 10) == 0
+
+
+async def test_models_of_a_server_are_served_the_default_first(stub: Stub) -> None:
+    """In the order in which they are configured otherwise."""
+    async with running(**of_stub(stub), CAUSEWAY_MODEL="small") as generator:
+        assert await generator.models() == ["small", "extractive", "big"]
+
+
+async def test_a_running_stream_is_finished_after_sigterm(
+    stub: Stub, conversation: Callable[..., pb.GenerateRequest]
+) -> None:
+    """Within the grace the answer comes whole, no new call is taken, and the exit code is 0."""
+    stub.script(stream(["a"] * 50, pace=0.02))
+    async with running(**of_stub(stub)) as generator:
+        call = generator.stub.Generate(conversation(model="big"))
+        texts = [event.text for event in (await call.read()).events]
+        generator.process.send_signal(signal.SIGTERM)
+        while batch := await call.read():
+            texts += [event.text for event in batch.events if event.kind == 2]
+        assert "".join(texts) == "a" * 50
+        assert await asyncio.wait_for(generator.process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("environment", "message"),
+    [
+        ({"CAUSEWAY_MODEL": "nobody"}, "there is no model 'nobody'; there are: extractive"),
+        ({"CAUSEWAY_OPENAI_MODELS": "a"}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
+    ],
+)
+async def test_a_configuration_that_cannot_work_ends_the_start(environment: dict[str, str], message: str) -> None:
+    """With a message that names the variable, and a code that is not 0."""
+    process = await start(environment, free_ports(1)[0])
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert message in errors.decode()
+    assert process.returncode != 0

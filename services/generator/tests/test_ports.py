@@ -1,0 +1,94 @@
+"""The contract of models: the fake, the extractive one and one behind a server keep it alike."""
+
+import contextlib
+import json
+from collections.abc import Callable
+
+import pytest
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
+from generator.extractive.model import ExtractiveModel
+from generator.fakes import FakeModel
+from generator.openai.model import OpenAIModel
+from generator.ports import Model
+
+CONVERSATION = Conversation(
+    (ChatMessage("system", "Answer from the sources."), ChatMessage("user", "How heavy may a pallet be?")),
+    sources=(Source("freight.md", "A pallet may weigh up to 900 kg. Parcels are limited to 30 kg.", 1.0),),
+    question="How heavy may a pallet be?",
+)
+MESSAGES = '"model":"public","messages":[{"role":"user","content":"Hi there"}]'
+
+
+@pytest.fixture(params=["fake", "extractive", "openai"])
+def model(request: pytest.FixtureRequest, openai_model: Callable[..., OpenAIModel]) -> Model:
+    if request.param == "openai":
+        return openai_model(window=1000)
+    return FakeModel() if request.param == "fake" else ExtractiveModel()
+
+
+async def test_a_conversation_is_answered_in_order(model: Model) -> None:
+    """It starts, then says something, ends each choice once and counts what it took."""
+    events = [event async for event in model.generate(CONVERSATION)]
+    kinds = [event.kind for event in events]
+    assert kinds[0] is EventKind.START
+    assert kinds.count(EventKind.START) == kinds.count(EventKind.FINISH) == kinds.count(EventKind.USAGE) == 1
+    assert kinds[-2:] == [EventKind.FINISH, EventKind.USAGE]
+    assert "".join(event.text for event in events if event.kind is EventKind.TEXT)
+    assert events[-2].text == "stop"
+    usage = events[-1].usage
+    assert usage is not None
+    assert usage.prompt_tokens > 0
+    assert usage.completion_tokens > 0
+
+
+async def test_a_request_is_answered_in_its_own_shape(model: Model) -> None:
+    """One COMPLETION, or CHUNKs where a stream is asked for; each is an object of JSON with choices."""
+    for stream, kind in ((False, EventKind.COMPLETION), (True, EventKind.CHUNK)):
+        body = f'{{{MESSAGES},"stream":{json.dumps(stream)}}}'.encode()
+        events = [event async for event in model.generate(OpenAIRequest(body))]
+        assert {event.kind for event in events} == {kind}
+        assert all("choices" in json.loads(event.raw_json) for event in events)
+        assert (len(events) == 1) is not stream
+
+
+async def test_an_answer_may_be_left(model: Model) -> None:
+    """Closing after any number of events leaves nothing behind, and the next prompt is answered in full."""
+    for taken in range(3):
+        answer = model.generate(CONVERSATION)
+        for _ in range(taken):
+            assert isinstance(await anext(answer), Event)
+        await answer.aclose()
+    assert [event async for event in model.generate(CONVERSATION)][-1].usage is not None
+
+
+async def test_answers_run_side_by_side(model: Model) -> None:
+    """Two answers at once do not mix."""
+    async with contextlib.AsyncExitStack() as stack:
+        one = await stack.enter_async_context(contextlib.aclosing(model.generate(CONVERSATION)))
+        two = await stack.enter_async_context(contextlib.aclosing(model.generate(CONVERSATION)))
+        pairs = [(event, await anext(two)) async for event in one]
+    assert all(left == right for left, right in pairs)
+
+
+def test_tokens_are_counted(model: Model) -> None:
+    """Nothing is no token, more text is not fewer, and a conversation is at least its texts."""
+    counter = model.tokens
+    assert counter.count("") == 0
+    assert 0 < counter.count("one two") <= counter.count("one two three four")
+    assert counter.count_messages(CONVERSATION.messages) >= sum(
+        counter.count(message.text) for message in CONVERSATION.messages
+    )
+
+
+async def test_it_says_what_it_is(model: Model) -> None:
+    """Name, owner, a window that is a number, and that it is there."""
+    assert model.name
+    assert model.owned_by
+    assert await model.context_window() > 0
+    assert await model.ready()
+
+
+async def test_it_can_be_closed_twice(model: Model) -> None:
+    """Two names of one server close it twice."""
+    await model.aclose()
+    await model.aclose()

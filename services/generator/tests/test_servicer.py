@@ -1,0 +1,360 @@
+"""The service over gRPC: messages in and out, refusals, and callers who leave or stop reading."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from causeway.generator.v1 import generator_pb2 as pb
+from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Source, Usage
+from generator.fakes import FakeModel
+from generator.openai.model import OpenAIModel
+from generator.openai.reply import Limits
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    Unauthenticated,
+    Unavailable,
+    UpstreamRejected,
+)
+from servicekit.principal import LOCAL
+from servicekit.testing import eventually
+from servicekit.testing_answers import DONE, FAULTS, STREAM, Answer, Fault, chunk, sse, stream
+from servicekit.testing_model_server import ModelServer as Stub
+
+Serve = Callable[..., contextlib.AbstractAsyncContextManager[Any]]
+Make = Callable[..., pb.GenerateRequest]
+MakeModel = Callable[..., OpenAIModel]
+SOON = 0.1  # seconds within which the model server must see that the caller left
+
+
+async def batches_of(generator: Any, request: pb.GenerateRequest, seconds: float = 10) -> list[pb.GenerateResponse]:
+    return [each async for each in rpc.server_stream(generator.Generate, request, Deadline.after(seconds))]
+
+
+async def events_of(generator: Any, request: pb.GenerateRequest, seconds: float = 10) -> list[pb.GenerateEvent]:
+    return [event for batch in await batches_of(generator, request, seconds) for event in batch.events]
+
+
+def test_kinds_are_numbered_as_in_the_contract() -> None:
+    """The domain's kinds are the contract's, by name and number, but for the one that says nothing."""
+    ours = {f"EVENT_KIND_{kind.name}": kind.value for kind in EventKind}
+    assert ours | {"EVENT_KIND_UNSPECIFIED": 0} == dict(pb.EventKind.items())
+
+
+async def test_every_member_of_an_event_crosses(serve: Serve, conversation: Make) -> None:
+    """What a model yields is what the caller gets."""
+    script = [
+        Event(EventKind.START, raw_json=b'{"id":"a"}'),
+        Event(EventKind.TEXT, 3, "wörd", b'{"logprobs":[]}'),
+        Event(EventKind.DELTA, 1, raw_json=b'{"tool_calls":[]}'),
+        Event(EventKind.FINISH, 3, "stop"),
+        Event(EventKind.USAGE, usage=Usage(7, 9, exact=True), raw_json=b"{}"),
+    ]
+    async with serve(FakeModel(script=script)) as generator:
+        got = await events_of(generator, conversation())
+    assert [(event.choice, int(event.kind), event.text, event.raw_json) for event in got] == [
+        (event.choice, event.kind.value, event.text, event.raw_json) for event in script
+    ]
+    assert [event.HasField("usage") for event in got] == [False] * 4 + [True]
+    assert (got[4].usage.prompt_tokens, got[4].usage.completion_tokens, got[4].usage.exact) == (7, 9, True)
+
+
+async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
+    """Messages, sources, parameters and question, as the domain knows them."""
+    model = FakeModel()
+    request = pb.GenerateRequest(
+        principal=LOCAL.to_proto(),
+        conversation=pb.Conversation(
+            messages=[
+                pb.ChatMessage(role="user", content_json=b"[]", extra_json=b'{"name":"a"}'),
+                pb.ChatMessage(role="assistant", text="x"),
+            ],
+            sources=[pb.Source(name="a.pdf", text="t", score=0.5)],
+            parameters_json=b'{"temperature":0}',
+            question="q",
+        ),
+    )
+    async with serve(model) as generator:
+        await events_of(generator, request)
+    (prompt,) = model.prompts
+    assert isinstance(prompt, Conversation)
+    assert [message.role for message in prompt.messages] == ["user", "assistant"]
+    assert (prompt.messages[0].content_json, prompt.messages[0].extra_json) == (b"[]", b'{"name":"a"}')
+    assert prompt.sources == (Source("a.pdf", "t", 0.5),)
+    assert (prompt.parameters_json, prompt.question) == (b'{"temperature":0}', "q")
+
+
+async def test_a_request_of_the_openai_api_reaches_the_model(serve: Serve, openai_request: Make) -> None:
+    """Byte for byte."""
+    model = FakeModel()
+    async with serve(model) as generator:
+        await events_of(generator, openai_request(b'{ "x":1 }'))
+    assert model.prompts == [OpenAIRequest(b'{ "x":1 }')]
+
+
+async def test_the_named_model_is_asked(serve: Serve, conversation: Make) -> None:
+    """By name; the first one where none is named; an unknown name is not found and names the field."""
+    one, two = FakeModel("one"), FakeModel("two")
+    async with serve(one, two) as generator:
+        await events_of(generator, conversation(model="two"))
+        await events_of(generator, conversation())
+        with pytest.raises(NotFound, match="'three'") as caught:
+            await events_of(generator, conversation(model="three"))
+    assert (len(one.prompts), len(two.prompts)) == (1, 1)
+    assert (caught.value.field, caught.value.resource) == ("model", "three")
+
+
+def user(**members: Any) -> dict[str, Any]:
+    return {"conversation": pb.Conversation(messages=[pb.ChatMessage(role="user", text="a")], **members)}
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({}, "prompt"),
+        ({"conversation": pb.Conversation()}, "conversation.messages"),
+        (
+            {"conversation": pb.Conversation(messages=[pb.ChatMessage(text="a")])},
+            "conversation.messages[0].role",
+        ),
+        (
+            {"conversation": pb.Conversation(messages=[pb.ChatMessage(role="user", content_json=b'"a"')])},
+            "conversation.messages[0].content_json",
+        ),
+        (
+            {"conversation": pb.Conversation(messages=[pb.ChatMessage(role="user", text="a", content_json=b"[]")])},
+            "conversation.messages[0].text",
+        ),
+        (
+            {"conversation": pb.Conversation(messages=[pb.ChatMessage(role="user", extra_json=b"[")])},
+            "conversation.messages[0].extra_json",
+        ),
+        (user(parameters_json=b"[1]"), "conversation.parameters_json"),
+        (user(parameters_json=b'{"stream":true}'), "conversation.parameters_json.stream"),
+        ({"openai_request_json": b"[]"}, "openai_request_json"),
+        ({"openai_request_json": b'{"a":'}, "openai_request_json"),
+    ],
+)
+async def test_a_bad_prompt_is_refused_before_any_model_is_asked(
+    serve: Serve, members: dict[str, Any], field: str
+) -> None:
+    """The error names the field; the model never hears of it."""
+    model = FakeModel()
+    async with serve(model) as generator:
+        with pytest.raises(InvalidRequest) as caught:
+            await events_of(generator, pb.GenerateRequest(principal=LOCAL.to_proto(), **members))
+    assert caught.value.field == field
+    assert model.prompts == []
+
+
+async def test_nobody_is_not_served(serve: Serve) -> None:
+    """Each call needs a principal."""
+    async with serve(FakeModel()) as generator:
+        with pytest.raises(Unauthenticated):
+            await events_of(generator, pb.GenerateRequest(openai_request_json=b"{}"))
+        for method, request in (
+            (generator.CountTokens, pb.CountTokensRequest()),
+            (generator.ListModels, pb.ListModelsRequest()),
+        ):
+            with pytest.raises(Unauthenticated):
+                await rpc.unary(method, request, Deadline.after(5))
+
+
+async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
+    """One count a text in order, one for the conversation, the window, and whether they are exact."""
+    async with serve(FakeModel(window=777)) as generator:
+        request = pb.CountTokensRequest(
+            principal=LOCAL.to_proto(),
+            texts=["one", "", "one two three"],
+            messages=[pb.ChatMessage(role="user", text="one two")],
+        )
+        answer = await rpc.unary(generator.CountTokens, request, Deadline.after(5))
+        assert (list(answer.counts), answer.messages_count) == ([1, 0, 3], 3)
+        assert (answer.context_window, answer.exact) == (777, True)
+        request = pb.CountTokensRequest(principal=LOCAL.to_proto(), model="nobody", texts=["a"])
+        with pytest.raises(NotFound):
+            await rpc.unary(generator.CountTokens, request, Deadline.after(5))
+        request = pb.CountTokensRequest(principal=LOCAL.to_proto(), messages=[pb.ChatMessage(text="a")])
+        with pytest.raises(InvalidRequest):
+            await rpc.unary(generator.CountTokens, request, Deadline.after(5))
+
+
+async def test_models_are_listed_the_default_first(serve: Serve) -> None:
+    """With window, owner and readiness of each."""
+    async with serve(FakeModel("z", window=5), FakeModel("a", is_ready=False)) as generator:
+        request = pb.ListModelsRequest(principal=LOCAL.to_proto())
+        answer = await rpc.unary(generator.ListModels, request, Deadline.after(5))
+    assert [(model.name, model.context_window, model.owned_by, model.ready) for model in answer.models] == [
+        ("z", 5, "tests", True),
+        ("a", 1000, "tests", False),
+    ]
+
+
+async def test_events_come_as_they_arrive_and_together_when_they_do(serve: Serve, conversation: Make) -> None:
+    """A burst is one message, a pause ends it."""
+    text = Event(EventKind.TEXT, text="a")
+    async with serve(FakeModel(script=[text, text, text, 0.1, text])) as generator:
+        assert [len(batch.events) for batch in await batches_of(generator, conversation())] == [3, 1]
+
+
+@pytest.mark.parametrize("most", [{"most_events": 10}, {"most_bytes": 400}])
+async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict[str, int]) -> None:
+    """By number and by bytes, with nothing lost."""
+    script = [Event(EventKind.TEXT, text=f"word {number}") for number in range(200)]
+    async with serve(FakeModel(script=script), **most) as generator:
+        batches = await batches_of(generator, conversation())
+    assert max(len(batch.events) for batch in batches) <= 20
+    assert [event.text for batch in batches for event in batch.events] == [event.text for event in script]
+
+
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [
+        ("fault-hang-before", DeadlineExceeded),
+        ("fault-close-before", Unavailable),
+        ("fault-hang-mid", DeadlineExceeded),
+        ("fault-close-mid", Unavailable),
+        ("fault-reset-mid", Unavailable),
+        ("fault-ends-early", Unavailable),
+        ("fault-broken-json", Unavailable),
+        ("fault-half-line", Unavailable),
+        ("fault-huge-chunk", Unavailable),
+        ("fault-huge-body", Unavailable),
+        ("fault-400", UpstreamRejected),
+        ("fault-429", UpstreamRejected),
+        ("fault-500", UpstreamRejected),
+        ("fault-503", UpstreamRejected),
+    ],
+)
+async def test_a_model_servers_fault_ends_the_call_and_its_connection(
+    serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make, fault: str, error: type[CausewayError]
+) -> None:
+    """Each within its time, with a message for the client, and with no connection left busy."""
+    async with serve(openai_model(fault)) as generator:
+        with pytest.raises(error) as caught:
+            await events_of(generator, conversation(), seconds=5)
+        assert "model server" in caught.value.message
+        if isinstance(caught.value, UpstreamRejected):
+            assert (caught.value.status, caught.value.retry_after) == {
+                "fault-400": (400, None),
+                "fault-429": (429, 7),
+                "fault-500": (500, None),
+                "fault-503": (503, 2),
+            }[fault]
+            assert "message" in json.loads(caught.value.body)["error"]
+    (request,) = stub.requests
+    await eventually(lambda: request.finished_at is not None or request.closed_at is not None, within=2)
+
+
+async def test_a_defect_of_a_model_tells_nothing(serve: Serve, conversation: Make) -> None:
+    """An unexpected exception is an internal error without its words."""
+    async with serve(FakeModel(script=[Event(EventKind.START), ValueError("secret path")])) as generator:
+        with pytest.raises(Internal) as caught:
+            await events_of(generator, conversation())
+    assert "secret" not in caught.value.message
+
+
+@contextlib.asynccontextmanager
+async def left(call: Any, stub: Stub) -> AsyncIterator[None]:
+    """Cancels the call when the block ends, and checks that the model server sees it in time."""
+    yield
+    start = time.monotonic()
+    call.cancel()
+    await eventually(lambda: stub.requests[0].closed_at is not None, within=2, every=0.002)
+    closed = stub.requests[0].closed_at
+    assert closed is not None
+    assert closed - start < SOON
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_caller_who_leaves_before_the_first_token_closes_the_request(
+    serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make, streamed: bool
+) -> None:
+    """Streaming or not, the model server's connection is closed within a tenth of a second."""
+    stub.script(FAULTS["fault-hang-before"]())
+    async with serve(openai_model(limits=Limits())) as generator:
+        call = generator.Generate(openai_request(json.dumps({"stream": streamed}).encode()))
+        async with left(call, stub):
+            await eventually(lambda: len(stub.requests) == 1)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_caller_who_leaves_after_the_first_token_closes_the_request(
+    serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
+) -> None:
+    """While tokens come, and while the model is silent."""
+    for answer in (stream(["a"] * 1000, pace=0.005), FAULTS["fault-hang-mid"]()):
+        stub.requests.clear()
+        stub.script(answer)
+        async with serve(openai_model(limits=Limits())) as generator:
+            call = generator.Generate(conversation())
+            async with left(call, stub):
+                assert (await call.read()).events
+
+
+async def test_a_caller_who_leaves_in_the_middle_of_a_body_closes_the_request(
+    serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make
+) -> None:
+    """An answer in one piece of which half has come."""
+    stub.script(Answer((b'{"choices":', Fault.HANG)))
+    async with serve(openai_model(limits=Limits())) as generator:
+        call = generator.Generate(openai_request(b"{}"))
+        async with left(call, stub):
+            await eventually(lambda: bool(stub.requests) and stub.requests[0].written > 0)
+            await asyncio.sleep(0.02)
+
+
+async def test_a_deadline_closes_the_request(
+    serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
+) -> None:
+    """The caller's deadline ends the model's work, too."""
+    stub.script(FAULTS["fault-hang-before"]())
+    async with serve(openai_model(limits=Limits())) as generator:
+        with pytest.raises(DeadlineExceeded):
+            await events_of(generator, conversation(), seconds=0.2)
+        await eventually(lambda: stub.requests[0].closed_at is not None, within=1)
+
+
+async def test_a_caller_who_stops_reading_stops_the_model(
+    serve: Serve, stub: Stub, openai_model: MakeModel, openai_request: Make
+) -> None:
+    """The model server is held back while nobody reads, little has been read by then, and nothing is lost."""
+    payload = sse(chunk({"content": "x" * 4000}))
+    count = 10_000  # 40 MB, several times what sockets hold
+    stub.script(Answer((*[payload * 10] * (count // 10), sse(chunk({}, "stop")), DONE), content_type=STREAM))
+    async with serve(openai_model(limits=Limits())) as generator:
+        call = generator.Generate(openai_request(b'{"stream":true}'))
+        read = len((await call.read()).events)
+
+        def written() -> int:
+            return stub.requests[0].written
+
+        before = -1
+        while written() != before:
+            before = written()
+            await asyncio.sleep(0.3)
+        assert before < 15_000_000
+        while batch := await call.read():
+            read += len(batch.events)
+    assert read == count + 1
+
+
+async def test_the_trace_goes_on_to_the_model_server(
+    serve: Serve, stub: Stub, openai_model: MakeModel, conversation: Make
+) -> None:
+    """The model server gets a traceparent of the caller's trace."""
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    async with serve(openai_model()) as generator:
+        call = generator.Generate(conversation(), metadata=(("traceparent", f"00-{trace}-b7ad6b7169203331-01"),))
+        while await call.read():
+            pass
+    assert stub.requests[0].headers["traceparent"].split("-")[1] == trace

@@ -1,0 +1,38 @@
+"""Settings from the environment."""
+
+import pytest
+from generator.settings import Settings
+from pydantic import ValidationError
+
+
+def test_models_are_named_publicly_and_for_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name stands for itself, or for another one of the server; spaces do not matter."""
+    monkeypatch.setenv("CAUSEWAY_OPENAI_MODELS", " llama3:8b , small = org/model-7b=q4,")
+    assert Settings().openai_model_names() == [("llama3:8b", "llama3:8b"), ("small", "org/model-7b=q4")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("OPENAI_MODELS", "=a"),
+        ("OPENAI_MODELS", "a="),
+        ("OPENAI_MODELS", "a,b=c,a=d"),
+        ("OPENAI_BASE_URL", "localhost:8000"),
+        ("GENERATOR_PORT", "70000"),
+        ("MODEL_IDLE_TIMEOUT", "0"),
+        ("MODEL", ""),
+    ],
+)
+def test_wrong_settings_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """At the start, by name."""
+    monkeypatch.setenv(f"CAUSEWAY_{name}", value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert caught.value.errors()[0]["loc"] == (name.lower(),)
+
+
+def test_the_key_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings may be printed."""
+    monkeypatch.setenv("CAUSEWAY_OPENAI_API_KEY", "s3cret")
+    settings = Settings()
+    assert "s3cret" not in repr(settings) + str(settings) + settings.model_dump_json()
