@@ -1,0 +1,17 @@
+"""``causeway-ingest``: a worker."""
+
+import sys
+
+from servicekit import process
+
+from ingest.main import serve
+from ingest.settings import Settings
+
+
+def main() -> int:
+    """Runs the worker; returns the exit code."""
+    return process.run("ingest", Settings, serve)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

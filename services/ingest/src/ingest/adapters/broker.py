@@ -1,0 +1,219 @@
+"""The queue, the jobs' states and the originals on NATS JetStream; implements `ingest.ports`."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.kv import KeyValue
+from nats.js.object_store import ObjectStore
+from opentelemetry import trace
+from servicekit import keys, telemetry
+from servicekit.errors import CausewayError, Conflict, NotFound, Unavailable
+from servicekit.nats import IngestTransport
+
+from ingest.adapters.messages import job_from_message, status_from_message, status_to_message
+from ingest.domain import Failure, Job, Status
+
+_log = structlog.get_logger(__name__)
+
+_TAKE_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+_FETCH_BYTES_A_SECOND = 2_000_000
+
+
+@contextlib.contextmanager
+def _unavailable() -> Iterator[None]:
+    """Whatever keeps NATS from answering, as one error of ours."""
+    try:
+        yield
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise Unavailable("The message broker does not answer.") from error
+
+
+class NatsOriginals:
+    """Originals in an object store.
+
+    Args:
+        store: The object store.
+        seconds: Longest time that an original may take, besides what its length asks for.
+    """
+
+    def __init__(self, store: ObjectStore, seconds: float = 10.0) -> None:
+        self._store = store
+        self._seconds = seconds
+
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
+        """Writes an original to a file; see `ingest.ports.Originals.fetch`."""
+        with target.open("wb") as file:
+            try:
+                async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
+                    # Never into memory, and never without a time-out: who reads an object while another upload
+                    # of the same content replaces it waits for ever.
+                    await self._store.get(object_name, writeinto=file)
+            except nats.js.errors.NotFoundError as error:
+                raise NotFound("The original of the document is gone.", resource=object_name) from error
+            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
+                raise Unavailable("The original of the document cannot be fetched.") from error
+
+
+class NatsJobs:
+    """States in a key-value bucket; a state's revision is its sequence there."""
+
+    def __init__(self, client: Client, bucket: KeyValue) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    async def read(self, job: Job) -> tuple[Status, int] | None:
+        """A job's state and its revision; see `ingest.ports.Jobs.read`."""
+        try:
+            with _unavailable():
+                entry = await self._bucket.get(_key(job))
+        except Unavailable as error:
+            if isinstance(error.__cause__, nats.js.errors.KeyNotFoundError):
+                return None
+            raise
+        assert entry.value is not None
+        assert entry.revision is not None
+        return status_from_message(entry.value), entry.revision
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        """Records a state; see `ingest.ports.Jobs.write`."""
+        if not self._client.is_connected:
+            raise Unavailable("The message broker does not answer.")  # now, not after a time-out
+        value = status_to_message(job, status, datetime.now(UTC))
+        try:
+            with _unavailable():
+                if revision:
+                    return await self._bucket.update(_key(job), value, last=revision)
+                return await self._bucket.create(_key(job), value)
+        except Unavailable as error:
+            if isinstance(error.__cause__, nats.js.errors.KeyWrongLastSequenceError):
+                raise Conflict("Another state has been recorded.") from error
+            raise
+
+
+def _key(job: Job) -> str:
+    return keys.job_key(job.principal.tenant, job.job_id)
+
+
+class NatsDelivery:
+    """A message of the queue; see `ingest.ports.Delivery`."""
+
+    def __init__(self, jetstream: JetStreamContext, message: Msg, job: Job) -> None:
+        self._jetstream = jetstream
+        self._message = message
+        self.job = job
+        self.attempt = message.metadata.num_delivered
+        self.headers: Mapping[str, str] = message.headers or {}
+
+    async def keep(self) -> None:
+        """Says that the job is being worked on."""
+        with _unavailable():
+            await self._message.in_progress()
+
+    async def done(self) -> None:
+        """Takes the job off the queue, and waits until the server has."""
+        with _unavailable():
+            await self._message.ack_sync(timeout=_ANSWER_SECONDS)
+
+    async def again(self, delay: float) -> None:
+        """Gives the job back."""
+        with _unavailable():
+            await self._message.nak(delay)
+
+    async def bury(self, failure: Failure) -> None:
+        """Copies the job to the dead letters."""
+        await _bury(self._jetstream, self._message, failure)
+
+
+class NatsQueue:
+    """The job stream, through the durable consumer that all workers share."""
+
+    def __init__(
+        self, client: Client, transport: IngestTransport, subscription: JetStreamContext.PullSubscription
+    ) -> None:
+        self._client = client
+        self._transport = transport
+        self._subscription = subscription
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, client: Client, transport: IngestTransport) -> Self:
+        """The queue of a transport."""
+        with _unavailable():
+            subscription = await transport.jetstream.pull_subscribe_bind(
+                durable=keys.INGEST_CONSUMER, stream=keys.INGEST_STREAM
+            )
+        return cls(client, transport, subscription)
+
+    async def take(self) -> NatsDelivery | None:
+        """The next job; see `ingest.ports.Queue.take`. A message that holds none is buried."""
+        # One request at a time: answers to several would mix in the one inbox.
+        async with self._turn:
+            if self._closed:
+                return None
+            if not self._client.is_connected:
+                # Else each request waits for the connection, and all of them are answered when it is back: with
+                # more jobs than there is anybody to work on.
+                raise Unavailable("The message broker does not answer.")
+            try:
+                messages = await self._subscription.fetch(1, timeout=_TAKE_SECONDS)
+            except nats.errors.TimeoutError:
+                return None
+            except (nats.errors.Error, OSError) as error:
+                raise Unavailable("The message broker does not answer.") from error
+        message = messages[0]
+        upload = trace.get_current_span(telemetry.extract(message.headers or {})).get_span_context()
+        try:
+            job = job_from_message(
+                message.data,
+                self._transport.generation(message.metadata.sequence.stream),
+                format(upload.trace_id, "032x") if upload.is_valid else "",
+            )
+        except CausewayError as error:
+            _log.error("a message that is no job", subject=message.subject, error=error.message)
+            await _bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message))
+            with _unavailable():
+                await message.term()
+            return None
+        return NatsDelivery(self._transport.jetstream, message, job)
+
+    async def close(self) -> None:
+        """Asks for no more jobs; see `ingest.ports.Queue.close`."""
+        # A request that is still open would draw the jobs that are given back into an inbox that nobody reads.
+        self._closed = True
+        async with self._turn:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._subscription.unsubscribe()
+
+
+async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure) -> None:
+    """Copies a message to the dead letters, with its headers and the reason."""
+    place = message.metadata.sequence.stream
+    headers = {
+        **(message.headers or {}),
+        # The job's place in the stream: unlike its id, it is another one when the job is replayed.
+        "Nats-Msg-Id": f"{keys.INGEST_STREAM}.{place}",
+        "Causeway-Job-Id": (message.headers or {}).get("Nats-Msg-Id", ""),
+        "Causeway-Reason": failure.reason,
+        "Causeway-Message": " ".join(failure.message.split()).encode("ascii", "backslashreplace").decode(),
+        "Causeway-Attempts": str(message.metadata.num_delivered),
+    }
+    with _unavailable():
+        await jetstream.publish(_dead_subject(message.subject), message.data, headers=headers)
+
+
+def _dead_subject(subject: str) -> str:
+    """`keys.ingest_dead_subject` of the tenant and the index that a subject of the queue names."""
+    alive, dead = keys.INGEST_SUBJECTS.removesuffix(">"), keys.INGEST_DEAD_SUBJECTS.removesuffix(">")
+    return dead + subject.removeprefix(alive)

@@ -1,0 +1,159 @@
+"""Proto messages ↔ the domain."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+from causeway.ingest.v1 import ingest_pb2
+from causeway.retriever.v1 import document_pb2
+from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
+from servicekit import keys
+from servicekit.errors import InvalidRequest
+from servicekit.principal import Principal
+
+from ingest.domain import Chunk, Document, Failure, Job, Progress, State, Status
+
+_STATES = {
+    State.QUEUED: ingest_pb2.JOB_STATE_QUEUED,
+    State.PARSING: ingest_pb2.JOB_STATE_PARSING,
+    State.INDEXING: ingest_pb2.JOB_STATE_INDEXING,
+    State.SUCCEEDED: ingest_pb2.JOB_STATE_SUCCEEDED,
+    State.UNCHANGED: ingest_pb2.JOB_STATE_UNCHANGED,
+    State.FAILED: ingest_pb2.JOB_STATE_FAILED,
+    State.CANCELLED: ingest_pb2.JOB_STATE_CANCELLED,
+}
+_FROM_STATES = {number: state for state, number in _STATES.items()}
+
+
+def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
+    """The job that a message of the queue holds.
+
+    Args:
+        data: A serialized ``IngestJob``.
+        generation: What the message's place in the stream gives its document.
+        trace_id: Trace of the upload.
+
+    Raises:
+        InvalidRequest, Unauthenticated: It holds none, or half of one.
+    """
+    try:
+        message = ingest_pb2.IngestJob.FromString(data)
+    except DecodeError as error:
+        raise InvalidRequest("The message is no job.") from error
+    document = message.document
+    for name, value in (
+        ("job_id", message.job_id),
+        ("object_name", message.object_name),
+        ("document.document_id", document.document_id),
+        ("document.sourcefile", document.sourcefile),
+        ("document.sha256", document.sha256),
+    ):
+        if not value:
+            raise InvalidRequest(f"The job has no {name}.", field=name)
+    return Job(
+        message.job_id,
+        Principal.from_proto(message.principal),
+        keys.index_name(message.index),
+        document_from_message(document, generation),
+        message.object_name,
+        trace_id,
+    )
+
+
+def document_from_message(message: document_pb2.Document, generation: int | None = None) -> Document:
+    """A document; with its own generation unless another is given."""
+    return Document(
+        document_id=message.document_id,
+        sourcefile=message.sourcefile,
+        sha256=message.sha256,
+        size_bytes=message.size_bytes,
+        metadata_json=message.metadata_json,
+        oids=tuple(message.access.oids),
+        groups=tuple(message.access.groups),
+        category=message.category,
+        generation=message.generation if generation is None else generation,
+        content_type=message.content_type,
+        language=message.language,
+        page_count=message.page_count,
+    )
+
+
+def document_to_message(document: Document) -> document_pb2.Document:
+    """A document for the retriever."""
+    return document_pb2.Document(
+        document_id=document.document_id,
+        sourcefile=document.sourcefile,
+        content_type=document.content_type,
+        sha256=document.sha256,
+        size_bytes=document.size_bytes,
+        metadata_json=document.metadata_json,
+        access=document_pb2.AccessControl(oids=document.oids, groups=document.groups),
+        category=document.category,
+        language=document.language,
+        generation=document.generation,
+        page_count=document.page_count,
+    )
+
+
+def chunks_to_messages(chunks: Sequence[Chunk], vectors: npt.NDArray[np.float32]) -> list[document_pb2.Chunk]:
+    """Chunks with their vectors, shape ``(len(chunks), dimension)``."""
+    return [
+        document_pb2.Chunk(
+            number=chunk.number,
+            text=chunk.text,
+            indexed_text=chunk.indexed_text,
+            page=chunk.page,
+            headings=chunk.headings,
+            vector=vector.tolist(),
+        )
+        for chunk, vector in zip(chunks, vectors, strict=True)
+    ]
+
+
+def status_from_message(data: bytes) -> Status:
+    """The state that a job's record holds; a record that cannot be read is as good as a new one."""
+    try:
+        message = ingest_pb2.Job.FromString(data)
+    except DecodeError:
+        return Status(State.QUEUED)
+    progress = message.progress
+    return Status(
+        state=_FROM_STATES.get(message.state, State.QUEUED),
+        attempt=message.attempt,
+        progress=Progress(progress.pages_done, progress.pages_total, progress.chunks_done, progress.chunks_total),
+        failure=Failure(message.error.reason, message.error.message) if message.HasField("error") else None,
+        created_at=message.created_at.ToDatetime(UTC) if message.HasField("created_at") else None,
+        trace_id=message.trace_id,
+    )
+
+
+def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
+    """A job's record."""
+    progress, failure = status.progress, status.failure
+    return ingest_pb2.Job(
+        job_id=job.job_id,
+        principal=job.principal.to_proto(),
+        index=job.index,
+        document_id=job.document.document_id,
+        sourcefile=job.document.sourcefile,
+        state=_STATES[status.state],
+        progress=ingest_pb2.Progress(
+            pages_done=progress.pages_done,
+            pages_total=progress.pages_total,
+            chunks_done=progress.chunks_done,
+            chunks_total=progress.chunks_total,
+        ),
+        error=ingest_pb2.JobError(reason=failure.reason, message=failure.message) if failure else None,
+        attempt=status.attempt,
+        created_at=_timestamp(status.created_at or now),
+        updated_at=_timestamp(now),
+        trace_id=status.trace_id or job.trace_id,
+    ).SerializeToString()
+
+
+def _timestamp(moment: datetime) -> Timestamp:
+    stamp = Timestamp()
+    stamp.FromDatetime(moment)
+    return stamp

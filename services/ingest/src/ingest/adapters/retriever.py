@@ -1,0 +1,78 @@
+"""The retriever over gRPC; implements `ingest.ports.Index`."""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import grpc
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound
+
+from ingest.adapters.messages import chunks_to_messages, document_from_message, document_to_message
+from ingest.domain import Document, Job
+from ingest.ports import Batch
+
+_FIND_SECONDS = 10.0
+_PROBE_SECONDS = 2.0
+
+
+class RetrieverIndex:
+    """The retriever.
+
+    Args:
+        channel: To the retriever.
+        model: Name of the embedding model that makes the vectors.
+        dimension: Length of the vectors.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, model: str, dimension: int) -> None:
+        self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+        self._check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
+        self._model = model
+        self._dimension = dimension
+
+    async def find(self, job: Job) -> Document | None:
+        """The version that is there; see `ingest.ports.Index.find`."""
+        request = retriever_pb2.GetDocumentRequest(
+            principal=job.principal.to_proto(), index=job.index, document_id=job.document.document_id
+        )
+        try:
+            response = await rpc.unary(self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS))
+        except NotFound:
+            return None
+        return document_from_message(response.document)
+
+    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
+        """Replaces the document; see `ingest.ports.Index.store`."""
+        requests = self._requests(job, batches)
+        await rpc.client_stream(
+            self._stub.Upsert, requests, "causeway.retriever.v1/Upsert", Deadline.after(seconds)
+        )
+
+    async def answers(self) -> bool:
+        """Whether the retriever says that it serves."""
+        try:
+            response = await self._check(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
+        except grpc.aio.AioRpcError:
+            return False
+        return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
+
+    async def _requests(
+        self, job: Job, batches: AsyncIterator[Batch]
+    ) -> AsyncGenerator[retriever_pb2.UpsertRequest, None]:
+        begin = retriever_pb2.UpsertBegin(
+            principal=job.principal.to_proto(),
+            index=job.index,
+            document=document_to_message(job.document),
+            embedding_model=self._model,
+            dimension=self._dimension,
+        )
+        yield retriever_pb2.UpsertRequest(begin=begin)
+        count = 0
+        async for batch in batches:
+            count += len(batch.chunks)
+            chunks = retriever_pb2.UpsertChunks(chunks=chunks_to_messages(batch.chunks, batch.vectors))
+            yield retriever_pb2.UpsertRequest(chunks=chunks)
+        yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))

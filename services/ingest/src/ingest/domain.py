@@ -1,0 +1,147 @@
+"""Jobs and documents, as the ingest service thinks of them."""
+
+import enum
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from servicekit.principal import Principal
+
+
+class State(enum.Enum):
+    """How far a job is."""
+
+    QUEUED = "queued"
+    PARSING = "parsing"
+    INDEXING = "indexing"
+    SUCCEEDED = "succeeded"
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def final(self) -> bool:
+        """Whether the job is over."""
+        return self in (State.SUCCEEDED, State.UNCHANGED, State.FAILED, State.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document as the catalogue records it.
+
+    Attributes:
+        document_id: Names it within its index.
+        sourcefile: The name people know it by; may hold anything.
+        sha256: Of the original, lower-case hex.
+        size_bytes: Length of the original.
+        metadata_json: The caller's metadata, one JSON object; empty means ``{}``.
+        oids: Users who may see it.
+        groups: Groups that may see it; with both lists empty everybody in the tenant may.
+        category: The caller's category.
+        generation: Orders its versions; the newest wins.
+        content_type: Media type, by content.
+        language: BCP 47 tag, where the document names its language.
+        page_count: 0 where the format has no pages.
+    """
+
+    document_id: str
+    sourcefile: str
+    sha256: str
+    size_bytes: int
+    metadata_json: bytes = b""
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    category: str = ""
+    generation: int = 0
+    content_type: str = ""
+    language: str = ""
+    page_count: int = 0
+
+    def says_the_same_as(self, other: "Document") -> bool:
+        """Whether two versions have the same content, name, metadata and readers."""
+        return (
+            self.sha256 == other.sha256
+            and self.sourcefile == other.sourcefile
+            and (self.metadata_json or b"{}") == (other.metadata_json or b"{}")
+            and set(self.oids) == set(other.oids)
+            and set(self.groups) == set(other.groups)
+            and self.category == other.category
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Make this document findable.
+
+    Attributes:
+        job_id: Names the job.
+        principal: Who asked for it.
+        index: Index to write to.
+        document: The document, with the generation that this job gives it.
+        object_name: Its original in the object store.
+        trace_id: Trace of the upload, 32 hex digits; empty where it had none.
+    """
+
+    job_id: str
+    principal: Principal
+    index: str
+    document: Document
+    object_name: str
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A retrievable piece of a document.
+
+    Attributes:
+        number: Position within the document, from 0.
+        text: What is shown and cited.
+        indexed_text: What is searched: names and headings in front of the text.
+        page: From 1; 0 where the format has no pages.
+        headings: Headings above it, outermost first.
+    """
+
+    number: int
+    text: str
+    indexed_text: str
+    page: int
+    headings: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How much of a job is done; a total of 0 is not known yet."""
+
+    pages_done: int = 0
+    pages_total: int = 0
+    chunks_done: int = 0
+    chunks_total: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a job failed, or waits: a reason of the platform's table, and words for people."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A job as people see it.
+
+    Attributes:
+        state: How far it is.
+        attempt: How many times a worker began it.
+        progress: Of the present state.
+        failure: Why it failed; while it is queued, why the attempt before did.
+        created_at: When it was accepted.
+        trace_id: Trace of the upload, as the gateway recorded it.
+    """
+
+    state: State
+    attempt: int = 0
+    progress: Progress = field(default_factory=Progress)
+    failure: Failure | None = None
+    created_at: datetime | None = None
+    trace_id: str = ""

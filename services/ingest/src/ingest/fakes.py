@@ -1,0 +1,205 @@
+"""The ports in memory, for tests; they keep the same contracts as the real ones."""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from pathlib import Path
+
+from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
+from servicekit.principal import Principal
+
+from ingest.domain import Chunk, Document, Failure, Job, Status
+from ingest.parsing.content import Head, Page, Section
+from ingest.ports import Batch
+
+Key = tuple[str, str, str]
+"""Tenant, index and document id."""
+
+
+class MemoryOriginals:
+    """Originals in a dictionary by object name."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.failures = 0
+        """So many fetches from now on fail."""
+
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's
+        """See `ingest.ports.Originals.fetch`."""
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("The original of the document cannot be fetched.")
+        if object_name not in self.objects:
+            raise NotFound("The original of the document is gone.", resource=object_name)
+        await asyncio.to_thread(target.write_bytes, self.objects[object_name])
+
+
+class TextParser:
+    """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so."""
+
+    async def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
+        """See `ingest.ports.Parser.parse`."""
+        if "unreadable" in sourcefile:
+            raise UnreadableDocument("The document is unreadable.")
+        texts = (await asyncio.to_thread(path.read_text)).split("\f")
+        yield Head("application/x-pages", len(texts), "en")
+        for number, text in enumerate(texts, 1):
+            yield Page(number, (Section((), text),) if text.strip() else ())
+
+
+class MemoryIndex:
+    """The retriever's side of an upsert, with its rules."""
+
+    def __init__(self) -> None:
+        self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
+        self.down = False
+        self.stored = 0
+        self.taking = asyncio.Event()
+        self.taking.set()
+        """Cleared, a batch that has been handed over is not taken: back-pressure."""
+
+    async def find(self, job: Job) -> Document | None:
+        """See `ingest.ports.Index.find`."""
+        self._check()
+        found = self.documents.get(_document_key(job))
+        return found[0] if found else None
+
+    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
+        """See `ingest.ports.Index.store`."""
+        self._check()
+        there = await self.find(job)
+        if there is not None and there.generation > job.document.generation:
+            raise StaleGeneration("A newer version of the document is there.")
+        chunks: list[Chunk] = []
+        async for batch in batches:
+            await self.taking.wait()
+            self._check()
+            assert batch.vectors.shape[0] == len(batch.chunks) <= 64
+            chunks.extend(batch.chunks)
+        self.documents[_document_key(job)] = (job.document, chunks)
+        self.stored += 1
+
+    async def answers(self) -> bool:
+        """See `ingest.ports.Index.answers`."""
+        return not self.down
+
+    def _check(self) -> None:
+        if self.down:
+            raise Unavailable("The retriever cannot be reached.")
+
+
+class MemoryJobs:
+    """States in a dictionary, with everything that was ever recorded."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], tuple[Status, int]] = {}
+        self.history: list[tuple[str, Status]] = []
+        self.down = False
+        self.defect: Exception | None = None
+        """Raised by the next call."""
+
+    async def read(self, job: Job) -> tuple[Status, int] | None:
+        """See `ingest.ports.Jobs.read`."""
+        self._check()
+        return self.records.get(_job_key(job))
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        """See `ingest.ports.Jobs.write`."""
+        self._check()
+        _, there = self.records.get(_job_key(job), (None, 0))
+        if there != revision:
+            raise Conflict("Another state has been recorded.")
+        self.records[_job_key(job)] = (status, there + 1)
+        self.history.append((job.job_id, status))
+        return there + 1
+
+    def _check(self) -> None:
+        if self.defect is not None:
+            defect, self.defect = self.defect, None
+            raise defect
+        if self.down:
+            raise Unavailable("The message broker does not answer.")
+
+
+class MemoryQueue:
+    """A queue that gives a job again when it is given back."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[tuple[Job, int, Mapping[str, str]]] = asyncio.Queue()
+        self.unsettled = 0
+        self.dead: list[tuple[Job, Failure]] = []
+        self.delays: list[float] = []
+        self.signs_of_life = 0
+        self.closed = False
+        self.down = False
+
+    def put(self, job: Job, headers: Mapping[str, str] | None = None, attempt: int = 1) -> None:
+        """Adds a job."""
+        self.unsettled += 1
+        self._waiting.put_nowait((job, attempt, headers or {}))
+
+    async def take(self) -> "MemoryDelivery | None":
+        """See `ingest.ports.Queue.take`."""
+        if self.down:
+            raise Unavailable("The message broker does not answer.")
+        if self.closed:
+            return None
+        try:
+            job, attempt, headers = await asyncio.wait_for(self._waiting.get(), 0.05)
+        except TimeoutError:
+            return None
+        return MemoryDelivery(self, job, attempt, headers)
+
+    async def close(self) -> None:
+        """See `ingest.ports.Queue.close`."""
+        self.closed = True
+
+
+class MemoryDelivery:
+    """See `ingest.ports.Delivery`."""
+
+    def __init__(self, queue: MemoryQueue, job: Job, attempt: int, headers: Mapping[str, str]) -> None:
+        self._queue = queue
+        self.job = job
+        self.attempt = attempt
+        self.headers = headers
+
+    async def keep(self) -> None:
+        """Counts a sign of life."""
+        self._queue.signs_of_life += 1
+
+    async def done(self) -> None:
+        """Takes the job off the queue."""
+        self._queue.unsettled -= 1
+
+    async def again(self, delay: float) -> None:
+        """Gives the job back; it comes at once, and the delay is kept for inspection."""
+        self._queue.delays.append(delay)
+        self._queue.unsettled -= 1
+        self._queue.put(self.job, self.headers, self.attempt + 1)
+
+    async def bury(self, failure: Failure) -> None:
+        """Keeps the job as a dead letter."""
+        self._queue.dead.append((self.job, failure))
+
+
+def make_job(content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme") -> Job:
+    """A job for a content."""
+    sha256 = hashlib.sha256(content).hexdigest()
+    document = Document(
+        document_id=f"id of {sourcefile}",
+        sourcefile=sourcefile,
+        sha256=sha256,
+        size_bytes=len(content),
+        generation=generation,
+    )
+    return Job(uuid.uuid4().hex, Principal(tenant), "library", document, f"{tenant}.{sha256}")
+
+
+def _document_key(job: Job) -> Key:
+    return (job.principal.tenant, job.index, job.document.document_id)
+
+
+def _job_key(job: Job) -> tuple[str, str]:
+    return (job.principal.tenant, job.job_id)

@@ -1,0 +1,117 @@
+"""The composition root: everything that the worker consists of is made here."""
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+
+import structlog
+from causeway.retriever.v1 import retriever_pb2
+from embedding.cache import default_cache_dir
+from embedding.errors import SetupError
+from embedding.minilm import MiniLmEmbedder
+from embedding.port import Embedder
+from nats.aio.client import Client
+from nats.errors import NoServersError
+from servicekit import nats
+from servicekit.channel import open_channel
+from servicekit.errors import Unavailable
+from servicekit.server import GrpcServer
+
+from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
+from ingest.adapters.retriever import RetrieverIndex
+from ingest.chunking import Chunker, Shape
+from ingest.ingestion import Ingestion
+from ingest.parsing.process import Limits, ProcessParser
+from ingest.settings import Settings
+from ingest.worker import Worker
+
+_log = structlog.get_logger(__name__)
+_RETRIEVER = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+_CONNECT_PAUSE = 1.0
+
+
+async def serve(settings: Settings, stop: asyncio.Event) -> None:
+    """Runs a worker until the event is set.
+
+    Raises:
+        Unavailable: The embedding model cannot be loaded.
+    """
+    async with AsyncExitStack() as stack:
+        embedder = _embedder(settings)
+        stack.push_async_callback(embedder.aclose)
+        client = await _connected(settings, stop)
+        if client is None:
+            return
+        stack.push_async_callback(client.close)
+        await work(settings, stop, client, embedder)
+
+
+async def work(settings: Settings, stop: asyncio.Event, client: Client, embedder: Embedder) -> None:
+    """A worker on a connection and with an embedding model.
+
+    Health checks are answered from here on: the worker has what it needs at the start. Later it waits for what is
+    away, and is healthy all the same.
+    """
+    transport = await nats.ingest_transport(client, replicas=settings.nats_replicas)
+    queue = await NatsQueue.open(client, transport)
+    jobs = NatsJobs(client, transport.jobs)
+    async with AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(open_channel(settings.retriever_target, [_RETRIEVER]))
+        index = RetrieverIndex(channel, embedder.model, embedder.dimension)
+        parser = ProcessParser(
+            Limits(
+                pages=settings.ingest_max_pages,
+                characters=settings.ingest_max_characters,
+                seconds=settings.ingest_parse_seconds,
+                memory=settings.ingest_parse_memory,
+            )
+        )
+        stack.push_async_callback(parser.aclose)
+        shape = Shape.fitting(
+            embedder.max_tokens, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
+        )
+        ingestion = Ingestion(
+            NatsOriginals(transport.originals),
+            parser,
+            Chunker(embedder.tokenizer, shape),
+            embedder,
+            index,
+            max_bytes=settings.ingest_max_bytes,
+            max_chunks=settings.ingest_max_chunks,
+        )
+        worker = Worker(
+            queue,
+            jobs,
+            index,
+            ingestion,
+            slots=settings.ingest_jobs,
+            max_attempts=settings.ingest_max_attempts,
+            backoff=settings.ingest_retry_seconds,
+            heartbeat=nats.ACK_WAIT / 3,
+        )
+        server = GrpcServer(f"{settings.host}:{settings.ingest_port}", [])
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
+            tasks.create_task(worker.run(stop, settings.shutdown_grace))
+
+
+def _embedder(settings: Settings) -> MiniLmEmbedder:
+    cache = settings.model_cache or default_cache_dir(os.environ)
+    try:
+        return MiniLmEmbedder.load(cache, settings.ingest_embedding_threads)
+    except SetupError as error:
+        raise Unavailable(str(error)) from error
+
+
+async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
+    """A connection, as soon as somebody answers; None when told to stop first."""
+    while not stop.is_set():
+        try:
+            return await nats.connect(settings.nats_url, "ingest")
+        except (NoServersError, OSError) as error:
+            _log.warning("waiting for nats", url=settings.nats_url, error=str(error))
+            try:
+                await asyncio.wait_for(stop.wait(), _CONNECT_PAUSE)
+            except TimeoutError:
+                continue
+    return None

@@ -1,0 +1,124 @@
+"""The parsing child: ``python -m ingest.parsing.child``, requests on stdin, frames on stdout.
+
+It loads the parsers once and forks for each document, so that a document gets a process of its own at the price of
+a fork, not of a start: nothing of one document is left when the next one comes, and limits count from zero. When a
+fork dies, the child dies the same way, and the worker starts another.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ingest.parsing import frames, html, markdown, pdf, plain
+from ingest.parsing.content import Head, Page
+from ingest.parsing.decode import decode
+from ingest.parsing.detect import Format, detect
+from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
+from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
+
+_LONGEST_STACK = 8000
+_BYTES_A_CHARACTER = 4
+_PR_SET_PDEATHSIG = 1
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Head and pages of the requested file.
+
+    Raises:
+        Refusal: The document cannot be read.
+    """
+    path = Path(request.path)
+    found = detect(path, request.suffix)
+    if found is Format.PDF:
+        yield from pdf.parse(path, request.max_pages)
+        return
+    if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
+        raise _too_much_text(request)
+    data = path.read_bytes()
+    match found:
+        case Format.MARKDOWN:
+            yield from markdown.parse(decode(data))
+        case Format.HTML:
+            yield from html.parse(html.text_of(data))
+        case Format.TEXT:
+            yield from plain.parse(decode(data), request.suffix)
+
+
+def serve(parser: Callable[[Request], Iterator[Head | Page]] = parse) -> int:
+    """Answers requests until stdin ends; returns the exit code."""
+    _die_with_parent()
+    # Frames get a descriptor of their own: what a library prints must not come between them.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    out.write(frames.encode(Ready()))
+    out.flush()
+    while (request := frames.read_request(sys.stdin.buffer)) is not None:
+        process = os.fork()
+        if process == 0:
+            status = 1
+            try:
+                _die_with_parent()
+                _limit(request)
+                _answer(parser, request, out)
+                status = 0
+            finally:
+                os._exit(status)
+        _, status = os.waitpid(process, 0)
+        if status:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code > 0 else 128 - code  # as a shell reports a signal
+    return 0
+
+
+def _answer(parser: Callable[[Request], Iterator[Head | Page]], request: Request, out: BinaryIO) -> None:
+    last: frames.Frame
+    try:
+        characters = 0
+        for part in parser(request):
+            if isinstance(part, Page):
+                characters += sum(len(section.text) for section in part.sections)
+                if characters > request.max_characters:
+                    raise _too_much_text(request)
+            out.write(frames.encode(part))
+        last = Done()
+    except Refusal as refusal:
+        last = Refused(type(refusal).__name__, str(refusal))
+    except MemoryError:
+        last = Refused(TooLarge.__name__, "The document needs more memory to be read than it may have.")
+    except RecursionError:
+        last = Refused(Unreadable.__name__, "The document is nested too deeply.")
+    except Exception:  # the boundary: the stack goes to the worker's log
+        last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
+    out.write(frames.encode(last))
+    out.flush()
+
+
+def _too_much_text(request: Request) -> TooLarge:
+    return TooLarge(f"The document has more text than the {request.max_characters} characters that are read.")
+
+
+def _limit(request: Request) -> None:
+    """Bounds what the process may use. Going over the CPU time kills it."""
+    resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
+        resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
+
+
+def _die_with_parent() -> None:
+    """Lets the kernel kill this process when its parent dies, however that dies (prctl(2))."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to handle
+    sys.exit(serve())

@@ -1,0 +1,42 @@
+"""What a parser says of a document: first a `Head`, then its `Page`s. Plain values, ready to cross a pipe."""
+
+import msgspec
+
+
+class Section(msgspec.Struct, frozen=True, array_like=True):
+    """A piece of text under one heading.
+
+    Attributes:
+        headings: Headings above and of it, outermost first.
+        text: Paragraphs are separated by a blank line; items, rows and lines of verse or code by a line break. It
+            begins with its own heading where the document shows one there.
+    """
+
+    headings: tuple[str, ...]
+    text: str
+
+
+class Head(msgspec.Struct, frozen=True, tag="head"):
+    """What is known before the first page.
+
+    Attributes:
+        content_type: Media type.
+        page_count: Number of pages; 0 where the format has none.
+        language: BCP 47 tag that the document itself names; empty where it names none.
+    """
+
+    content_type: str
+    page_count: int = 0
+    language: str = ""
+
+
+class Page(msgspec.Struct, frozen=True, tag="page"):
+    """The text of a page; a format without pages has one, with number 0.
+
+    Attributes:
+        number: Counted from 1; 0 where the format has no pages.
+        sections: In reading order; none where the page has no text.
+    """
+
+    number: int
+    sections: tuple[Section, ...]

@@ -1,0 +1,51 @@
+"""Collects a document's headings and blocks, and gives them back as sections with their heading path."""
+
+from ingest.parsing.content import Section
+
+
+class Outline:
+    """The place in a document that a parser has reached.
+
+    A heading opens a section; everything up to the next heading belongs to it. Headings that follow each other
+    without text between them share a section, so that no section is a mere heading unless a page ends there.
+    """
+
+    def __init__(self) -> None:
+        self._path: list[tuple[float, str]] = []
+        self._text: list[str] = []
+        self._has_body = False
+        self._sections: list[Section] = []
+
+    def heading(self, level: float, text: str) -> None:
+        """A heading; the lower its level, the farther out."""
+        if not text:
+            return
+        if self._has_body:
+            self._close()
+        while self._path and self._path[-1][0] >= level:
+            self._path.pop()
+        if not self._path or self._path[-1][1] != text:  # a title that is repeated below itself
+            self._path.append((level, text))
+        self._add(text, tight=True)
+
+    def block(self, text: str, *, tight: bool = False) -> None:
+        """A paragraph, a row, an item; ``tight`` blocks follow the one before without a blank line."""
+        if text:
+            self._add(text, tight=tight and self._has_body)
+            self._has_body = True
+
+    def end_page(self) -> tuple[Section, ...]:
+        """The sections since the last call. Headings stay in force on the next page."""
+        self._close()
+        sections, self._sections = tuple(self._sections), []
+        return sections
+
+    def _add(self, text: str, *, tight: bool) -> None:
+        if self._text:
+            self._text.append("\n" if tight else "\n\n")
+        self._text.append(text)
+
+    def _close(self) -> None:
+        if self._text:
+            self._sections.append(Section(tuple(text for _, text in self._path), "".join(self._text)))
+        self._text, self._has_body = [], False

@@ -1,0 +1,169 @@
+"""What the job logic asks of the world. Implementations: `adapters`, `parsing.process`; `fakes` for tests."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from ingest.domain import Chunk, Document, Failure, Job, Status
+from ingest.parsing.content import Head, Page
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some chunks of a document, in order, with their vectors: shape ``(len(chunks), dimension)``."""
+
+    chunks: Sequence[Chunk]
+    vectors: npt.NDArray[np.float32]
+
+
+class Originals(Protocol):
+    """The documents as they were uploaded."""
+
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
+        """Writes an original to a file; ``size_bytes``, its expected length, sets the time-out.
+
+        Raises:
+            NotFound: It is not there.
+            Unavailable: The store does not answer.
+        """
+        ...
+
+
+class Parser(Protocol):
+    """Reads documents of all formats."""
+
+    def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
+        """The document's head, then its pages; to be closed.
+
+        Raises:
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
+        """
+        ...
+
+
+class Index(Protocol):
+    """The retriever, owner of the document catalogue."""
+
+    async def find(self, job: Job) -> Document | None:
+        """The version of the job's document that is there now.
+
+        Raises:
+            Unavailable, DeadlineExceeded: It cannot be asked.
+        """
+        ...
+
+    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
+        """Replaces the document by the job's, once all batches have arrived; a failure changes nothing.
+
+        Args:
+            job: Its document goes in, with its generation.
+            batches: Taken as fast as the retriever stores; at most 64 chunks each.
+            seconds: Longest time it may take.
+
+        Raises:
+            StaleGeneration: A newer version is there.
+            Unavailable, DeadlineExceeded: It cannot be reached.
+            CausewayError: What else it raises; and whatever ``batches`` raises.
+        """
+        ...
+
+    async def answers(self) -> bool:
+        """Whether it would take a job now."""
+        ...
+
+
+class Jobs(Protocol):
+    """The states of jobs, as people read them."""
+
+    async def read(self, job: Job) -> tuple[Status, int] | None:
+        """A job's state and its revision; None where nothing is recorded.
+
+        Raises:
+            Unavailable: The store does not answer.
+        """
+        ...
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        """Records a state and returns the new revision.
+
+        Args:
+            job: The job.
+            status: Its state.
+            revision: The revision that is replaced; 0 where there is none.
+
+        Raises:
+            Conflict: Another revision is there.
+            Unavailable: The store does not answer; the state may have been recorded nevertheless.
+        """
+        ...
+
+
+class Delivery(Protocol):
+    """A job that the queue has given to this worker; it comes again unless it is settled."""
+
+    @property
+    def job(self) -> Job:
+        """The job."""
+        ...
+
+    @property
+    def attempt(self) -> int:
+        """How many times it has been delivered, this one included."""
+        ...
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Headers of its message, the upload's trace among them."""
+        ...
+
+    async def keep(self) -> None:
+        """Says that the job is being worked on; to be repeated.
+
+        Raises:
+            Unavailable: The queue does not answer.
+        """
+        ...
+
+    async def done(self) -> None:
+        """Takes the job off the queue.
+
+        Raises:
+            Unavailable: The queue does not answer; the job may come again.
+        """
+        ...
+
+    async def again(self, delay: float) -> None:
+        """Gives the job back, to be delivered after so many seconds.
+
+        Raises:
+            Unavailable: The queue does not answer; the job comes again by itself.
+        """
+        ...
+
+    async def bury(self, failure: Failure) -> None:
+        """Copies the job to the dead letters; it stays on the queue until `done`.
+
+        Raises:
+            Unavailable: The queue does not answer.
+        """
+        ...
+
+
+class Queue(Protocol):
+    """The jobs that wait."""
+
+    async def take(self) -> Delivery | None:
+        """The next job; None where none came within about a second. Not to be cancelled.
+
+        Raises:
+            Unavailable: The queue does not answer.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Asks for no more jobs, once `take` has returned. What is given back after that goes to other workers."""
+        ...

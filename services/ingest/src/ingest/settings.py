@@ -1,0 +1,32 @@
+"""What the ingest service can be told."""
+
+from pathlib import Path
+
+from pydantic import Field
+from servicekit.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    """Settings of a worker; variables begin with ``CAUSEWAY_``."""
+
+    ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 takes a free one.")
+    nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server with the jobs.")
+    nats_replicas: int = Field(1, ge=1, le=5, description="Copies of what NATS stores; 3 in production.")
+    retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
+    model_cache: Path | None = Field(None, description="Where the embedding model is; none: the user's cache.")
+
+    ingest_jobs: int = Field(2, ge=1, le=64, description="Jobs at once.")
+    ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Texts that are embedded at the same time.")
+    ingest_max_attempts: int = Field(5, ge=1, le=100, description="Failed attempts until a job is given up.")
+    ingest_retry_seconds: float = Field(2.0, gt=0, description="Wait before the second attempt; doubles with each.")
+
+    ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
+    ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
+    ingest_max_characters: int = Field(20_000_000, ge=1, description="Most characters of a document's text.")
+    ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
+    ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")
+    ingest_parse_memory: int = Field(
+        1024**3, ge=64 * 1024**2, description="Most memory that reading a document may take, in bytes."
+    )
+    ingest_chunk_tokens: int = Field(200, ge=16, description="Most tokens of a passage.")
+    ingest_chunk_overlap: int = Field(30, ge=0, description="Most tokens that a passage repeats of the one before.")

@@ -1,0 +1,378 @@
+"""Documents, a retriever that keeps the contract, and what the gateway does to submit a job."""
+
+import asyncio
+import contextlib
+import dataclasses
+import hashlib
+import io
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import structlog
+from causeway.ingest.v1 import ingest_pb2
+from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from embedding.fake import HashingEmbedder
+from fpdf import FPDF
+from ingest.main import work
+from ingest.settings import Settings
+from nats.aio.client import Client
+from nats.js.errors import ObjectNotFoundError
+from PIL import Image
+from servicekit import keys, nats
+from servicekit.errors import InvalidRequest, NotFound, StaleGeneration
+from servicekit.nats import IngestTransport
+from servicekit.principal import Principal
+from servicekit.server import GrpcServer
+from servicekit.testing import nats_server
+
+TENANT = Principal("acme", user="mia", roles=("ingest",))
+
+
+@pytest.fixture
+def make_pdf() -> Callable[..., bytes]:
+    """A PDF of the given pages; with a password it is encrypted."""
+
+    def make(*pages: str, password: str = "", title: str = "") -> bytes:
+        document = FPDF()
+        document.set_font("Helvetica", size=11)
+        for text in pages:
+            document.add_page()
+            if title:
+                document.set_font("Helvetica", size=20)
+                document.multi_cell(0, 12, title, new_x="LMARGIN", new_y="NEXT")
+                document.set_font("Helvetica", size=11)
+            if text:
+                document.multi_cell(0, 6, text, new_x="LMARGIN", new_y="NEXT")
+        if password:
+            document.set_encryption(owner_password=password + "!", user_password=password)
+        return bytes(document.output())
+
+    return make
+
+
+@pytest.fixture
+def scanned_pdf() -> bytes:
+    """A PDF whose only page is a picture."""
+    document = FPDF()
+    document.add_page()
+    document.image(Image.new("RGB", (60, 40), "white"), w=100)
+    return bytes(document.output())
+
+
+@pytest.fixture
+def png() -> bytes:
+    """A picture."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
+    """The retriever's side of ingest, in memory: begin, chunks, commit, generations.
+
+    Attributes:
+        documents: What is committed: record and chunks by tenant, index and document id.
+        upserts: Number of streams that were begun.
+        commits: Number of commits that changed something.
+        reading: Cleared, no chunks are taken off a stream.
+        defect: Raised by `GetDocument`.
+    """
+
+    def __init__(self) -> None:
+        self.documents: dict[tuple[str, str, str], tuple[document_pb2.Document, list[document_pb2.Chunk]]] = {}
+        self.upserts = 0
+        self.commits = 0
+        self.reading = asyncio.Event()
+        self.reading.set()
+        self.defect: Exception | None = None
+
+    async def GetDocument(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.GetDocumentRequest, context: Any
+    ) -> retriever_pb2.GetDocumentResponse:
+        if self.defect is not None:
+            raise self.defect
+        key = (request.principal.tenant, request.index, request.document_id)
+        if key not in self.documents:
+            raise NotFound("No such document.")
+        return retriever_pb2.GetDocumentResponse(document=self.documents[key][0])
+
+    async def Upsert(  # noqa: N802  # the contract's name
+        self, request_iterator: AsyncIterator[retriever_pb2.UpsertRequest], context: Any
+    ) -> retriever_pb2.UpsertResponse:
+        self.upserts += 1
+        begin: retriever_pb2.UpsertBegin | None = None
+        chunks: list[document_pb2.Chunk] = []
+        async for request in request_iterator:
+            await self.reading.wait()
+            match request.WhichOneof("step"):
+                case "begin":
+                    begin = request.begin
+                    self._check(begin)
+                case "chunks":
+                    assert begin is not None
+                    if len(request.chunks.chunks) > 64:
+                        raise InvalidRequest("More than 64 chunks.")
+                    chunks.extend(request.chunks.chunks)
+                    if any(len(chunk.vector) != begin.dimension for chunk in chunks):
+                        raise InvalidRequest("A vector of another length.")
+                case "commit":
+                    assert begin is not None
+                    return self._commit(begin, chunks, request.commit.chunk_count)
+        raise InvalidRequest("No commit.")
+
+    def _check(self, begin: retriever_pb2.UpsertBegin) -> document_pb2.Document | None:
+        there = self.documents.get((begin.principal.tenant, begin.index, begin.document.document_id))
+        if there is not None and there[0].generation > begin.document.generation:
+            raise StaleGeneration("A newer version of the document is there.")
+        return there[0] if there else None
+
+    def _commit(
+        self, begin: retriever_pb2.UpsertBegin, chunks: list[document_pb2.Chunk], count: int
+    ) -> retriever_pb2.UpsertResponse:
+        there = self._check(begin)
+        if count != len(chunks) or [chunk.number for chunk in chunks] != list(range(count)):
+            raise InvalidRequest("Another number of chunks.")
+        if there is not None and there.generation == begin.document.generation:
+            return retriever_pb2.UpsertResponse(
+                outcome=retriever_pb2.UPSERT_OUTCOME_UNCHANGED, document=begin.document
+            )
+        begin.document.chunk_count = count
+        self.commits += 1
+        self.documents[begin.principal.tenant, begin.index, begin.document.document_id] = (begin.document, chunks)
+        outcome = retriever_pb2.UPSERT_OUTCOME_REPLACED if there else retriever_pb2.UPSERT_OUTCOME_CREATED
+        return retriever_pb2.UpsertResponse(outcome=outcome, document=begin.document)
+
+    def texts(self, name: str, index: str = "library") -> list[str]:
+        """Texts of a document's chunks."""
+        _, chunks = self.documents[TENANT.tenant, index, keys.document_id(name)]
+        return [chunk.text for chunk in chunks]
+
+
+@contextlib.asynccontextmanager
+async def serving(retriever: Retriever, port: int = 0) -> AsyncIterator[str]:
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+
+    def add(server: grpc.aio.Server) -> None:
+        retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(retriever, server)
+
+    server = GrpcServer(f"127.0.0.1:{port}", [(descriptor, add)])
+    await server.start()
+    try:
+        yield f"127.0.0.1:{server.port}"
+    finally:
+        await server.stop(0)
+
+
+@pytest.fixture
+def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[str]]:
+    """Serves a retriever, on a given port if need be; yields its target."""
+    return serving
+
+
+@pytest.fixture
+def retriever() -> Retriever:
+    """A retriever that nobody serves yet."""
+    return Retriever()  # type: ignore[abstract]  # ingest calls two of its methods
+
+
+@pytest.fixture
+async def retriever_target(retriever: Retriever) -> AsyncIterator[str]:
+    """The target at which the retriever is served."""
+    async with serving(retriever) as target:
+        yield target
+
+
+@pytest.fixture
+async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
+    """A nats-server of this test."""
+    async with nats_server(tmp_path / "nats") as url:
+        yield url
+
+
+@pytest.fixture
+async def client(nats_url: str) -> AsyncIterator[Client]:
+    """A connection to it."""
+    client = await nats.connect(nats_url, "test")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+async def transport(client: Client) -> IngestTransport:
+    """Its streams and buckets."""
+    return await nats.ingest_transport(client)
+
+
+class Gateway:
+    """What the gateway does: submits jobs and reads their states."""
+
+    def __init__(self, transport: IngestTransport) -> None:
+        self.transport = transport
+
+    async def submit(
+        self,
+        name: str,
+        content: bytes,
+        *,
+        index: str = "library",
+        headers: dict[str, str] | None = None,
+        **facts: Any,
+    ) -> str:
+        """Original, state, job, in this order; returns the job's id."""
+        job_id = uuid.uuid4().hex
+        sha256 = hashlib.sha256(content).hexdigest()
+        name_of_object = keys.original_object(TENANT.tenant, sha256)
+        try:
+            await self.transport.originals.get_info(name_of_object)
+        except ObjectNotFoundError:
+            await self.transport.originals.put(name_of_object, content)
+        document = document_pb2.Document(
+            document_id=keys.document_id(name), sourcefile=name, sha256=sha256, size_bytes=len(content), **facts
+        )
+        principal = TENANT.to_proto()
+        state = ingest_pb2.Job(
+            job_id=job_id,
+            principal=principal,
+            index=index,
+            document_id=document.document_id,
+            sourcefile=name,
+            state=ingest_pb2.JOB_STATE_QUEUED,
+            trace_id="ab" * 16,
+        )
+        state.created_at.FromSeconds(1_700_000_000)
+        await self.transport.jobs.put(keys.job_key(TENANT.tenant, job_id), state.SerializeToString())
+        job = ingest_pb2.IngestJob(
+            job_id=job_id, principal=principal, index=index, document=document, object_name=name_of_object
+        )
+        await self.transport.jetstream.publish(
+            keys.ingest_subject(TENANT.tenant, index),
+            job.SerializeToString(),
+            headers={"Nats-Msg-Id": job_id, **(headers or {})},
+        )
+        return job_id
+
+    async def job(self, job_id: str) -> ingest_pb2.Job:
+        """A job as it stands."""
+        entry = await self.transport.jobs.get(keys.job_key(TENANT.tenant, job_id))
+        return ingest_pb2.Job.FromString(entry.value or b"")
+
+    async def until(self, job_id: str, condition: Callable[[ingest_pb2.Job], object], within: float = 20) -> Any:
+        """Waits until a job's state meets a condition, and returns it."""
+        async with asyncio.timeout(within):
+            while True:
+                with contextlib.suppress(Exception):  # while the broker is away
+                    job = await self.job(job_id)
+                    if condition(job):
+                        return job
+                await asyncio.sleep(0.02)
+
+    async def finished(self, job_id: str, within: float = 20) -> Any:
+        """Waits until a job is over, and returns it."""
+        return await self.until(job_id, lambda job: job.state >= ingest_pb2.JOB_STATE_SUCCEEDED, within)
+
+    async def emptied(self) -> None:
+        """Waits until no job is on the queue, not even one that is being worked on."""
+        for _ in range(500):
+            if not (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:
+                return
+            await asyncio.sleep(0.02)
+        pytest.fail("jobs are still on the queue")
+
+    async def dead(self) -> Iterable[Any]:
+        """The dead letters."""
+        info = await self.transport.jetstream.stream_info(keys.INGEST_DEAD_STREAM)
+        return [
+            await self.transport.jetstream.get_msg(keys.INGEST_DEAD_STREAM, seq)
+            for seq in range(max(1, info.state.first_seq), info.state.last_seq + 1)
+        ]
+
+
+@pytest.fixture
+def gateway(transport: IngestTransport) -> Gateway:
+    """The gateway's side."""
+    return Gateway(transport)
+
+
+@pytest.fixture
+def make_gateway() -> type[Gateway]:
+    """The gateway's side of a transport."""
+    return Gateway
+
+
+@pytest.fixture
+async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Callable[[], Awaitable[None]]]]]:
+    """Starts a worker in this process, with an embedder that needs no model; the result stops it."""
+    running: list[tuple[asyncio.Event, asyncio.Task[None], Client]] = []
+
+    async def run(target: str, **changes: Any) -> Callable[[], Awaitable[None]]:
+        values = {"ingest_port": 0, "shutdown_grace": 5, "ingest_retry_seconds": 0.05, **changes}
+        settings = Settings(nats_url=nats_url, retriever_target=target, **values)
+        client = await nats.connect(nats_url, "worker")
+        stop = asyncio.Event()
+        embedder = HashingEmbedder(dimension=64)
+        task = asyncio.create_task(work(settings, stop, client, embedder))
+        running.append((stop, task, client))
+
+        async def end() -> None:
+            stop.set()
+            await task
+
+        return end
+
+    yield run
+    for stop, task, client in running:
+        stop.set()
+        await task
+        await client.close()
+
+
+@dataclasses.dataclass
+class Bad:
+    """A file that cannot be ingested."""
+
+    name: str
+    content: bytes
+    reason: str
+    says: str
+
+
+@pytest.fixture
+def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) -> list[Bad]:
+    """A file of every kind that is refused, with the reason and a word of the message."""
+    whole = make_pdf("A page.", "Another page.")
+    unreadable, unsupported = "UNREADABLE_DOCUMENT", "UNSUPPORTED_MEDIA"
+    return [
+        Bad("locked.pdf", make_pdf("secret", password="open sesame"), unreadable, "encrypted"),
+        Bad("torn.pdf", whole[: len(whole) // 2], unreadable, "truncated"),
+        Bad("damaged.pdf", b"%PDF-1.7\n" + bytes(range(256)) * 20 + b"\n%%EOF\n", unreadable, "damaged"),
+        Bad("empty.md", b"", unreadable, "empty"),
+        Bad("blank.txt", b" \n\n\t ", unreadable, "no text"),
+        Bad("picture.pdf", png, unreadable, "Graphics"),
+        Bad("letter.pdf", b"Dear Sir, this is no PDF.", unreadable, "plain text"),
+        Bad("binary.md", bytes(range(256)) * 8, unreadable, "not text"),
+        Bad("paper.md", whole, unreadable, "is a PDF"),
+        Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are images"),
+        Bad("nul.txt", b"a little text\x00with a hole", unreadable, "binary"),
+        Bad("picture.png", png, unsupported, "Graphics"),
+        Bad("archive.zip", b"PK\x03\x04" + bytes(60), unsupported, "PDF, HTML, Markdown"),
+        Bad("letter.rtf", b"{\\rtf1\\ansi hello}", unsupported, "RTF"),
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _plain_logs() -> Iterator[None]:
+    """Logs go into what pytest captures, with plain stacks."""
+    before = structlog.get_config()
+    plain: list[structlog.typing.Processor] = [
+        structlog.processors.format_exc_info,
+        structlog.processors.KeyValueRenderer(),
+    ]
+    structlog.configure(processors=plain, logger_factory=structlog.PrintLoggerFactory())
+    yield
+    structlog.configure(**before)

@@ -1,0 +1,88 @@
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingest.parsing.detect import Format, detect
+from ingest.parsing.refusals import Refusal, Unreadable, Unsupported
+
+PDF = b"%PDF-1.7\n..."
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Callable[[bytes, str], Format]:
+    def found(content: bytes, suffix: str) -> Format:
+        path = tmp_path / "original"
+        path.write_bytes(content)
+        return detect(path, suffix)
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "expected"),
+    [
+        (PDF, ".pdf", Format.PDF),
+        (PDF, ".PDF", Format.PDF),
+        (PDF, "", Format.PDF),
+        (b"junk\n" + PDF, ".pdf", Format.PDF),
+        (b"# Title", ".md", Format.MARKDOWN),
+        (b"# Title", ".Markdown", Format.MARKDOWN),
+        (b"# Title", "", Format.TEXT),
+        (b"a,b\n1,2", ".csv", Format.TEXT),
+        ("Grüße".encode("utf-16"), ".txt", Format.TEXT),
+        ("Grüße aus dem Hafen".encode("utf-16-le"), ".txt", Format.TEXT),
+        ("Grüße".encode("latin-1"), ".txt", Format.TEXT),
+        (b"<!DOCTYPE html><p>x", "", Format.HTML),
+        (b"\xef\xbb\xbf <!-- c --> <HTML>", ".txt2", Format.HTML),
+        (b'<?xml version="1.0"?><html xmlns="x">', ".xhtml", Format.HTML),
+        (b'<?xml version="1.0"?><html xmlns="x">', "", Format.HTML),
+        (b"<p>a fragment", ".html", Format.HTML),
+        (b"<html> shown as source", ".txt", Format.TEXT),
+    ],
+)
+def test_formats_by_content(
+    found: Callable[[bytes, str], Format], content: bytes, suffix: str, expected: Format
+) -> None:
+    """Content decides; the name only chooses between kinds of text."""
+    assert found(content, suffix) is expected
+
+
+@pytest.mark.parametrize(
+    ("content", "suffix", "error", "says"),
+    [
+        (b"", ".pdf", Unreadable, "empty"),
+        (PDF, ".md", Unreadable, "is a PDF"),
+        (b"text", ".pdf", Unreadable, "plain text"),
+        (b"text", ".docx", Unreadable, "plain text"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), ".pdf", Unreadable, ".png"),
+        (bytes(range(256)) * 8, ".pdf", Unreadable, "not a PDF"),
+        (bytes(range(256)) * 8, ".md", Unreadable, "not text"),
+        (bytes(range(256)) * 8, ".bin", Unsupported, "unknown type"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(64), ".png", Unsupported, ".png"),
+        (b"\x1f\x8b\x08" + bytes(64), ".gz", Unsupported, "GZIP"),
+        (b"{\\rtf1 x}", ".rtf", Unsupported, "RTF"),
+        (b"<?xml version='1.0'?><data/>", ".xml", Unsupported, "XML"),
+        (b"%!PS-Adobe", ".ps", Unsupported, "PostScript"),
+    ],
+)
+def test_refusals_say_what_the_file_is(
+    found: Callable[[bytes, str], Format], content: bytes, suffix: str, error: type[Refusal], says: str
+) -> None:
+    """A name that lies is unreadable, another type unsupported; the message names what was found."""
+    with pytest.raises(error, match=says):
+        found(content, suffix)
+
+
+@pytest.mark.parametrize(
+    ("member", "says"),
+    [("x.txt", "ZIP archive"), ("word/document.xml", "Word document"), ("xl/workbook.xml", "Excel workbook")],
+)
+def test_archives_are_refused(found: Callable[[bytes, str], Any], tmp_path: Path, member: str, says: str) -> None:
+    """A ZIP file is not opened, whatever it holds; what it is can be read off its directory."""
+    archive = tmp_path / "a.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr(member, "text")
+    with pytest.raises(Unsupported, match=says):
+        found(archive.read_bytes(), ".zip")

@@ -1,0 +1,165 @@
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ingest.parsing.content import Head, Page
+from ingest.parsing.process import Limits, ParserDefect, ProcessParser
+from servicekit.errors import PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
+
+SCRIPT = """
+import os, signal, sys, time
+from ingest.parsing import child
+from ingest.parsing.content import Head, Page, Section
+
+def parser(request):
+    word = open(request.path).read().strip()
+    yield Head("text/plain", 1)
+    if word == "hang":
+        time.sleep(600)
+    if word == "spin":
+        while True: pass
+    if word == "eat":
+        kept = [bytes(50_000_000) for _ in range(1000)]
+    if word == "eat in c":
+        os.abort()
+    if word == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if word == "recurse":
+        sys.setrecursionlimit(200); parser.__globals__["deep"]()
+    if word == "defect":
+        raise ZeroDivisionError("a bug")
+    if word == "noise":
+        print("printed by a library")
+        os.write(1, b"and by another")
+    if word == "nonsense":
+        os.write(OUT, b"\\0\\0\\0\\x03abc")
+    yield Page(1, (Section((), f"{word} in {os.getpid()}"),))
+
+def deep():
+    deep()
+
+OUT = 3  # the first descriptor that is free when frames get theirs
+sys.exit(child.serve(parser))
+"""
+
+
+@pytest.fixture
+async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
+    """Parses a file that holds one word with a parser that does as it says."""
+    script = tmp_path / "child.py"
+    script.write_text(SCRIPT)
+    limits = Limits(seconds=1.5, memory=600 * 1024**2)
+    parser = ProcessParser(limits, (sys.executable, str(script)))
+
+    async def run(word: str) -> str:
+        path = tmp_path / f"{word}.txt"
+        path.write_text(word)
+        texts = []
+        async with contextlib.aclosing(parser.parse(path, path.name)) as parts:
+            async for part in parts:
+                if isinstance(part, Page):
+                    texts += [section.text for section in part.sections]
+        return "".join(texts)
+
+    yield run
+    await parser.aclose()
+
+
+@pytest.mark.parametrize(
+    ("word", "error", "says"),
+    [
+        ("hang", UnreadableDocument, "longer than 1.5 s"),
+        ("spin", UnreadableDocument, "longer than 1.5 s"),
+        ("eat", PayloadTooLarge, "memory"),
+        ("eat in c", UnreadableDocument, "SIGABRT"),
+        ("crash", UnreadableDocument, "SIGSEGV"),
+        ("recurse", UnreadableDocument, "nested too deeply"),
+        ("nonsense", UnreadableDocument, "nonsense"),
+        ("defect", ParserDefect, "a bug"),
+    ],
+)
+async def test_a_document_fails_alone(
+    odd: Callable[[str], Any], word: str, error: type[Exception], says: str
+) -> None:
+    """A document that hangs, crashes or eats memory fails with the reason, in time, and the next one is read."""
+    before = time.monotonic()
+    with pytest.raises(error, match=says):
+        await odd(word)
+    assert time.monotonic() - before < 10
+    assert (await odd("fine")).startswith("fine in ")
+
+
+async def test_a_parser_that_does_not_start_is_unavailable(tmp_path: Path) -> None:
+    """No document is blamed for it."""
+    path = tmp_path / "a.txt"
+    path.write_text("text")
+    parser = ProcessParser(Limits(), (sys.executable, "-c", "raise SystemExit(3)"))
+    with pytest.raises(Unavailable):
+        async with contextlib.aclosing(parser.parse(path, "a.txt")) as parts:
+            await anext(parts)
+
+
+async def test_others_go_on_while_one_hangs(odd: Callable[[str], Any]) -> None:
+    """Documents that are read at the same time do not feel each other."""
+    results = await asyncio.gather(odd("hang"), odd("fine"), odd("crash"), odd("good"), return_exceptions=True)
+    assert [isinstance(result, Exception) for result in results] == [True, False, True, False]
+
+
+async def test_each_document_has_a_process(odd: Callable[[str], Any]) -> None:
+    """Nothing of a document is left for the next: each is read by another process."""
+    assert (await odd("one")).split()[-1] != (await odd("two")).split()[-1]
+
+
+async def test_what_libraries_print_does_no_harm(odd: Callable[[str], Any]) -> None:
+    """Only frames go to the worker."""
+    assert (await odd("noise")).startswith("noise in")
+
+
+async def test_a_reader_who_leaves_ends_the_child(tmp_path: Path, make_pdf: Callable[..., bytes]) -> None:
+    """A parse that is given up leaves no process behind, and the parser goes on."""
+    parser = ProcessParser(Limits())
+    path = tmp_path / "a.pdf"
+    path.write_bytes(make_pdf(*[f"Page {number}." for number in range(30)]))
+    async with contextlib.aclosing(parser.parse(path, "a.pdf")) as parts:
+        assert isinstance(await anext(parts), Head)
+    async with contextlib.aclosing(parser.parse(path, "a.pdf")) as parts:
+        assert len([part async for part in parts]) == 31
+    await parser.aclose()
+
+
+async def test_refusals_keep_their_kind(tmp_path: Path, make_pdf: Callable[..., bytes], png: bytes) -> None:
+    """Unreadable, unsupported and too large documents are told apart."""
+    parser = ProcessParser(Limits(pages=2, characters=1000))
+    cases: list[tuple[str, bytes, type[Exception]]] = [
+        ("a.pdf", b"no pdf", UnreadableDocument),
+        ("a.png", png, UnsupportedMedia),
+        ("a.pdf", make_pdf("1", "2", "3"), PayloadTooLarge),
+        ("a.txt", b"word " * 300, PayloadTooLarge),
+        ("a.md", b"word " * 3000, PayloadTooLarge),
+    ]
+    path = tmp_path / "original"
+    for name, content, error in cases:
+        path.write_bytes(content)
+        with pytest.raises(error):
+            async with contextlib.aclosing(parser.parse(path, name)) as parts:
+                _ = [part async for part in parts]
+    await parser.aclose()
+
+
+async def test_real_parsers_keep_to_the_memory_limit(tmp_path: Path) -> None:
+    """A document whose tree would take more memory than allowed is refused, and the next one is read."""
+    parser = ProcessParser(Limits(memory=256 * 1024**2))
+    path = tmp_path / "original"
+    path.write_text("- item *with* `marks` and [links](x)\n" * 100_000)
+    with pytest.raises((PayloadTooLarge, UnreadableDocument)):
+        async with contextlib.aclosing(parser.parse(path, "a.md")) as parts:
+            _ = [part async for part in parts]
+    path.write_text("# Small\n\nText.")
+    async with contextlib.aclosing(parser.parse(path, "a.md")) as parts:
+        assert len([part async for part in parts]) == 2
+    await parser.aclose()

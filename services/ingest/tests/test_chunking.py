@@ -1,0 +1,161 @@
+import itertools
+import os
+
+import pytest
+from embedding.cache import default_cache_dir, entry
+from embedding.fake import WordTokenizer
+from embedding.minilm import WordPieceTokenizer
+from embedding.port import Tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ingest.chunking import Chunker, Shape, document_name
+from ingest.parsing.content import Page, Section
+from ingest.sentences import sentences
+
+
+class CharacterTokenizer:
+    """Every character but white space is two tokens: worse than any real one."""
+
+    def count(self, text: str) -> int:
+        return len(self.spans(text))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return [(at, at + 1) for at, character in enumerate(text) if not character.isspace() for _ in range(2)]
+
+
+# ruff: noqa: RUF001  # signs that are meant
+TOKENIZERS: list[Tokenizer] = [WordTokenizer(), CharacterTokenizer()]
+SHAPES = [Shape(16, 4, 24), Shape(20, 0, 20), Shape(40, 13, 60)]
+
+words = st.text(alphabet=st.sampled_from("abcé漢字。.!\n "), max_size=12)
+texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
+
+
+def wordpiece() -> WordPieceTokenizer:
+    return WordPieceTokenizer(entry(default_cache_dir(os.environ), "int8") / "tokenizer.json")
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=150)
+def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """Every visible code point is in a chunk, chunks go forward, none is over the limits, twice is the same."""
+    chunker = Chunker(tokenizer, shape)
+    spans = chunker.split(text)
+    assert spans == chunker.split(text)
+    covered: set[int] = set()
+    for start, end in spans:
+        covered.update(range(start, end))
+        assert text[start:end] == text[start:end].strip()
+        assert tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1
+        assert end - start <= shape.characters
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+    for (start, end), (next_start, next_end) in itertools.pairwise(spans):
+        assert start < next_start
+        assert end < next_end
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A sentence is cut only if it alone is over a limit."""
+    spans = Chunker(tokenizer, shape).split(text)
+    for start, end in sentences(text):
+        if tokenizer.count(text[start:end]) <= shape.tokens and end - start <= shape.characters:
+            assert any(first <= start and end <= last for first, last in spans)
+
+
+@given(text=texts, headings=st.lists(words, max_size=3), tokenizer=st.sampled_from(TOKENIZERS))
+@settings(max_examples=100)
+def test_the_vector_sees_the_whole_text(text: str, headings: list[str], tokenizer: Tokenizer) -> None:
+    """The indexed text ends with the shown text and is within what the model reads; numbers have no gaps."""
+    shape = Shape(16, 4, 24)
+    page = Page(3, (Section(tuple(headings), text), Section((), text)))
+    chunks = list(Chunker(tokenizer, shape).chunks([page], "some_file.pdf"))
+    for number, chunk in enumerate(chunks):
+        assert chunk.number == number
+        assert chunk.page == 3
+        assert chunk.indexed_text.endswith(chunk.text)
+        assert tokenizer.count(chunk.indexed_text) <= shape.indexed_tokens or len(chunk.text) == 1
+
+
+def test_chunks_overlap_by_whole_sentences() -> None:
+    """A chunk begins with the end of the one before, as far as the overlap reaches."""
+    text = " ".join(f"This is sentence number {number}." for number in range(12))
+    spans = Chunker(WordTokenizer(), Shape(20, 6, 40)).split(text)
+    pieces = [text[start:end] for start, end in spans]
+    for before, after in itertools.pairwise(pieces):
+        last = before.split(". ")[-1]
+        assert after.startswith(last)
+
+
+def test_sections_are_divided_evenly() -> None:
+    """A little more than a chunk becomes two halves, not a chunk and a crumb."""
+    text = " ".join(f"Sentence {number} here." for number in range(14))  # 42 words
+    chunker = Chunker(WordTokenizer(), Shape(40, 0, 50))
+    sizes = [WordTokenizer().count(text[start:end]) for start, end in chunker.split(text)]
+    assert len(sizes) == 2
+    assert abs(sizes[0] - sizes[1]) <= 3
+
+
+def test_sections_and_pages_are_not_mixed() -> None:
+    """Each chunk is of one section of one page, and carries its headings."""
+    pages = [
+        Page(1, (Section(("A",), "Alpha one."), Section(("A", "B"), "Beta one."))),
+        Page(2, (Section(("A", "B"), "Beta two."),)),
+    ]
+    chunks = list(Chunker(WordTokenizer(), Shape.fitting(256)).chunks(pages, "dir/my-file_v2.pdf"))
+    assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == [
+        (1, ("A",), "Alpha one."),
+        (1, ("A", "B"), "Beta one."),
+        (2, ("A", "B"), "Beta two."),
+    ]
+    assert chunks[2].indexed_text == "my file v2\nA\nBeta two."  # "B" is in the text
+
+
+def test_headings_give_way_to_the_text() -> None:
+    """Where the model reads too little for all of them, the outermost headings go first and the name last."""
+    tokenizer = WordTokenizer()
+    page = Page(0, (Section(("one two three", "four five"), "w " * 14),))
+    expected = {20: "name\none two three\nfour five\n", 17: "name\nfour five\n", 16: "name\n", 14: ""}
+    for room, front in expected.items():
+        [chunk] = Chunker(tokenizer, Shape(16, 0, room)).chunks([page], "name.md")
+        assert chunk.indexed_text == front + chunk.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "字" * 3000,
+        "a" * 9000,
+        "渡轮每天早上八点出发，儿童免费。" * 200,
+        "안녕하세요 " * 900,
+        "word " * 3000,
+        "🚢" * 2500,
+        "https://example.org/" + "x/" * 4000,
+    ],
+)
+def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
+    """With MiniLM's tokenizer, text without spaces or full stops is cut within the limits, and nothing is lost."""
+    tokenizer = wordpiece()
+    shape = Shape.fitting(254)
+    spans = Chunker(tokenizer, shape).split(text)
+    assert len(spans) > 1
+    for start, end in spans:
+        assert tokenizer.count(text[start:end]) <= shape.tokens
+        assert end - start <= shape.characters
+    covered = {at for start, end in spans for at in range(start, end)}
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+
+
+@pytest.mark.parametrize(
+    ("sourcefile", "name"),
+    [
+        ("annual_review-2024.pdf", "annual review 2024"),
+        ("dir/sub\\Bericht März.v2.md", "Bericht März v2"),
+        ("with\nline.txt", "with line"),
+        ("noextension", "noextension"),
+    ],
+)
+def test_names_become_words(sourcefile: str, name: str) -> None:
+    """Folders, separators and the extension are not part of what is searched."""
+    assert document_name(sourcefile) == name

@@ -1,0 +1,115 @@
+from dataclasses import dataclass, replace
+
+import pytest
+from embedding.fake import HashingEmbedder
+from ingest.chunking import Chunker, Shape
+from ingest.domain import Job, State
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, TextParser, make_job
+from ingest.ingestion import Ingestion
+from ingest.report import Report
+from servicekit.errors import (
+    NotFound,
+    PayloadTooLarge,
+    StaleGeneration,
+    Unavailable,
+    UnreadableDocument,
+)
+
+TWO_PAGES = b"The first page says one thing.\fThe second page says another."
+
+
+@dataclass
+class Rig:
+    """An ingestion on fakes."""
+
+    ingestion: Ingestion
+    originals: MemoryOriginals
+    index: MemoryIndex
+    jobs: MemoryJobs
+
+    def upload(self, content: bytes, name: str = "notes.txt", generation: int = 1) -> Job:
+        job = make_job(content, name, generation=generation)
+        self.originals.objects[job.object_name] = content
+        return job
+
+    async def run(self, job: Job, attempt: int = 1) -> State:
+        return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    originals, index = MemoryOriginals(), MemoryIndex()
+    embedder = HashingEmbedder()
+    chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens, tokens=16, overlap=0))
+    ingestion = Ingestion(originals, TextParser(), chunker, embedder, index, max_bytes=10_000, max_chunks=100)
+    return Rig(ingestion, originals, index, MemoryJobs())
+
+
+async def test_a_document_becomes_findable(rig: Rig) -> None:
+    """Chunks with page, record with what the parser found, progress with totals."""
+    job = rig.upload(TWO_PAGES)
+    assert await rig.run(job) is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert [(chunk.page, chunk.number) for chunk in chunks] == [(1, 0), (2, 1)]
+    assert (document.content_type, document.page_count, document.language) == ("application/x-pages", 2, "en")
+    assert document.generation == 1
+    states = [status.state for _, status in rig.jobs.history]
+    assert states == [State.PARSING, State.INDEXING]
+    assert rig.jobs.history[-1][1].progress.chunks_total == 2
+
+
+async def test_the_same_again_is_unchanged(rig: Rig) -> None:
+    """Content, name, metadata and readers alike: no work; another reader, and the document is stored anew."""
+    await rig.run(rig.upload(TWO_PAGES))
+    again = rig.upload(TWO_PAGES, generation=2)
+    assert await rig.run(again) is State.UNCHANGED
+    other = replace(again, job_id="other", document=replace(again.document, groups=("staff",)))
+    assert await rig.run(other) is State.SUCCEEDED
+    assert rig.index.stored == 2
+
+
+async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
+    """A worker that died between commit and record leaves a job that succeeded, not one that changed nothing."""
+    job = rig.upload(TWO_PAGES)
+    await rig.run(job)
+    assert await rig.run(job, attempt=2) is State.SUCCEEDED
+    assert rig.index.stored == 1
+
+
+async def test_a_newer_version_is_not_overwritten(rig: Rig) -> None:
+    """A job that comes late finds the newer version, and leaves it."""
+    await rig.run(rig.upload(b"Newer text.", generation=5))
+    with pytest.raises(StaleGeneration):
+        await rig.run(rig.upload(b"Older text.", generation=4))
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 5
+
+
+async def test_a_documents_own_faults(rig: Rig) -> None:
+    """Unreadable, blank, too large, not what was uploaded, gone: each says so, and nothing is stored."""
+    swapped = rig.upload(TWO_PAGES)
+    rig.originals.objects[swapped.object_name] = b"something else"
+    gone = make_job(b"never uploaded")
+    cases: list[tuple[Job, type[Exception]]] = [
+        (rig.upload(b"x", "unreadable.pdf"), UnreadableDocument),
+        (rig.upload(b" \n \f "), UnreadableDocument),
+        (rig.upload(b"x" * 10_001), PayloadTooLarge),
+        (rig.upload(b"A short sentence of five. " * 380), PayloadTooLarge),
+        (swapped, UnreadableDocument),
+        (gone, NotFound),
+    ]
+    for job, error in cases:
+        with pytest.raises(error):
+            await rig.run(job)
+    assert not rig.index.documents
+
+
+async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
+    """A store or a retriever that is away is not the document's fault."""
+    job = rig.upload(TWO_PAGES)
+    rig.index.down = True
+    with pytest.raises(Unavailable):
+        await rig.run(job)
+    rig.index.down, rig.originals.failures = False, 1
+    with pytest.raises(Unavailable):
+        await rig.run(job, 2)
+    assert await rig.run(job, 3) is State.SUCCEEDED

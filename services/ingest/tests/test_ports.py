@@ -1,0 +1,263 @@
+"""The contracts of the ports, kept by the fakes and by NATS and gRPC alike."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from causeway.ingest.v1 import ingest_pb2
+from causeway.retriever.v1 import retriever_pb2
+from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
+from ingest.adapters.messages import document_to_message
+from ingest.adapters.retriever import RetrieverIndex
+from ingest.domain import Chunk, Failure, Job, Progress, State, Status
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
+from ingest.ports import Batch, Index, Jobs, Originals, Queue
+from nats.aio.client import Client
+from servicekit import keys, nats
+from servicekit.channel import open_channel
+from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable
+from servicekit.nats import IngestTransport
+from servicekit.testing import eventually, nats_server
+
+CONTENT = b"An original.\n" * 20_000
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def originals(request: pytest.FixtureRequest, transport: IngestTransport) -> Originals:
+    """Originals that hold `CONTENT` under ``here``."""
+    if request.param == "memory":
+        memory = MemoryOriginals()
+        memory.objects["here"] = CONTENT
+        return memory
+    await transport.originals.put("here", CONTENT)
+    return NatsOriginals(transport.originals)
+
+
+async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Path) -> None:
+    """Byte for byte; one that is not there is NOT_FOUND."""
+    await originals.fetch("here", tmp_path / "a", len(CONTENT))
+    assert (tmp_path / "a").read_bytes() == CONTENT
+    with pytest.raises(NotFound):
+        await originals.fetch("elsewhere", tmp_path / "b", 1)
+
+
+async def test_an_original_that_never_ends_is_given_up(transport: IngestTransport, tmp_path: Path) -> None:
+    """Chunks that are gone while they are read, as another upload of the same content leaves it: time runs out."""
+    info = await transport.originals.put("torn", CONTENT)
+    stream = f"OBJ_{keys.ORIGINALS_BUCKET}"
+    await transport.jetstream.purge_stream(stream, subject=f"$O.{keys.ORIGINALS_BUCKET}.C.{info.nuid}")
+    with pytest.raises(Unavailable):
+        await NatsOriginals(transport.originals, seconds=0.3).fetch("torn", tmp_path / "a", 10)
+
+
+@pytest.fixture(params=["memory", "nats"])
+def jobs(request: pytest.FixtureRequest, transport: IngestTransport, client: Client) -> Jobs:
+    """States of jobs."""
+    if request.param == "memory":
+        return MemoryJobs()
+    return NatsJobs(client, transport.jobs)
+
+
+async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
+    """What was written is read; a writer who has not seen the last revision is refused."""
+    job = make_job(b"x")
+    assert await jobs.read(job) is None
+    created = datetime(2025, 3, 1, 12, tzinfo=UTC)
+    status = Status(
+        State.FAILED, 2, Progress(1, 2, 3, 4), Failure("UNAVAILABLE", "Später vielleicht."), created, "ab" * 16
+    )
+    first = await jobs.write(job, status, 0)
+    assert await jobs.read(job) == (status, first)
+    with pytest.raises(Conflict):
+        await jobs.write(job, status, 0)
+    done = replace(status, state=State.SUCCEEDED, failure=None)
+    second = await jobs.write(job, done, first)
+    with pytest.raises(Conflict):
+        await jobs.write(job, status, first)
+    assert await jobs.read(job) == (done, second)
+
+
+async def test_a_record_that_cannot_be_read_is_replaced(client: Client, transport: IngestTransport) -> None:
+    """Garbage in a job's record does not stop the job."""
+    job = make_job(b"x")
+    await transport.jobs.put(keys.job_key("acme", job.job_id), b"\xff\xff garbage")
+    jobs = NatsJobs(client, transport.jobs)
+    found = await jobs.read(job)
+    assert found is not None
+    assert found[0] == Status(State.QUEUED)
+    await jobs.write(job, Status(State.SUCCEEDED, 1), found[1])
+
+
+@pytest.fixture(params=["memory", "nats"])
+async def queue(request: pytest.FixtureRequest, client: Client, transport: IngestTransport) -> tuple[Queue, Any]:
+    """A queue, and how to put a job on it."""
+    if request.param == "memory":
+        memory = MemoryQueue()
+
+        async def put_memory(job: Job) -> None:
+            memory.put(job, {"traceparent": "x"})
+
+        return memory, put_memory
+
+    async def put_nats(job: Job) -> None:
+        message = ingest_pb2.IngestJob(
+            job_id=job.job_id,
+            principal=job.principal.to_proto(),
+            index=job.index,
+            document=document_to_message(job.document),
+            object_name=job.object_name,
+        )
+        await transport.jetstream.publish(
+            keys.ingest_subject(job.principal.tenant, job.index),
+            message.SerializeToString(),
+            headers={"Nats-Msg-Id": job.job_id, "traceparent": "x"},
+        )
+
+    return await NatsQueue.open(client, transport), put_nats
+
+
+async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
+    """Given back it comes again with the next attempt's number and the same generation; done it does not."""
+    taken, put = queue
+    assert await taken.take() is None
+    job = make_job(b"x", generation=7)
+    await put(job)
+    first = await taken.take()
+    assert first is not None
+    assert (first.job.job_id, first.attempt, first.headers["traceparent"]) == (job.job_id, 1, "x")
+    assert replace(first.job.document, generation=7) == job.document
+    await first.keep()
+    await first.again(0)
+    second = await taken.take()
+    assert second is not None
+    assert second.attempt == 2
+    assert second.job.document.generation == first.job.document.generation > 0
+    await second.done()
+    assert await taken.take() is None
+
+
+async def test_later_jobs_have_higher_generations(client: Client, transport: IngestTransport) -> None:
+    """The place in the stream orders the versions of a document."""
+    queue = await NatsQueue.open(client, transport)
+    generations = []
+    for number in range(3):
+        job = make_job(b"x")
+        message = ingest_pb2.IngestJob(
+            job_id=f"{number}",
+            principal=job.principal.to_proto(),
+            index=job.index,
+            document=document_to_message(job.document),
+            object_name=job.object_name,
+        )
+        await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+        delivery = await queue.take()
+        assert delivery is not None
+        await delivery.done()
+        generations.append(delivery.job.document.generation)
+    assert generations == sorted(set(generations))
+
+
+async def test_a_message_that_is_no_job_is_buried(client: Client, transport: IngestTransport, gateway: Any) -> None:
+    """Garbage leaves the queue at once, with its reason in the dead letters, and the next job comes."""
+    queue = await NatsQueue.open(client, transport)
+    subject = keys.ingest_subject("acme", "library")
+    for garbage in (b"\xff\xff garbage", b"", ingest_pb2.IngestJob(job_id="x").SerializeToString()):
+        await transport.jetstream.publish(subject, garbage)
+        assert await queue.take() is None
+    await gateway.emptied()
+    dead = list(await gateway.dead())
+    assert [letter.subject for letter in dead] == [keys.ingest_dead_subject("acme", "library")] * 3
+    assert dead[0].data == b"\xff\xff garbage"
+    assert dead[0].headers["Causeway-Reason"] == "INVALID_REQUEST"
+
+
+@pytest.fixture(params=["memory", "grpc"])
+async def index(request: pytest.FixtureRequest, retriever_target: str) -> AsyncIterator[Index]:
+    """An empty index."""
+    if request.param == "memory":
+        yield MemoryIndex()
+        return
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    async with open_channel(retriever_target, [descriptor]) as channel:
+        yield RetrieverIndex(channel, "model", 4)
+
+
+async def batches(count: int, failure: Exception | None = None) -> AsyncGenerator[Batch, None]:
+    for number in range(count):
+        chunk = Chunk(number, f"Text {number}", f"Name\nText {number}", 1, ("Heading",))
+        yield Batch([chunk], np.eye(1, 4, dtype=np.float32))
+    if failure is not None:
+        raise failure
+
+
+async def test_a_document_is_stored_and_found(index: Index) -> None:
+    """As it was given; storing it again changes nothing, an older version is refused."""
+    assert await index.answers()
+    job = make_job(b"x", generation=5)
+    document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
+    job = replace(job, document=document)
+    assert await index.find(job) is None
+    await index.store(job, batches(3), 5)
+    await index.store(job, batches(3), 5)
+    assert await index.find(job) == job.document
+    older = replace(job, document=replace(job.document, generation=4))
+    with pytest.raises(StaleGeneration):
+        await index.store(older, batches(3), 5)
+
+
+async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Index) -> None:
+    """A failure in the middle of a document is the caller's own, and the document is not there."""
+    job = make_job(b"x")
+    with pytest.raises(ZeroDivisionError, match="bug"):
+        await index.store(job, batches(2, ZeroDivisionError("a bug")), 5)
+    assert await index.find(job) is None
+
+
+async def test_a_retriever_that_is_away_is_unavailable() -> None:
+    """Each call says so within its time, and `answers` says no."""
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    async with open_channel("127.0.0.1:1", [descriptor]) as channel:
+        index = RetrieverIndex(channel, "model", 4)
+        assert not await index.answers()
+        with pytest.raises(Unavailable):
+            await index.find(make_job(b"x"))
+        async with asyncio.timeout(5):
+            with pytest.raises(Unavailable):
+                await index.store(make_job(b"x"), batches(3), 30)
+
+
+async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever: Any) -> None:
+    """Whoever gives up in the middle of a document cancels the stream."""
+    retriever.reading.clear()
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    async with open_channel(retriever_target, [descriptor]) as channel:
+        index = RetrieverIndex(channel, "model", 4)
+        task = asyncio.create_task(index.store(make_job(b"x"), batches(3), 30))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    retriever.reading.set()
+    assert not retriever.documents
+
+
+async def test_a_broker_that_is_away_is_unavailable(tmp_path: Path) -> None:
+    """States and jobs are refused at once, not after a time-out."""
+    async with nats_server(tmp_path / "nats") as url:
+        client: Client = await nats.connect(url, "test")
+        transport = await nats.ingest_transport(client)
+        jobs, queue = NatsJobs(client, transport.jobs), await NatsQueue.open(client, transport)
+    try:
+        await eventually(lambda: not client.is_connected)
+        async with asyncio.timeout(1):
+            with pytest.raises(Unavailable):
+                await jobs.write(make_job(b"x"), Status(State.QUEUED), 0)
+            with pytest.raises(Unavailable):
+                await queue.take()
+    finally:
+        await client.close()

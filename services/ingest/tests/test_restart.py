@@ -1,0 +1,42 @@
+"""A nats-server that is killed and started again in the middle of a job."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from causeway.ingest.v1 import ingest_pb2
+from embedding.fake import HashingEmbedder
+from ingest.main import work
+from ingest.settings import Settings
+from servicekit import nats
+from servicekit.testing import eventually, free_ports, nats_server
+
+
+async def test_a_restarted_broker_loses_nothing(
+    tmp_path: Path, make_gateway: Any, retriever: Any, retriever_target: str
+) -> None:
+    """The job ends as if nothing had happened: once, with its end recorded, and one that waited is done too."""
+    [port] = free_ports(1)
+    stop = asyncio.Event()
+    async with nats_server(tmp_path / "nats", port) as url:
+        client, worker_client = await nats.connect(url, "test"), await nats.connect(url, "worker")
+        gateway = make_gateway(await nats.ingest_transport(client))
+        settings = Settings(nats_url=url, retriever_target=retriever_target, ingest_port=0, ingest_jobs=1)
+        worker = asyncio.create_task(work(settings, stop, worker_client, HashingEmbedder(dimension=64)))
+        retriever.reading.clear()
+        running = await gateway.submit("running.md", b"# A\n\nText.\n")
+        await gateway.until(running, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
+        waiting = await gateway.submit("waiting.md", b"# B\n\nText.\n")
+    retriever.reading.set()
+    await eventually(lambda: retriever.commits == 1)
+    await asyncio.sleep(0.5)
+    async with nats_server(tmp_path / "nats", port):
+        for job_id in (running, waiting):
+            assert (await gateway.finished(job_id, within=40)).state == ingest_pb2.JOB_STATE_SUCCEEDED
+        await gateway.emptied()
+        assert retriever.commits == 2
+        assert not list(await gateway.dead())
+        stop.set()
+        await worker
+        await client.close()
+        await worker_client.close()

@@ -1,0 +1,241 @@
+"""The worker with a real nats-server and a retriever behind real gRPC."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from causeway.ingest.v1 import ingest_pb2
+from servicekit import keys
+from servicekit.testing import eventually, free_ports
+
+SUCCEEDED, UNCHANGED, FAILED = (
+    ingest_pb2.JOB_STATE_SUCCEEDED,
+    ingest_pb2.JOB_STATE_UNCHANGED,
+    ingest_pb2.JOB_STATE_FAILED,
+)
+MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n\n## Children\n\nChildren pay nothing.\n"
+
+
+async def test_a_pdf_goes_in_page_by_page(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, make_pdf: Callable[..., bytes]
+) -> None:
+    """Pages, headings and metadata arrive; progress is seen on the way; the original stays."""
+    await run_worker(retriever_target)
+    retriever.reading.clear()
+    content = make_pdf(*[f"This is what page {number} says." for number in range(1, 91)], title="Chapter")
+    job_id = await gateway.submit(
+        "guide.pdf", content, metadata_json=b'{"a": 1}', category="travel", access={"groups": ["staff"]}
+    )
+    seen = await gateway.until(job_id, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
+    assert (seen.progress.pages_done, seen.progress.pages_total) == (90, 90)
+    assert seen.progress.chunks_total == 90
+    assert seen.progress.chunks_done < 90
+    retriever.reading.set()
+    job = await gateway.finished(job_id)
+    assert (job.state, job.attempt, job.HasField("error")) == (SUCCEEDED, 1, False)
+    assert job.progress.chunks_done == job.progress.chunks_total == 90
+    assert (job.created_at.seconds, job.trace_id) == (1_700_000_000, "ab" * 16)
+    assert job.updated_at.seconds > job.created_at.seconds
+    document, chunks = retriever.documents["acme", "library", keys.document_id("guide.pdf")]
+    assert (document.content_type, document.page_count, document.category) == ("application/pdf", 90, "travel")
+    assert document.metadata_json == b'{"a": 1}'
+    assert list(document.access.groups) == ["staff"]
+    assert [chunk.page for chunk in chunks] == list(range(1, 91))
+    assert chunks[41].text == "Chapter\n\nThis is what page 42 says."
+    assert chunks[41].indexed_text == "guide\n" + chunks[41].text
+    assert list(chunks[41].headings) == ["Chapter"]
+    await gateway.emptied()
+
+
+async def test_markdown_goes_in_by_section(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """No pages: page 0, and the heading path of each chunk."""
+    await run_worker(retriever_target)
+    job = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
+    assert job.state == SUCCEEDED
+    document, chunks = retriever.documents["acme", "library", keys.document_id("fares.md")]
+    assert (document.content_type, document.page_count) == ("text/markdown", 0)
+    assert [(chunk.page, list(chunk.headings)) for chunk in chunks] == [(0, ["Fares"]), (0, ["Fares", "Children"])]
+
+
+async def test_the_same_again_and_something_new(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """The same content is unchanged, new content under the same name replaces it."""
+    await run_worker(retriever_target)
+    first = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
+    again = await gateway.finished(await gateway.submit("fares.md", MARKDOWN))
+    newer = await gateway.finished(await gateway.submit("fares.md", b"# Fares\n\nFree for all.\n"))
+    assert [first.state, again.state, newer.state] == [SUCCEEDED, UNCHANGED, SUCCEEDED]
+    assert retriever.texts("fares.md") == ["Fares\n\nFree for all."]
+    assert retriever.commits == 2
+
+
+async def test_every_bad_file_fails_with_its_reason(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, bad_files: list[Any]
+) -> None:
+    """Nothing of them is stored, none is tried twice, and good files among them go in."""
+    await run_worker(retriever_target)
+    submitted = [(bad, await gateway.submit(bad.name, bad.content)) for bad in bad_files]
+    good = await gateway.submit("good.md", MARKDOWN)
+    for bad, job_id in submitted:
+        job = await gateway.finished(job_id)
+        assert (bad.name, job.state, job.error.reason) == (bad.name, FAILED, bad.reason)
+        assert bad.says in job.error.message, bad.name
+        assert job.attempt == 1
+    assert (await gateway.finished(good)).state == SUCCEEDED
+    assert len(retriever.documents) == 1
+    assert list(await gateway.dead()) == []
+    await gateway.emptied()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "über die Fähre.md",
+        "a/b\\c: d?.md",
+        "with\nline and\ttab.md",
+        "émoji 🚢.md",
+        "../../etc/passwd.md",
+        "'\";--",
+    ],
+)
+async def test_names_may_hold_anything(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, name: str
+) -> None:
+    """A name is text for people: slashes, line breaks and letters of all scripts do no harm."""
+    await run_worker(retriever_target)
+    assert (await gateway.finished(await gateway.submit(name, MARKDOWN))).state == SUCCEEDED
+    document, _ = retriever.documents["acme", "library", keys.document_id(name)]
+    assert document.sourcefile == name
+
+
+async def test_texts_in_other_encodings_and_scripts(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """Legacy encodings, right-to-left and unspaced scripts come out right."""
+    await run_worker(retriever_target)
+    texts = {
+        "latin.txt": ("Grüße aus München, schöne Überfahrt!", "latin-1"),
+        "utf16.txt": ("Grüße aus München.", "utf-16"),
+        "chinese.txt": ("渡轮每天早上八点出发。", "gb18030"),
+        "arabic.md": ("العبّارة تغادر كل يوم في الساعة الثامنة.", "utf-8"),
+    }
+    jobs = {name: await gateway.submit(name, text.encode(encoding)) for name, (text, encoding) in texts.items()}
+    for name, job_id in jobs.items():
+        assert (await gateway.finished(job_id)).state == SUCCEEDED
+        assert retriever.texts(name) == [texts[name][0]]
+
+
+async def test_a_retriever_that_is_down_is_waited_for(
+    gateway: Any, run_worker: Any, retriever: Any, serve_retriever: Any
+) -> None:
+    """Jobs stay in the queue, without using up attempts, and go in when it is back; also in the middle of one."""
+    [port] = free_ports(1)
+    await run_worker(f"127.0.0.1:{port}")
+    first = await gateway.submit("a.md", MARKDOWN)
+    await asyncio.sleep(0.5)
+    assert (await gateway.job(first)).state == ingest_pb2.JOB_STATE_QUEUED
+    retriever.reading.clear()
+    async with serve_retriever(retriever, port):
+        await eventually(lambda: retriever.upserts == 1, within=15)
+    retriever.reading.set()
+    waiting = await gateway.until(first, lambda job: job.error.reason == "UNAVAILABLE")
+    assert waiting.state == ingest_pb2.JOB_STATE_QUEUED
+    assert not retriever.documents
+    async with serve_retriever(retriever, port):
+        job = await gateway.finished(first)
+        assert (job.state, job.attempt, job.HasField("error")) == (SUCCEEDED, 2, False)
+    assert retriever.commits == 1
+
+
+async def test_a_poison_message_goes_to_the_dead_letters(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """What cannot be done in any of its attempts fails, with its message and reason kept."""
+    retriever.defect = ZeroDivisionError("a bug")
+    await run_worker(retriever_target, ingest_max_attempts=2)
+    parent = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    job_id = await gateway.submit("a.md", MARKDOWN, headers={"traceparent": parent})
+    job = await gateway.finished(job_id)
+    assert (job.state, job.attempt, job.error.reason) == (FAILED, 2, "INTERNAL")
+    [letter] = await gateway.dead()
+    assert letter.subject == keys.ingest_dead_subject("acme", "library")
+    assert ingest_pb2.IngestJob.FromString(letter.data).job_id == job_id
+    assert letter.headers["Causeway-Reason"] == "INTERNAL"
+    assert letter.headers["Causeway-Job-Id"] == job_id
+    assert letter.headers["Causeway-Attempts"] == "2"
+    assert letter.headers["traceparent"] == parent
+    await gateway.emptied()
+
+
+async def test_a_document_that_hangs_the_parser_fails_alone(
+    gateway: Any, run_worker: Any, retriever_target: str
+) -> None:
+    """Its job fails with the reason, others go in meanwhile."""
+    await run_worker(retriever_target, ingest_parse_seconds=2, ingest_parse_memory=400 * 1024**2)
+    heavy = await gateway.submit("heavy.md", b"- *item* with `marks` and [links](x)\n" * 150_000)
+    light = [await gateway.submit(f"{number}.md", MARKDOWN) for number in range(3)]
+    for job_id in light:
+        assert (await gateway.finished(job_id)).state == SUCCEEDED
+    job = await gateway.finished(heavy)
+    assert job.state == FAILED
+    assert job.error.reason in ("UNREADABLE_DOCUMENT", "PAYLOAD_TOO_LARGE")
+
+
+async def test_limits(gateway: Any, run_worker: Any, retriever_target: str, make_pdf: Callable[..., bytes]) -> None:
+    """Pages, characters, chunks and bytes over their limits are refused with the limit named."""
+    await run_worker(
+        retriever_target,
+        ingest_max_pages=2,
+        ingest_max_characters=5000,
+        ingest_max_chunks=3,
+        ingest_max_bytes=50_000,
+    )
+    files = {
+        "pages.pdf": (make_pdf("1", "2", "3"), "2"),
+        "characters.txt": (b"word " * 2000, "5000"),
+        "chunks.txt": (b"Four words in sentence. " * 200, "3"),
+        "bytes.txt": (b"x" * 50_001, "50000"),
+    }
+    for name, (content, limit) in files.items():
+        job = await gateway.finished(await gateway.submit(name, content))
+        assert (name, job.state, job.error.reason) == (name, FAILED, "PAYLOAD_TOO_LARGE")
+        assert limit in job.error.message
+
+
+async def test_a_newer_upload_that_overtakes(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """Of two versions on their way at once the later upload wins, whichever is ready first."""
+    await run_worker(retriever_target, ingest_jobs=2)
+    retriever.reading.clear()
+    older = await gateway.submit("a.md", b"# A\n\nOlder.\n")
+    await gateway.until(older, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
+    newer = await gateway.submit("a.md", b"# A\n\nNewer.\n")
+    await gateway.until(newer, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
+    retriever.reading.set()
+    assert (await gateway.finished(newer)).state == SUCCEEDED
+    late = await gateway.finished(older)
+    assert late.state in (SUCCEEDED, FAILED)
+    if late.state == FAILED:
+        assert late.error.reason == "STALE_GENERATION"
+    assert retriever.texts("a.md") == ["A\n\nNewer."]
+
+
+async def test_stopping_gives_the_job_to_another_worker(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """A job that does not end within the grace is taken over at once, not after the silence of a dead worker."""
+    retriever.reading.clear()
+    end = await run_worker(retriever_target, shutdown_grace=0.1)
+    job_id = await gateway.submit("a.md", MARKDOWN)
+    await gateway.until(job_id, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
+    await end()
+    assert not retriever.documents
+    retriever.reading.set()
+    await run_worker(retriever_target)
+    job = await gateway.finished(job_id, within=10)
+    assert (job.state, job.attempt) == (SUCCEEDED, 2)

@@ -1,0 +1,248 @@
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+
+import pytest
+from embedding.fake import HashingEmbedder
+from ingest.chunking import Chunker, Shape
+from ingest.domain import Job, State
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, TextParser, make_job
+from ingest.ingestion import Ingestion
+from ingest.parsing.content import Head, Page
+from ingest.worker import Worker
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit.testing import eventually
+
+
+class OddParser(TextParser):
+    """A `TextParser` with a defect for files that are called so."""
+
+    async def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
+        if "defect" in sourcefile:
+            raise ZeroDivisionError("a bug")
+        async for part in super().parse(path, sourcefile):
+            yield part
+
+
+class Rig:
+    """A worker on fakes."""
+
+    def __init__(self) -> None:
+        self.queue, self.jobs, self.index, self.originals = (
+            MemoryQueue(),
+            MemoryJobs(),
+            MemoryIndex(),
+            MemoryOriginals(),
+        )
+        embedder = HashingEmbedder()
+        chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens))
+        ingestion = Ingestion(
+            self.originals, OddParser(), chunker, embedder, self.index, max_bytes=10_000, max_chunks=100
+        )
+        self.worker = Worker(
+            self.queue,
+            self.jobs,
+            self.index,
+            ingestion,
+            slots=2,
+            max_attempts=3,
+            backoff=0.5,
+            heartbeat=0.05,
+        )
+        self.stop = asyncio.Event()
+        self.grace = 5.0
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self.worker.run(self.stop, self.grace))
+
+    def upload(self, name: str, content: bytes = b"Some text.", headers: dict[str, str] | None = None) -> Job:
+        job = make_job(content, name)
+        self.originals.objects[job.object_name] = content
+        self.queue.put(job, headers)
+        return job
+
+    def state(self, job: Job) -> State:
+        record = self.jobs.records.get((job.principal.tenant, job.job_id))
+        return record[0].state if record else State.QUEUED
+
+    async def settled(self) -> None:
+        await eventually(lambda: self.queue.unsettled == 0, what="an empty queue")
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.stop.set()
+    rig.index.taking.set()
+    if rig.task is not None:
+        await rig.task
+
+
+async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
+    """Each ends in its state, and only then leaves the queue."""
+    good, bad = rig.upload("good.txt"), rig.upload("unreadable.pdf")
+    rig.start()
+    await rig.settled()
+    assert rig.state(good) is State.SUCCEEDED
+    assert rig.state(bad) is State.FAILED
+    [reason] = [status.failure.reason for _, status in rig.jobs.history if status.failure]
+    assert reason == "UNREADABLE_DOCUMENT"
+    assert not rig.queue.dead
+    assert not rig.queue.delays
+
+
+async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
+    """The job goes back with a growing delay and its reason, and succeeds once the fault is gone."""
+    rig.originals.failures = 2
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.queue.delays == [0.5, 1.0]
+    assert rig.state(job) is State.SUCCEEDED
+    waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
+    assert [status.failure and status.failure.reason for status in waiting] == ["UNAVAILABLE"] * 2
+    assert rig.jobs.history[-1][1].failure is None
+
+
+async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
+    """The job fails without telling of the inside, is among the dead letters, and the next one is done."""
+    job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    [(dead, failure)] = rig.queue.dead
+    assert dead.job_id == job.job_id
+    assert failure.reason == "INTERNAL"
+    assert "bug" not in failure.message
+    attempts = [status.attempt for job_id, status in rig.jobs.history if job_id == job.job_id]
+    assert max(attempts) == 3
+    assert rig.state(next_job) is State.SUCCEEDED
+
+
+async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
+    """A delivery beyond the last attempt is not tried: its workers died before they could say so."""
+    job = make_job(b"x")
+    rig.queue.put(job, attempt=4)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    assert len(rig.queue.dead) == 1
+    assert rig.index.stored == 0
+
+
+async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
+    """No attempt is used up by a retriever that is down for long."""
+    rig.index.down = True
+    job = rig.upload("a.txt")
+    rig.start()
+    await asyncio.sleep(0.3)
+    assert rig.jobs.history == []
+    rig.index.down = False
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert rig.jobs.history[-1][1].attempt == 1
+
+
+async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
+    """A job that ended while states cannot be written stays on the queue until its end is written."""
+    rig.index.taking.clear()
+    job = rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.INDEXING)
+    rig.jobs.down = True
+    rig.index.taking.set()
+    await eventually(lambda: rig.index.stored == 1)
+    await asyncio.sleep(0.1)
+    assert rig.queue.unsettled == 1
+    rig.jobs.down = False
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+
+
+async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> None:
+    """Even a store of states that fails in an unknown way costs one delivery, not the worker."""
+    rig.jobs.defect = ZeroDivisionError("a bug")
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert len(rig.queue.delays) == 1
+
+
+async def test_signs_of_life_are_sent(rig: Rig) -> None:
+    """A long job says again and again that it is being worked on."""
+    rig.index.taking.clear()
+    rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.queue.signs_of_life >= 3)
+    rig.index.taking.set()
+    await rig.settled()
+
+
+async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None:
+    """Nothing is done twice."""
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    rig.queue.put(job, attempt=2)
+    await rig.settled()
+    assert rig.index.stored == 1
+    assert rig.state(job) is State.SUCCEEDED
+
+
+async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
+    """Within the grace a running job ends, and a waiting one is not begun."""
+    rig.index.taking.clear()
+    running = [rig.upload("a.txt"), rig.upload("b.txt")]
+    rig.start()
+    await eventually(lambda: all(rig.state(job) is State.INDEXING for job in running))
+    waiting = rig.upload("c.txt")
+    rig.stop.set()
+    await asyncio.sleep(0.05)
+    rig.index.taking.set()
+    assert rig.task is not None
+    await rig.task
+    assert [rig.state(job) for job in running] == [State.SUCCEEDED] * 2
+    assert rig.state(waiting) is State.QUEUED
+    assert rig.queue.unsettled == 1
+
+
+async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
+    """After the grace a job goes back at once, unfinished and with nothing stored."""
+    rig.grace = 0.1
+    rig.index.taking.clear()
+    job = rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.INDEXING)
+    rig.stop.set()
+    assert rig.task is not None
+    await rig.task
+    assert rig.queue.delays == [0]
+    assert rig.queue.unsettled == 1
+    assert rig.index.stored == 0
+
+
+async def test_a_job_links_to_its_upload(rig: Rig) -> None:
+    """The job's span begins a trace of its own and links to the upload's span."""
+    exporter = InMemorySpanExporter()
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    upload = "0af7651916cd43dd8448eb211c80319c"
+    job = rig.upload("a.txt", headers={"traceparent": f"00-{upload}-b7ad6b7169203331-01"})
+    rig.start()
+    await rig.settled()
+    await eventually(lambda: any(span.name == "ingest job" for span in exporter.get_finished_spans()))
+    [span] = [span for span in exporter.get_finished_spans() if span.name == "ingest job"]
+    assert span.parent is None
+    assert format(span.context.trace_id, "032x") != upload
+    assert [format(link.context.trace_id, "032x") for link in span.links] == [upload]
+    assert span.attributes is not None
+    assert span.attributes["causeway.job_id"] == job.job_id
