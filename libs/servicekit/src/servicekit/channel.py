@@ -28,21 +28,45 @@ SIZE_OPTIONS: tuple[tuple[str, Any], ...] = (
 def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio.Channel:
     """A channel that spreads its calls over all addresses of the target.
 
-    Unary calls that find nobody (UNAVAILABLE) are tried up to three times within their deadline; streams never,
-    because something may have been read of them. Time-outs are given with each call, never here: in combination
-    with retries grpcio does not keep those of the service configuration.
+    Unary calls that find nobody (UNAVAILABLE) or a server that is about to end (CANCELLED) are tried up to three
+    times within their deadline; streams never, because something may have been read of them. Time-outs are given
+    with each call, never here: in combination with retries grpcio does not keep those of the service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.
         services: Descriptors of the services that are called, to know their unary methods.
     """
+    options = (
+        *WINDOW_OPTIONS,
+        *SIZE_OPTIONS,
+        ("grpc.service_config", json.dumps(service_config(services))),
+        ("grpc.enable_retries", 1),
+        # A service that comes back is found again soon, not after gRPC's default of up to two minutes; so is one
+        # that comes back under another address.
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.max_reconnect_backoff_ms", 2000),
+        ("grpc.dns_min_time_between_resolutions_ms", 2000),
+        # The time that an attempt to connect gets, whatever its name says.
+        ("grpc.min_reconnect_backoff_ms", 5000),
+        # Services talk to each other, never through a proxy that the environment names for the world outside.
+        ("grpc.enable_http_proxy", 0),
+        # A peer that vanished without a word is noticed.
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 5_000),
+        ("grpc.use_local_subchannel_pool", 1),
+    )
+    return grpc.aio.insecure_channel(target, options=options)
+
+
+def service_config(services: Sequence[ServiceDescriptor]) -> dict[str, Any]:
+    """The channel's gRPC service configuration: https://grpc.io/docs/guides/service-config."""
     unary = [
         {"service": service.full_name, "method": method.name}
         for service in services
         for method in service.methods
         if not (method.client_streaming or method.server_streaming)
     ]
-    config = {
+    return {
         "loadBalancingConfig": [{"round_robin": {}}],
         "methodConfig": [
             {
@@ -52,23 +76,8 @@ def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio
                     "initialBackoff": "0.05s",
                     "maxBackoff": "0.5s",
                     "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE"],
+                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
                 },
             }
         ],
     }
-    options = (
-        *WINDOW_OPTIONS,
-        *SIZE_OPTIONS,
-        ("grpc.service_config", json.dumps(config)),
-        ("grpc.enable_retries", 1),
-        # A service that comes back is found again soon, not after gRPC's default of up to two minutes.
-        ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
-        ("grpc.max_reconnect_backoff_ms", 2000),
-        # A peer that vanished without a word is noticed.
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 5_000),
-        ("grpc.use_local_subchannel_pool", 1),
-    )
-    return grpc.aio.insecure_channel(target, options=options)

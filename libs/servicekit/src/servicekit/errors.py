@@ -24,6 +24,7 @@ Messages are written for the client: they name the field or the resource and nev
 or a path of the server. The cause travels as ``__cause__`` and goes to the log.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -39,7 +40,7 @@ class CausewayError(Exception):
         field: Path of the request's field that is wrong, for example ``messages[0].role``.
         resource: Name of the resource that the error is about.
         retry_after: Seconds after which a retry makes sense.
-        details: Further facts for machines.
+        details: Further facts for machines, under other names than ``field``, ``resource`` and ``retry_after``.
     """
 
     def __init__(
@@ -120,7 +121,24 @@ class NotSupported(CausewayError):
 
 
 class Unavailable(CausewayError):
-    """A dependency cannot be reached; trying again later makes sense."""
+    """A dependency cannot be reached; trying again later makes sense, in a second where nobody knows better."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        field: str | None = None,
+        resource: str | None = None,
+        retry_after: float | None = None,
+        details: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            message,
+            field=field,
+            resource=resource,
+            retry_after=1.0 if retry_after is None else retry_after,
+            details=details,
+        )
 
 
 class UpstreamRejected(CausewayError):
@@ -195,7 +213,8 @@ _BY_CODE: dict[StatusCode, type[CausewayError]] = {
     StatusCode.ABORTED: Conflict,
     StatusCode.FAILED_PRECONDITION: Conflict,
     StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    StatusCode.CANCELLED: Cancelled,
+    # Our own cancellation is asyncio's; this one is of a server that ends.
+    StatusCode.CANCELLED: Unavailable,
     StatusCode.UNIMPLEMENTED: NotSupported,
     StatusCode.UNAVAILABLE: Unavailable,
     StatusCode.RESOURCE_EXHAUSTED: Unavailable,
@@ -218,8 +237,8 @@ def row_of(error: CausewayError) -> Row:
 
 
 def http_status(error: CausewayError) -> int:
-    """The HTTP status that a client gets; a model server's own status is kept."""
-    if isinstance(error, UpstreamRejected):
+    """The HTTP status that a client gets; a model server's own status is kept where it is one of an error."""
+    if isinstance(error, UpstreamRejected) and 400 <= error.status <= 599:
         return error.status
     return row_of(error).http
 
@@ -240,25 +259,35 @@ def build(reason: str | None, code: StatusCode, message: str, facts: Mapping[str
     if row.error is Internal:
         return Internal()
     details = dict(facts)
-    retry = details.pop("retry_after", None)
-    retry_after = float(retry) if retry is not None else None
+    retry_after = _seconds(details.pop("retry_after", None))
     if row.error is UpstreamRejected:
-        status, body = int(details["upstream_status"]), details["upstream_body"]
-        return UpstreamRejected(message, status=status, body=body, retry_after=retry_after)
+        status = details.get("upstream_status", "")
+        return UpstreamRejected(
+            message,
+            status=int(status) if status.isdecimal() else row.http,
+            body=details.get("upstream_body", ""),
+            retry_after=retry_after,
+        )
     field, resource = details.pop("field", None), details.pop("resource", None)
     return row.error(message, field=field, resource=resource, retry_after=retry_after, details=details)
 
 
 def facts_of(error: CausewayError) -> dict[str, str]:
-    """What `build` needs besides reason, code and message."""
-    facts = dict(error.details)
-    for name in ("field", "resource"):
-        value = getattr(error, name)
-        if value is not None:
-            facts[name] = value
+    """What `build` needs besides reason, code and message, the most important first."""
+    own = {"field": error.field, "resource": error.resource}
+    facts = {name: value for name, value in own.items() if value is not None}
     if error.retry_after is not None:
-        facts["retry_after"] = f"{error.retry_after:g}"
-    return facts
+        facts["retry_after"] = repr(float(error.retry_after))
+    return facts | error.details
+
+
+def _seconds(text: str | None) -> float | None:
+    # What a peer of another version may have written is no reason to lose the error itself.
+    try:
+        seconds = float(text) if text else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and math.isfinite(seconds) and seconds >= 0 else None
 
 
 _GENERIC: dict[type[CausewayError], str] = {
@@ -268,7 +297,6 @@ _GENERIC: dict[type[CausewayError], str] = {
     NotFound: "The resource does not exist.",
     Conflict: "The request contradicts the present state.",
     DeadlineExceeded: "The request took longer than its deadline.",
-    Cancelled: "The request was cancelled.",
     NotSupported: "A service does not offer this.",
     Unavailable: "A service that is needed for the answer cannot be reached. Try again shortly.",
 }

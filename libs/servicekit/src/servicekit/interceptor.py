@@ -11,7 +11,7 @@ from grpc.aio import AbortError
 from opentelemetry.trace import SpanKind, StatusCode
 
 from servicekit import telemetry
-from servicekit.errors import Cancelled, CausewayError, Internal, http_status
+from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, http_status
 from servicekit.rpc_errors import pack
 
 _tracer = telemetry.tracer(__name__)
@@ -85,23 +85,38 @@ async def _scope(method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> 
     ) as span:
         try:
             yield
-        except (asyncio.CancelledError, AbortError):
+        except AbortError:
             raise
+        except asyncio.CancelledError as error:
+            if _cancelled_from_outside():
+                raise
+            # A handler that stumbled over a cancelled task of its own: gRPC would send no status at all.
+            failure: CausewayError = Internal()
+            failure.__cause__ = error
         except CausewayError as error:
             failure = error
         except grpc.aio.BaseError as error:
             # A write that was blocked when the caller left ends like this, not as a cancellation.
             failure = Cancelled("The caller left.")
             failure.__cause__ = error
+        except NotImplementedError as error:  # so the generated base class answers for what a servicer lacks
+            failure = NotSupported("The service does not offer this call.")
+            failure.__cause__ = error
         except Exception as error:  # the boundary: whatever it is, the caller gets a status
             failure = Internal()
             failure.__cause__ = error
         else:
             return
+        code, message, trailers = pack(failure)
         if http_status(failure) >= _SERVER_FAULT:
             span.set_status(StatusCode.ERROR, type(failure).__name__)
-            _log.error("call failed", method=method, error=failure.message, exc_info=failure)
+            _log.error("call failed", method=method, error=message, exc_info=failure)
         else:
-            _log.info("call refused", method=method, error=failure.message)
-        code, message, trailers = pack(failure)
+            _log.info("call refused", method=method, error=message)
         await context.abort(code, message, trailers)
+
+
+def _cancelled_from_outside() -> bool:
+    # gRPC runs a call as one task and cancels it when the caller leaves or the server has waited long enough.
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

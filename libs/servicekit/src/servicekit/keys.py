@@ -21,12 +21,21 @@ JOBS_BUCKET = "causeway-jobs"
 ORIGINALS_BUCKET = "causeway-originals"
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
+_LONGEST_NAME = 64  # bytes that stand in a token as they are
 _POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
+_DOCUMENTS = uuid.uuid5(_POINTS, "documents")
 
 
 def token(text: str) -> str:
-    """Any text as one token of a subject, key or object name; the empty text is ``-``."""
-    return base64.urlsafe_b64encode(text.encode()).decode().rstrip("=") or "-"
+    """Any text as one token of a subject, key, object or directory name; the empty text is ``-``.
+
+    A long text is its digest behind a ``=``, which no other token begins with: a file name ends at 255 bytes, and
+    a server drops the connection over a subject of more than 4 KiB.
+    """
+    raw = text.encode(errors="surrogatepass")
+    if len(raw) > _LONGEST_NAME:
+        return "=" + _base64url(hashlib.sha256(raw).digest())
+    return _base64url(raw) or "-"
 
 
 def index_name(name: str) -> str:
@@ -71,7 +80,7 @@ def original_object(tenant: str, sha256: str) -> str:
 
 def document_id(sourcefile: str) -> str:
     """Id of a document that came as a file and was given none: its name decides, so that it replaces itself."""
-    return hashlib.sha256(sourcefile.encode()).hexdigest()
+    return hashlib.sha256(sourcefile.encode(errors="surrogatepass")).hexdigest()
 
 
 def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
@@ -86,4 +95,8 @@ def point_id(collection_name: str, document: str, generation: int, number: int, 
 
 def document_point_id(collection_name: str, document: str) -> uuid.UUID:
     """Id of the catalogue's record of a document."""
-    return uuid.uuid5(_POINTS, "\0".join((collection_name, document)))
+    return uuid.uuid5(_DOCUMENTS, "\0".join((collection_name, document)))
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

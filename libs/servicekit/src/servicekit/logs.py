@@ -12,7 +12,8 @@ from servicekit.settings import ServiceSettings
 
 
 def configure(service: str, settings: ServiceSettings) -> None:
-    """Sends the process's logs, those of libraries too, to stderr in one format."""
+    """Sends the process's logs and warnings, those of libraries too, to stderr in one format."""
+    level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     json_lines = settings.log_format == "json" or (settings.log_format == "auto" and not sys.stderr.isatty())
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,
@@ -25,10 +26,16 @@ def configure(service: str, settings: ServiceSettings) -> None:
     ending: list[structlog.typing.Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
         if json_lines
-        else [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())]
+        # Plain stacks: the default renderer, where `rich` is there, prints the values of variables, secrets too.
+        else [
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+            )
+        ]
     )
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.stdlib.LoggerFactory(),
         cache_logger_on_first_use=True,
     )
@@ -46,7 +53,8 @@ def configure(service: str, settings: ServiceSettings) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.log_level.upper())
+    root.setLevel(level)
+    logging.captureWarnings(True)
 
 
 def _trace_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

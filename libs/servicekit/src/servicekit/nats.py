@@ -1,10 +1,11 @@
 """NATS: connections that come back, the platform's streams and buckets, the trace in message headers."""
 
+import asyncio
 from dataclasses import dataclass
 
-import nats
 import structlog
 from nats.aio.client import Client
+from nats.errors import NoServersError
 from nats.js import JetStreamContext
 from nats.js.api import (
     AckPolicy,
@@ -29,33 +30,65 @@ ACK_WAIT = 30.0
 
 
 async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Client:
-    """A connection that reconnects for ever; what it cannot send meanwhile fails, it does not pile up.
+    """A connection that reconnects for ever, once it was there.
+
+    While the server is away, up to 1 MiB of messages waits for it and is sent when it is back; what goes beyond is
+    refused (``OutboundBufferLimitError``). A request whose time runs out meanwhile may therefore still be carried
+    out: whoever must not promise what he cannot keep asks ``is_connected`` first.
+
+    Args:
+        url: ``nats://host:port``.
+        name: The caller's name in the server's lists.
+        connect_timeout: Seconds that the server gets to answer at first, and again at each attempt to reconnect.
 
     Raises:
-        nats.errors.NoServersError, OSError: Nobody answers at first.
+        NoServersError: Nobody answers at first.
     """
+    client = Client()
+    server = url.rpartition("@")[2]  # without the password
+    last = ""
 
     async def error(failure: Exception) -> None:
-        _log.warning("nats", error=str(failure) or type(failure).__name__)
+        # Attempts to reconnect fail four times a second, all of them alike.
+        nonlocal last
+        if (text := str(failure) or type(failure).__name__) != last:
+            last = text
+            _log.warning("nats", server=server, error=text)
 
     async def disconnected() -> None:
-        _log.warning("nats is gone", url=url)
+        if not client.is_closed:  # else it was us
+            _log.warning("nats is gone", server=server)
 
     async def reconnected() -> None:
-        _log.info("nats is back", url=url)
+        nonlocal last
+        last = ""
+        _log.info("nats is back", server=server)
 
-    return await nats.connect(
-        url,
-        name=name,
-        connect_timeout=connect_timeout,
-        allow_reconnect=True,
-        max_reconnect_attempts=-1,
-        reconnect_time_wait=0.25,
-        pending_size=1024 * 1024,
-        error_cb=error,
-        disconnected_cb=disconnected,
-        reconnected_cb=reconnected,
-    )
+    try:
+        # Without an end of our own the client's first attempt, too, would be repeated for ever.
+        async with asyncio.timeout(connect_timeout):
+            await client.connect(
+                url,
+                name=name,
+                connect_timeout=connect_timeout,  # type: ignore[arg-type]  # any number will do
+                allow_reconnect=True,
+                max_reconnect_attempts=-1,
+                reconnect_time_wait=0.25,  # type: ignore[arg-type]  # any number will do
+                # A peer that vanished without a word is noticed after a minute, not after six.
+                ping_interval=20,
+                max_outstanding_pings=2,
+                pending_size=1024 * 1024,
+                error_cb=error,
+                disconnected_cb=disconnected,
+                reconnected_cb=reconnected,
+            )
+    except TimeoutError:
+        await client.close()
+        raise NoServersError from None
+    except BaseException:
+        await client.close()
+        raise
+    return client
 
 
 @dataclass(frozen=True, slots=True)

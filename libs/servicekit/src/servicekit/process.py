@@ -9,6 +9,7 @@ from typing import TypeVar
 import structlog
 import uvloop
 from pydantic import ValidationError
+from pydantic_settings import SettingsError
 
 from servicekit import logs, telemetry
 from servicekit.errors import CausewayError
@@ -22,19 +23,26 @@ EXIT_CONFIGURATION = 78
 
 
 def run(service: str, settings_type: type[S], serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> int:
-    """Runs a service until SIGTERM or SIGINT; returns the process's exit code.
+    """Runs a service until SIGTERM or SIGINT.
 
     Args:
         service: Its name in logs and traces.
         settings_type: Read from the environment here and nowhere else.
         serve: The service; ends when the event is set.
+
+    Returns:
+        The process's exit code: 0 after an orderly end, 1 where the service could not go on (the log says why),
+        `EXIT_CONFIGURATION` where the environment is wrong (stderr says what).
     """
     try:
         settings = settings_type()
     except ValidationError as error:
         for problem in error.errors():
-            name = f"CAUSEWAY_{'_'.join(str(part) for part in problem['loc'])}".upper()
-            print(f"{service}: {name}: {problem['msg']}", file=sys.stderr)  # noqa: T201  # logs are not set up yet
+            name = "_".join(("CAUSEWAY", *(str(part) for part in problem["loc"]))).upper()
+            _complain(f"{service}: {name}: {problem['msg']}")
+        return EXIT_CONFIGURATION
+    except SettingsError as error:  # a list or an object that is not JSON
+        _complain(f"{service}: {error}")
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
     provider = telemetry.configure(service, settings)
@@ -43,9 +51,16 @@ def run(service: str, settings_type: type[S], serve: Callable[[S, asyncio.Event]
     except CausewayError as error:
         _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
         return 1
+    except Exception:  # the boundary: the log has what would else go past it
+        _log.critical("cannot go on", exc_info=True)
+        return 1
     finally:
-        provider.shutdown()
+        telemetry.shut_down(provider)
     return 0
+
+
+def _complain(line: str) -> None:
+    print(line, file=sys.stderr)  # noqa: T201  # logs are not set up yet
 
 
 async def _until_signal(settings: S, serve: Callable[[S, asyncio.Event], Awaitable[None]]) -> None:

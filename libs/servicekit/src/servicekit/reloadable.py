@@ -1,7 +1,6 @@
 """Configuration files that can change while the process runs."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -15,12 +14,12 @@ _log = structlog.get_logger(__name__)
 class Reloadable(Generic[T]):
     """The parsed content of a file, as one immutable snapshot at a time.
 
-    A request takes `current` once and keeps it for its life. A file that cannot be parsed keeps the old snapshot
-    and is logged once; the first load is strict.
+    A request takes `current` once and keeps it for its life. A file that cannot be read or parsed keeps the old
+    snapshot and is logged once; the first load is strict.
 
     Args:
         path: The file.
-        parse: Bytes of the file → snapshot; raises ``ValueError`` (or a subclass) on a bad file.
+        parse: Bytes of the file → snapshot; raises ``ValueError`` on a bad file, with words for the operator.
         interval: Seconds between looks at the file.
 
     Raises:
@@ -33,6 +32,7 @@ class Reloadable(Generic[T]):
         self._interval = interval
         self._raw = path.read_bytes()
         self._current = parse(self._raw)
+        self._problem = ""
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -45,12 +45,11 @@ class Reloadable(Generic[T]):
         try:
             raw = self._path.read_bytes()
         except OSError as error:
-            _log.warning(
-                "configuration file cannot be read; keeping the old one",
-                path=str(self._path),
-                error=str(error),
-            )
+            if str(error) != self._problem:
+                self._problem = str(error)
+                _log.warning("configuration file cannot be read; keeping the old one", error=self._problem)
             return False
+        self._problem = ""
         if raw == self._raw:
             return False
         self._raw = raw
@@ -58,6 +57,9 @@ class Reloadable(Generic[T]):
             self._current = self._parse(raw)
         except ValueError as error:
             _log.error("configuration file is wrong; keeping the old one", path=str(self._path), error=str(error))
+            return False
+        except Exception:  # a parser's defect: the watch goes on, and the log has the stack
+            _log.exception("configuration file cannot be parsed; keeping the old one", path=str(self._path))
             return False
         _log.info("configuration reloaded", path=str(self._path))
         return True
@@ -69,8 +71,7 @@ class Reloadable(Generic[T]):
     async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait([self._task])
 
     async def _watch(self) -> None:
         while True:

@@ -1,9 +1,12 @@
 """Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree."""
 
+import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
+import time
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from typing import Any, TypeVar
 
+import grpc
 from google.protobuf.message import Message
 from grpc.aio import EOF, AioRpcError
 from opentelemetry import trace
@@ -40,14 +43,26 @@ async def client_stream(
 ) -> Any:
     """The answer of a client-streaming method, called ``name`` in traces.
 
+    What ``requests`` raises cancels the call and is raised here; gRPC, given the iterator, would log it and leave
+    us with a bare cancellation. An async generator is closed at the end, however that comes.
+
     Raises:
         CausewayError: As `unary`.
     """
     with _span(name) as span:
+        call = method(timeout=deadline.timeout(), metadata=_metadata())
+        ending = _Ending(call)
         try:
-            return await method(requests, timeout=deadline.timeout(), metadata=_metadata())
+            await _write_all(call, requests)
+            with contextlib.suppress(grpc.aio.BaseError):
+                await call.done_writing()
+            return await call
         except AioRpcError as error:
-            raise _failed(span, error) from error
+            raise _failed(span, await ending.of(error) or error) from error
+        finally:
+            call.cancel()
+            if isinstance(requests, AsyncGenerator):
+                await requests.aclose()
 
 
 async def server_stream(
@@ -60,9 +75,10 @@ async def server_stream(
     Raises:
         CausewayError: As `unary`; from the first step or from a later one.
     """
+    timeout = deadline.timeout()
     # No `with`: a generator may be closed from another context than the one it was begun in.
     span = _tracer.start_span(_name(request), kind=SpanKind.CLIENT)
-    call = method(request, timeout=deadline.timeout(), metadata=_metadata(trace.set_span_in_context(span)))
+    call = method(request, timeout=timeout, metadata=_metadata(trace.set_span_in_context(span)))
     try:
         while (message := await call.read()) is not EOF:
             yield message
@@ -74,23 +90,138 @@ async def server_stream(
 
 
 @contextlib.asynccontextmanager
-async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> AsyncIterator[Any]:
-    """A call of a bidirectional method, called ``name`` in traces: write to it, read from it. Cancelled at the end.
-
-    What gRPC raises inside the block leaves it as an error of our tree.
+async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> AsyncIterator["Exchange"]:
+    """A call of a bidirectional method, called ``name`` in traces. Cancelled at the end.
 
     Raises:
         CausewayError: As `unary`.
     """
+    timeout = deadline.timeout()
     span = _tracer.start_span(name, kind=SpanKind.CLIENT)
-    call = method(timeout=deadline.timeout(), metadata=_metadata(trace.set_span_in_context(span)))
+    call = method(timeout=timeout, metadata=_metadata(trace.set_span_in_context(span)))
     try:
-        yield call
-    except AioRpcError as error:
-        raise _failed(span, error) from error
+        yield Exchange(call, span)
     finally:
         call.cancel()
         span.end()
+
+
+class Exchange:
+    """A bidirectional call: one task may write while another reads. Errors are of our tree."""
+
+    def __init__(self, call: Any, span: trace.Span) -> None:
+        self._call = call
+        self._span = span
+        self._ending = _Ending(call)
+        # Not `call.read`, which skips what has not been read yet once a write has failed.
+        self._messages = aiter(call)
+
+    async def read(self) -> Any:
+        """The next message; `grpc.aio.EOF` after the last one.
+
+        Raises:
+            CausewayError: The service ended the call with an error.
+        """
+        try:
+            return await anext(self._messages)
+        except StopAsyncIteration:
+            return EOF
+        except AioRpcError as error:
+            if (known := await self._ending.of(error)) is None:
+                return EOF
+            raise _failed(self._span, known) from error
+
+    async def write(self, message: Message) -> None:
+        """Sends a message; waits while the other side does not read. Nobody hears it once the call is over.
+
+        Raises:
+            CausewayError: The service has ended the call with an error. Where there still is something to read,
+                that comes first, and only the reader learns of the error.
+        """
+        try:
+            await self._call.write(message)
+        except (AioRpcError, asyncio.InvalidStateError) as error:
+            if self._ending.error is not None:
+                raise _failed(self._span, self._ending.error) from error
+            await asyncio.sleep(0)  # nor does gRPC wait: a loop that only writes must leave the reader its turn
+
+    async def done_writing(self) -> None:
+        """Says that nothing more will be written."""
+        with contextlib.suppress(grpc.aio.BaseError):  # the call has just ended
+            await self._call.done_writing()
+
+    def done(self) -> bool:
+        """Whether the call is over."""
+        return bool(self._call.done())
+
+
+class _Ending:
+    """How the other side ended a call.
+
+    A write that is under way at that moment fails, and gRPC puts "Internal error from Core" in the place of the
+    service's own status (https://github.com/grpc/grpc/issues/36066). Where that status came first, it was kept when
+    it came; where it comes second, after the last message was read, gRPC corrects itself without a word.
+
+    Attributes:
+        error: The service's error, once it is known.
+    """
+
+    _CORE = "Internal error from Core"
+    _PATIENCE = 1.0  # seconds; usually the status is a millisecond away
+
+    def __init__(self, call: Any) -> None:
+        self.error: AioRpcError | None = None
+        self._call = call
+        self._known = False
+        call.add_done_callback(self._look)
+
+    async def of(self, error: AioRpcError) -> AioRpcError | None:
+        """What stands behind a read that failed; None where the service ended the call well."""
+        end = time.monotonic() + self._PATIENCE
+        while not self._known and time.monotonic() < end:
+            await asyncio.sleep(0.001)
+            self._look(self._call)
+        return self.error if self._known else error
+
+    def _look(self, call: Any) -> None:
+        code, details = _at_once(call.code()), _at_once(call.details())
+        if self._known or details == self._CORE:
+            return
+        self._known = True
+        if code is not grpc.StatusCode.OK:
+            initial, trailing = _at_once(call.initial_metadata()), _at_once(call.trailing_metadata())
+            self.error = AioRpcError(code, initial, trailing, details)
+
+
+def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:
+    # gRPC tells of a call's status through coroutines only; once it is there, they have nothing to wait for.
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        value: R = end.value
+        return value
+    coroutine.close()
+    raise AssertionError("the call is not over")
+
+
+async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Message]) -> None:
+    # A service may answer before it has read everything: the answer then says why, and the rest is not made.
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            if not await _written(call, request):
+                return
+    else:
+        for request in requests:
+            if not await _written(call, request):
+                return
+
+
+async def _written(call: Any, message: Message) -> bool:
+    try:
+        await call.write(message)
+    except (AioRpcError, asyncio.InvalidStateError):
+        return False
+    return True
 
 
 def _failed(span: trace.Span, error: AioRpcError) -> CausewayError:

@@ -1,37 +1,74 @@
-"""Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, unpacked to the same class."""
+"""Errors across gRPC: packed as google.rpc.Status with an ErrorInfo, unpacked to the same class.
+
+An error travels in the call's trailing metadata, whose size both sides limit (`channel.SIZE_OPTIONS`): what is
+over the limit arrives as another error, so everything is bounded here, in bytes. A model server's error page may be
+long, and a character takes up to four bytes, or twelve where gRPC percent-encodes it.
+"""
 
 import grpc
+from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc.aio import AioRpcError
 
 from servicekit import errors
-from servicekit.errors import CausewayError
+from servicekit.errors import CausewayError, Internal, PayloadTooLarge
 
 DOMAIN = "causeway"
+LONGEST_MESSAGE = 4096
+"""Bytes of a message that arrive."""
+LONGEST_FACT = 8192
+"""Bytes of one fact (a field's path, a model server's answer) that arrive."""
+_LONGEST_FACTS = 16 * 1024
+_LONGEST_PLAIN = 1024  # gRPC's own message, for peers that know nothing of the details
 _TRAILER = "grpc-status-details-bin"
-# Trailers share the peer's limit on metadata (8 KiB by default), and a model server's error page may be long.
-_LONGEST_DETAIL = 4096
 
 
 def pack(error: CausewayError) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
     """Code, message and trailing metadata for ``context.abort``."""
     row = errors.row_of(error)
     info = error_details_pb2.ErrorInfo(reason=row.reason, domain=DOMAIN)
+    left = _LONGEST_FACTS
     for name, value in errors.facts_of(error).items():
-        info.metadata[name] = value[:_LONGEST_DETAIL]
-    message = error.message[:_LONGEST_DETAIL]
+        left -= len(name)
+        if left <= 0:
+            break
+        kept = bounded(value, min(LONGEST_FACT, left))
+        info.metadata[name] = kept
+        left -= len(kept.encode())
+    message = bounded(error.message, LONGEST_MESSAGE)
     status = status_pb2.Status(code=row.code.value[0], message=message)
     status.details.add().Pack(info)
-    return row.code, message, ((_TRAILER, status.SerializeToString()),)
+    return row.code, bounded(message, _LONGEST_PLAIN), ((_TRAILER, status.SerializeToString()),)
+
+
+def bounded(text: str, most: int) -> str:
+    """The beginning of a text that takes no more than ``most`` bytes of UTF-8; what has no UTF-8 becomes ``?``."""
+    # A character is at least a byte: the slice spares encoding what is cut off anyway.
+    return text[:most].encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def unpack(error: AioRpcError) -> CausewayError:
     """The error that the other side raised; for what gRPC itself raised, the table's class for its code."""
     for name, value in error.trailing_metadata() or ():
         if name == _TRAILER and isinstance(value, bytes):
-            status = status_pb2.Status.FromString(value)
-            for detail in status.details:
-                info = error_details_pb2.ErrorInfo()
-                if detail.Unpack(info) and info.domain == DOMAIN:
-                    return errors.build(info.reason, error.code(), status.message, dict(info.metadata))
-    return errors.build(None, error.code(), error.details() or "", {})
+            known = _from_details(value, error.code())
+            if known is not None:
+                return known
+    details = error.details() or ""
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "message larger than max" in details:
+        # gRPC has one code for a full server and for a message that will never fit.
+        request = details.startswith(("CLIENT: Sent", "SERVER: Received"))
+        return PayloadTooLarge("The request is too large.") if request else Internal()
+    return errors.build(None, error.code(), details, {})
+
+
+def _from_details(value: bytes, code: grpc.StatusCode) -> CausewayError | None:
+    info = error_details_pb2.ErrorInfo()
+    try:
+        status = status_pb2.Status.FromString(value)
+        for detail in status.details:
+            if detail.Unpack(info) and info.domain == DOMAIN:
+                return errors.build(info.reason, code, status.message, info.metadata)
+    except DecodeError:
+        return None
+    return None

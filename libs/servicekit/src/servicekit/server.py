@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from servicekit import health
 from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS
+from servicekit.errors import Unavailable
 from servicekit.interceptor import ServiceInterceptor
 
 _log = structlog.get_logger(__name__)
@@ -26,6 +28,9 @@ class GrpcServer:
 
     Attributes:
         port: The port it listens on, once constructed.
+
+    Raises:
+        Unavailable: The address cannot be listened on.
     """
 
     def __init__(
@@ -48,25 +53,29 @@ class GrpcServer:
         self._server = grpc.aio.server(
             interceptors=[ServiceInterceptor()], options=options, maximum_concurrent_rpcs=max_concurrent_calls
         )
-        self._health = health.aio.HealthServicer()
         self._names = [descriptor.full_name for descriptor, _ in services]
         for _, add in services:
             add(self._server)
+        self._health = health.Health(self._names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
-        self.port = self._server.add_insecure_port(address)
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise Unavailable(
+                f"Cannot listen on {address}: another process has the port, or the address is not this machine's.",
+                resource=address,
+            ) from error
 
     async def start(self) -> None:
-        """Begins to serve and says so to health checks."""
+        """Begins to serve."""
         await self._server.start()
-        for name in ("", *self._names):
-            await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
 
     async def stop(self, grace: float) -> None:
         """Takes no new calls, gives running ones ``grace`` seconds, then cancels them."""
-        await self._health.enter_graceful_shutdown()
+        self._health.drain()
         await self._server.stop(grace)
 
     async def serve_until(self, stop: asyncio.Event, grace: float) -> None:

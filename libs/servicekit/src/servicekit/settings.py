@@ -10,7 +10,9 @@ class ServiceSettings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
-    log_level: str = Field("INFO", description="DEBUG, INFO, WARNING or ERROR.")
+    log_level: str = Field(
+        "INFO", pattern="(?i)^(debug|info|warning|error)$", description="DEBUG, INFO, WARNING or ERROR."
+    )
     log_format: str = Field("auto", pattern="^(auto|json|console)$", description="auto: console on a terminal.")
     otlp_endpoint: str | None = Field(
         None, description="gRPC endpoint that traces are sent to; none: no export, trace ids are still made."

@@ -1,10 +1,10 @@
 """Traces: one provider a process, W3C trace context over HTTP headers, gRPC metadata and NATS headers."""
 
+import threading
 from collections.abc import Mapping, MutableMapping
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
@@ -17,18 +17,38 @@ _PROPAGATOR = TraceContextTextMapPropagator()
 
 
 def configure(service: str, settings: ServiceSettings) -> TracerProvider:
-    """Makes the provider that the process's spans go to; without an endpoint spans only lend their ids."""
+    """Makes the provider that all of the process's spans go to."""
+    provider = provider_for(service, settings)
+    trace.set_tracer_provider(provider)
+    return provider
+
+
+def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
+    """A provider of spans; without an endpoint they are sent nowhere and only lend their ids."""
     provider = TracerProvider(
         resource=Resource.create({SERVICE_NAME: f"causeway-{service}"}),
         sampler=ParentBasedTraceIdRatio(settings.trace_sample_ratio),
+        shutdown_on_exit=False,
     )
     if settings.otlp_endpoint:
+        # A tenth of a second and 10 MB of each process's start, for those that use it.
+        from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+
         exporter = OTLPSpanExporter(
             endpoint=settings.otlp_endpoint, insecure=not settings.otlp_endpoint.startswith("https")
         )
         provider.add_span_processor(BatchSpanProcessor(exporter))
-    trace.set_tracer_provider(provider)
     return provider
+
+
+def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
+    """Sends the last spans. What the collector has not taken after so many seconds is lost.
+
+    The provider itself would wait for a collector that is away until it has tried each batch for ten seconds.
+    """
+    sending = threading.Thread(target=provider.shutdown, daemon=True)
+    sending.start()
+    sending.join(within)
 
 
 def tracer(name: str) -> trace.Tracer:

@@ -1,0 +1,60 @@
+"""Handlers of a test's own behind real methods, servers and channels; logs as they are written."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from servicekit.testing import grpc_service, nats_server
+
+
+class Served:
+    """Serves a function as one method of a contract; gives what calls it. There is one for each kind of method."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+
+    async def unary(self, handler: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        return await self._serve(guardrails_pb2, guardrails_pb2_grpc, "GuardrailsService", "DetectText", handler)
+
+    async def server_stream(self, handler: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+        return await self._serve(generator_pb2, generator_pb2_grpc, "GeneratorService", "Generate", handler)
+
+    async def client_stream(self, handler: Callable[[Any, Any], Awaitable[Any]]) -> Any:
+        return await self._serve(retriever_pb2, retriever_pb2_grpc, "RetrieverService", "Upsert", handler)
+
+    async def bidi(self, handler: Callable[[Any, Any], AsyncIterator[Any]]) -> Any:
+        return await self._serve(guardrails_pb2, guardrails_pb2_grpc, "GuardrailsService", "Detect", handler)
+
+    async def _serve(self, messages: Any, stubs: Any, service: str, method: str, handler: Any) -> Any:
+        base = getattr(stubs, f"{service}Servicer")
+        servicer = type("Servicer", (base,), {method: staticmethod(handler)})()
+        add = getattr(stubs, f"add_{service}Servicer_to_server")
+        channel = await self._stack.enter_async_context(
+            grpc_service(messages.DESCRIPTOR.services_by_name[service], lambda server: add(servicer, server))
+        )
+        return getattr(getattr(stubs, f"{service}Stub")(channel), method)
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Served]:
+    async with AsyncExitStack() as stack:
+        yield Served(stack)
+
+
+@pytest.fixture
+def log() -> Any:
+    """What is logged, as a list of events with their members."""
+    with structlog.testing.capture_logs() as entries:
+        yield entries
+
+
+@pytest.fixture
+async def nats_url(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path / "nats") as url:
+        yield url

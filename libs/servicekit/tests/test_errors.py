@@ -1,0 +1,120 @@
+from grpc import StatusCode
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit import errors
+from servicekit.errors import TABLE, CausewayError, Internal, NotFound, UpstreamRejected
+
+
+def _classes(base: type[CausewayError]) -> list[type[CausewayError]]:
+    return [base, *(leaf for child in base.__subclasses__() for leaf in _classes(child))]
+
+
+OURS = [each for each in _classes(CausewayError)[1:] if each.__module__ == errors.__name__]
+OWN_FACTS = ("field", "resource", "retry_after")
+TEXT = st.text(max_size=40)
+
+plain = st.builds(
+    lambda kind, message, **facts: kind(message, **facts),
+    st.sampled_from([each for each in OURS if each not in (Internal, UpstreamRejected)]),
+    TEXT,
+    field=st.none() | TEXT,
+    resource=st.none() | TEXT,
+    retry_after=st.none() | st.floats(min_value=0, allow_infinity=False),
+    details=st.dictionaries(TEXT.filter(lambda name: name not in OWN_FACTS), TEXT, max_size=4),
+)
+rejected = st.builds(
+    UpstreamRejected,
+    TEXT,
+    status=st.integers(100, 599),
+    body=TEXT,
+    retry_after=st.none() | st.floats(min_value=0, allow_infinity=False),
+)
+
+
+def test_every_class_has_a_row() -> None:
+    """Each class of the tree stands in the table once, so that none becomes a defect by being forgotten."""
+    assert sorted(row.error.__name__ for row in TABLE) == sorted(each.__name__ for each in OURS)
+
+
+def test_reasons_are_unique_and_named_after_their_class() -> None:
+    """A reason leads to one class, and reads as the class's name in capitals."""
+    assert len({row.reason for row in TABLE}) == len(TABLE)
+    for row in TABLE:
+        assert row.reason.replace("_", "") == row.error.__name__.upper()
+
+
+def test_a_class_without_a_row_has_that_of_its_base() -> None:
+    """A service's own subclass becomes on the wire what its nearest base with a row is."""
+
+    class NoSuchChapter(NotFound):
+        pass
+
+    class Unheard(CausewayError):
+        pass
+
+    assert errors.row_of(NoSuchChapter("gone")).error is NotFound
+    assert errors.row_of(Unheard("what?")).error is Internal
+
+
+@given(plain | rejected)
+def test_what_is_taken_apart_is_built_again(error: CausewayError) -> None:
+    """Reason, code, message and facts are all there is to an error: `build` after `facts_of` gives its equal."""
+    row = errors.row_of(error)
+    built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))
+    assert type(built) is type(error)
+    assert vars(built) == vars(error)
+
+
+def test_internal_tells_nothing() -> None:
+    """Neither a defect's own message nor its facts reach whoever unpacks it."""
+    built = errors.build("INTERNAL", StatusCode.INTERNAL, "KeyError: 'password'", {"path": "/etc"})
+    assert (type(built), built.message, built.details) == (Internal, Internal.MESSAGE, {})
+
+
+def test_messages_that_are_not_ours_tell_nothing() -> None:
+    """Where the reason is not one of the table, the wire's message may tell of the inside and is not passed on."""
+    for reason in (None, "", "SOMEBODY_ELSES"):
+        for code in StatusCode:
+            assert "10.0.0.7" not in errors.build(reason, code, "connect to 10.0.0.7 failed", {}).message
+
+
+def test_a_rejection_keeps_status_and_body() -> None:
+    """What a model server refused with reaches the client: its status and its answer, byte for byte."""
+    error = UpstreamRejected("refused", status=422, body='{"error": {"message": "too löng"}}', retry_after=3)
+    row = errors.row_of(error)
+    built = errors.build(row.reason, row.code, error.message, errors.facts_of(error))
+    assert isinstance(built, UpstreamRejected)
+    assert (built.status, built.body, built.retry_after) == (422, '{"error": {"message": "too löng"}}', 3)
+    assert errors.http_status(built) == 422
+
+
+def test_only_statuses_of_errors_are_passed_on() -> None:
+    """A model server that 'refuses' with 200 or 302 is a bad gateway, not a success or a redirect."""
+    statuses = [
+        errors.http_status(UpstreamRejected("", status=each, body="")) for each in (0, 200, 302, 400, 599, 600)
+    ]
+    assert statuses == [502, 502, 502, 400, 599, 502]
+
+
+def test_facts_of_another_version_do_not_hide_the_error() -> None:
+    """Facts that cannot be read are left out; the class and the message stay."""
+    limited = errors.build("RATE_LIMITED", StatusCode.RESOURCE_EXHAUSTED, "slow down", {"retry_after": "soon"})
+    assert (type(limited), limited.message, limited.retry_after) == (errors.RateLimited, "slow down", None)
+    endless = errors.build("RATE_LIMITED", StatusCode.RESOURCE_EXHAUSTED, "slow down", {"retry_after": "inf"})
+    assert endless.retry_after is None
+    refused = errors.build("UPSTREAM_REJECTED", StatusCode.FAILED_PRECONDITION, "no", {"upstream_status": "x"})
+    assert isinstance(refused, UpstreamRejected)
+    assert (refused.status, refused.body) == (502, "")
+
+
+def test_the_tree_is_drawn_as_it_is() -> None:
+    """The drawing on top of the module names every class, indented below its base."""
+    drawn: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        bare = line.lstrip("│├└─ ")
+        name, depth = bare.split(" ")[0], len(line) - len(bare)
+        if line.startswith(("CausewayError", "├", "└", "│")):
+            path = [*(each for each in path if each[0] < depth), (depth, name)]
+            drawn[name] = path[-2][1] if len(path) > 1 else ""
+    assert drawn == {"CausewayError": ""} | {each.__name__: each.__bases__[0].__name__ for each in OURS}

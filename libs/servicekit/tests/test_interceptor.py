@@ -1,0 +1,239 @@
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+from causeway.generator.v1 import generator_pb2
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from causeway.retriever.v1 import retriever_pb2
+from grpc_health.v1 import health_pb2
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Internal, NotFound, NotSupported, Unavailable, UpstreamRejected
+from servicekit.server import GrpcServer
+from servicekit.testing import grpc_service
+
+GUARDRAILS = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+ASK = guardrails_pb2.DetectTextRequest()
+GENERATE = generator_pb2.GenerateRequest()
+LONG = generator_pb2.GenerateResponse(
+    events=[generator_pb2.GenerateEvent(kind=generator_pb2.EVENT_KIND_TEXT, text="x" * 4096)]
+)
+
+
+async def _fail(served: Any, error: BaseException) -> CausewayError:
+    async def handler(request: Any, context: Any) -> Any:
+        raise error
+
+    method = await served.unary(handler)
+    with pytest.raises(CausewayError) as caught:
+        await rpc.unary(method, ASK, Deadline.after(10))
+    return caught.value
+
+
+async def test_a_defect_is_internal_and_logged_with_its_stack(served: Any, log: Any) -> None:
+    """The caller learns that something broke; the log learns what and where."""
+    got = await _fail(served, KeyError("secret"))
+    assert (type(got), got.message) == (Internal, Internal.MESSAGE)
+    (entry,) = log
+    assert entry["log_level"] == "error"
+    assert entry["method"] == "/causeway.guardrails.v1.GuardrailsService/DetectText"
+    cause = entry["exc_info"].__cause__
+    assert isinstance(cause, KeyError)
+    assert cause.__traceback__ is not None
+
+
+async def test_what_the_caller_did_wrong_is_no_error_of_ours(served: Any, log: Any) -> None:
+    """A refusal is a line of information without a stack."""
+    await _fail(served, NotFound("no such index", resource="books"))
+    (entry,) = log
+    assert (entry["log_level"], entry["error"]) == ("info", "no such index")
+    assert "exc_info" not in entry
+
+
+@pytest.mark.parametrize(("status", "level"), [(400, "info"), (429, "info"), (500, "error"), (503, "error")])
+async def test_a_model_servers_fault_is_logged_by_its_status(
+    served: Any, log: Any, status: int, level: str
+) -> None:
+    """Whether a model server's refusal is a failure is for its own status to say."""
+    await _fail(served, UpstreamRejected("refused", status=status, body=""))
+    assert [entry["log_level"] for entry in log] == [level]
+
+
+async def test_the_cause_of_a_failure_is_logged(served: Any, log: Any) -> None:
+    """What made a dependency unavailable is in the log, not in the answer."""
+    error = Unavailable("The store cannot be reached.")
+    error.__cause__ = OSError("10.1.2.3 refused")
+    got = await _fail(served, error)
+    assert got.message == "The store cannot be reached."
+    assert log[0]["exc_info"].__cause__ is error.__cause__
+
+
+async def test_long_messages_do_not_fill_the_log(served: Any, log: Any) -> None:
+    """A message that repeats a huge input is cut in the log as it is on the wire."""
+    await _fail(served, NotFound("x" * 1_000_000))
+    assert len(log[0]["error"]) < 10_000
+
+
+async def test_a_stumble_over_a_cancelled_task_is_a_defect(served: Any, log: Any) -> None:
+    """A handler that dies of somebody else's cancellation answers at once; gRPC would let the caller wait."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        task = asyncio.create_task(asyncio.sleep(10))
+        await asyncio.sleep(0)
+        task.cancel()
+        await task
+
+    method = await served.unary(handler)
+    begin = time.monotonic()
+    with pytest.raises(Internal):
+        await rpc.unary(method, ASK, Deadline.after(10))
+    assert time.monotonic() - begin < 2
+    assert log[0]["log_level"] == "error"
+
+
+@pytest.mark.parametrize("kind", ["unary", "server_stream"])
+async def test_a_caller_that_leaves_is_no_error(
+    served: Any, log: Any, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """A cancelled call ends the handler, runs its clean-up, and leaves nothing in the log."""
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        began.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async def once(request: Any, context: Any) -> Any:
+        await wait()
+
+    async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+        await wait()
+        yield
+
+    if kind == "unary":
+        call = rpc.unary(await served.unary(once), ASK, Deadline.after(10))
+    else:
+        call = anext(rpc.server_stream(await served.server_stream(stream), GENERATE, Deadline.after(10)))
+    running = asyncio.ensure_future(call)
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.sleep(0.02)  # whatever would be logged is logged after the handler's end
+    assert log == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_blocked_write_ends_when_the_caller_leaves(
+    served: Any, log: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler that waits for a reader who stopped reading is freed by his leaving, and nothing failed."""
+    written = 0
+    ended = asyncio.Event()
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        nonlocal written
+        try:
+            while True:
+                yield LONG
+                written += 1
+        finally:
+            ended.set()
+
+    method = await served.server_stream(handler)
+    for _ in range(5):
+        ended.clear()
+        async with contextlib.aclosing(rpc.server_stream(method, GENERATE, Deadline.after(10))) as messages:
+            await anext(messages)
+            before = -1
+            while before != written:
+                before = written
+                await asyncio.sleep(0.05)
+        await asyncio.wait_for(ended.wait(), 1)
+    await asyncio.sleep(0.02)
+    assert written < 5 * 50
+    assert [entry for entry in log if entry["log_level"] != "info"] == []
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+async def test_a_streams_handler_lives_in_one_task(served: Any) -> None:
+    """The handler's generator begins, goes on and ends in one task, so that what it holds open can be closed."""
+    tasks: list[Any] = []
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        tasks.append(asyncio.current_task())
+        try:
+            async with asyncio.timeout(5):
+                yield LONG
+                tasks.append(asyncio.current_task())
+                yield LONG
+        finally:
+            tasks.append(asyncio.current_task())
+
+    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(10))
+    assert [message async for message in messages] == [LONG, LONG]
+    assert len(tasks) == 3
+    assert len(set(tasks)) == 1
+
+
+async def test_a_stream_that_fails_after_messages(served: Any, log: Any) -> None:
+    """What was written arrives, then the error; the generator is closed."""
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield LONG
+        raise ZeroDivisionError
+
+    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(10))
+    assert await anext(messages) == LONG
+    with pytest.raises(Internal):
+        await anext(messages)
+    assert isinstance(log[0]["exc_info"].__cause__, ZeroDivisionError)
+
+
+async def test_streams_of_requests_reach_their_handlers(served: Any) -> None:
+    """Methods that take streams are wrapped too: their errors are of our tree."""
+
+    async def handler(requests: Any, context: Any) -> Any:
+        async for _ in requests:
+            raise NotFound("nothing here")
+
+    method = await served.client_stream(handler)
+    with pytest.raises(NotFound, match="nothing here"):
+        await rpc.client_stream(method, [retriever_pb2.UpsertRequest()], "Upsert", Deadline.after(10))
+
+
+async def test_grpcs_own_services_are_left_alone(log: Any) -> None:
+    """Health checks are neither traced nor logged, and their errors are their own."""
+    server = GrpcServer("127.0.0.1:0", [])
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        check = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest.SerializeToString,
+            health_pb2.HealthCheckResponse.FromString,
+        )
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await check(health_pb2.HealthCheckRequest(service="nobody"))
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert log == []
+    await server.stop(0)
+
+
+async def test_a_method_that_is_not_there(served: Any) -> None:
+    """A method of the contract that the servicer lacks is not supported, in words for the caller."""
+    lacking = type("Servicer", (guardrails_pb2_grpc.GuardrailsServiceServicer,), {})()
+
+    def add(server: grpc.aio.Server) -> None:
+        guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(lacking, server)
+
+    async with grpc_service(GUARDRAILS, add) as channel:
+        with pytest.raises(NotSupported):
+            await rpc.unary(guardrails_pb2_grpc.GuardrailsServiceStub(channel).DetectText, ASK, Deadline.after(10))

@@ -1,0 +1,167 @@
+import base64
+import hashlib
+import re
+import uuid
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from servicekit import keys, nats
+from servicekit.errors import InvalidRequest
+
+ODD = [
+    "",
+    " ",
+    ".",
+    "..",
+    "*",
+    ">",
+    "@",
+    "|",
+    "/",
+    "\\",
+    "a b",
+    "a.b",
+    "a.*.>",
+    "Müller & Söhne",
+    "漢字",
+    "🌊" * 40,
+    "\n\r\0",
+    "$SYS",
+    "-",
+    "_",
+    "=",
+    "x" * 10_000,
+    "PUB a 0\r\n\r\n",
+]
+name = st.sampled_from(ODD) | st.text(max_size=80) | st.text(alphabet=st.characters(), max_size=8)
+pair = st.tuples(name, name)
+BUILDERS = [keys.collection, keys.ingest_subject, keys.ingest_dead_subject, keys.job_key]
+
+
+@given(name, name)
+@example("", "-")
+@example("x" * 64, "x" * 65)
+@example("\ud800", "\udfff")
+def test_two_texts_never_share_a_token(one: str, other: str) -> None:
+    """A token says which text it stands for, whatever is in it and however long it is."""
+    assert (keys.token(one) == keys.token(other)) == (one == other)
+
+
+@given(name)
+def test_a_token_is_short_and_plain(text: str) -> None:
+    """A token is at most 86 letters, digits and ``-_=``: no dot, no wildcard, nothing a file system minds."""
+    assert re.fullmatch(r"[A-Za-z0-9_=-]{1,86}", keys.token(text))
+
+
+def test_a_long_text_does_not_meet_its_digest() -> None:
+    """A text that looks like a long text's token is not taken for it."""
+    assert keys.token(keys.token("x" * 1000)) != keys.token("x" * 1000)
+
+
+@pytest.mark.parametrize("build", BUILDERS, ids=lambda build: build.__name__)
+@given(one=pair, other=pair)
+def test_two_owners_never_share_a_name(build: object, one: tuple[str, str], other: tuple[str, str]) -> None:
+    """Two tenants, or two things of a tenant, never have the same directory, subject or key."""
+    assert callable(build)
+    assert (build(*one) == build(*other)) == (one == other)
+
+
+@given(name, name, st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
+def test_two_tenants_never_share_an_original(one: str, other: str, first: bytes, second: bytes) -> None:
+    """The same file of two tenants is two objects."""
+    same = (one, first) == (other, second)
+    assert (keys.original_object(one, first.hex()) == keys.original_object(other, second.hex())) == same
+
+
+@given(name)
+def test_a_collection_is_a_directory_of_its_own(text: str) -> None:
+    """A collection's name fits into a file name and never leads out of the directory it is in."""
+    collection = keys.collection(text, text)
+    assert len(collection.encode()) <= 255
+    assert Path(collection).name == collection
+    assert not collection.startswith(".")
+
+
+chunk = st.tuples(name, name, st.integers(0, 3), st.integers(0, 3), st.sampled_from(["", "a", "b"]))
+
+
+@given(chunk, chunk)
+@example(("c", "d\0001", 2, 3, "a"), ("c", "d", 1, 2, "a"))
+def test_two_chunks_never_share_an_id(
+    one: tuple[str, str, int, int, str], other: tuple[str, str, int, int, str]
+) -> None:
+    """A point's id depends on collection, document, generation, number and text, and on nothing else."""
+
+    def point(tenant: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
+        return keys.point_id(keys.collection(tenant, "i"), document, generation, number, text)
+
+    try:
+        first, second = point(*one), point(*other)
+    except UnicodeEncodeError:
+        return  # half a surrogate pair cannot be in a document's id: it came in a protobuf message
+    assert (first == second) == (one == other)
+
+
+@given(name, name, st.integers(0, 9), st.text(max_size=5))
+def test_no_chunk_has_the_id_of_a_document(document: str, other: str, number: int, text: str) -> None:
+    """A document cannot be named so that its record takes the place of another document's chunk."""
+    try:
+        point = keys.point_id("c", document, 1, number, text)
+        crafted = "\0".join((document, "1", str(number), hashlib.sha256(text.encode()).hexdigest()))
+        records = [keys.document_point_id("c", each) for each in (document, other, crafted)]
+    except UnicodeEncodeError:
+        return
+    assert point not in records
+
+
+def test_names_stay_what_they_are() -> None:
+    """What is stored is found again by the next version: these names may never change."""
+    assert keys.collection("local", "docs") == "bG9jYWw.ZG9jcw"
+    assert keys.job_key("local", "1") == "bG9jYWw.MQ"
+    assert keys.ingest_subject("a", "b") == "causeway.ingest.job.YQ.Yg"
+    assert keys.token("x" * 65) == "=" + base64.urlsafe_b64encode(
+        bytes.fromhex("9537c5fdf120482f7d58d25e9ed583f52c02b4e304ea814db1633ad565aed7e9")
+    ).decode().rstrip("=")
+    assert str(keys.point_id("c", "d", 1, 0, "text")) == "17eeb072-ff66-514b-a3ff-b6282d98798c"
+    assert str(keys.document_point_id("c", "d")) == "35290440-f897-5217-ae47-c2b3abd0d72b"
+    assert keys.document_id("a.pdf") == "a7949e623819aa32baf4c32d0457e275b4eff130ec61f43cf284ffdef26efcf4"
+
+
+@pytest.mark.parametrize("good", ["a", "A1", "docs-2024_v1.2", "x" * 128])
+def test_index_names(good: str) -> None:
+    """Letters, digits, ``_``, ``.`` and ``-``, up to 128, are an index's name."""
+    assert keys.index_name(good) == good
+
+
+@pytest.mark.parametrize("bad", ["", "-a", ".a", "_a", "a b", "ä", "a/b", "../a", "a\n", "x" * 129])
+def test_bad_index_names_are_refused(bad: str) -> None:
+    """What is no index's name is said to be none, with the field that holds it."""
+    with pytest.raises(InvalidRequest, match="Invalid index name") as caught:
+        keys.index_name(bad)
+    assert caught.value.field == "index"
+    assert len(caught.value.message) < 500
+
+
+async def test_a_real_server_takes_every_name(nats_url: str) -> None:
+    """NATS stores and delivers under the names that odd tenants and files lead to, and keeps them apart."""
+    client = await nats.connect(nats_url, "test")
+    transport = await nats.ingest_transport(client)
+    jetstream = transport.jetstream
+    for at, odd in enumerate(ODD):
+        mark = str(at).encode()
+        await transport.jobs.put(keys.job_key(odd, odd), mark)
+        await transport.originals.put(keys.original_object(odd, "0" * 64), mark)
+        await jetstream.publish(keys.ingest_subject(odd, odd), mark)
+        await jetstream.publish(keys.ingest_dead_subject(odd, odd), mark)
+    for at, odd in enumerate(ODD):
+        mark = str(at).encode()
+        assert (await transport.jobs.get(keys.job_key(odd, odd))).value == mark
+        assert (await transport.originals.get(keys.original_object(odd, "0" * 64))).data == mark
+        for stream, subject in [
+            (keys.INGEST_STREAM, keys.ingest_subject(odd, odd)),
+            (keys.INGEST_DEAD_STREAM, keys.ingest_dead_subject(odd, odd)),
+        ]:
+            assert (await jetstream.get_last_msg(stream, subject)).data == mark
+    await client.close()

@@ -1,0 +1,192 @@
+import io
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from opentelemetry import context
+from servicekit import logs, telemetry
+from servicekit.settings import ServiceSettings
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    """Puts the process's logging back after the test."""
+    root = logging.getLogger()
+    handlers, level, config = root.handlers[:], root.level, structlog.get_config()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logging.captureWarnings(False)
+    structlog.configure(**config)
+
+
+@pytest.fixture
+def trace() -> Iterator[None]:
+    token = context.attach(telemetry.extract({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}))
+    yield
+    context.detach(token)
+
+
+def configure(monkeypatch: pytest.MonkeyPatch, stream: io.StringIO, **settings: Any) -> None:
+    monkeypatch.setattr(sys, "stderr", stream)
+    logs.configure("book", ServiceSettings(**settings))
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Gives what was logged so far, as JSON objects; no terminal is there."""
+    stream = io.StringIO()
+    configure(monkeypatch, stream, log_level="debug")
+    return lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def _logger(name: str) -> Any:
+    return structlog.get_logger(name)
+
+
+def _break() -> None:
+    raise ValueError("broken")
+
+
+def test_a_line_says_what_when_where_and_in_which_trace(lines: Any, trace: None) -> None:
+    """Without a terminal, each event is one JSON object with time, level, logger, service and trace."""
+    _logger("book.pages").info("turned", page=7, name="Übersicht\n2")
+    (line,) = lines()
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "turned",
+        "page": 7,
+        "name": "Übersicht\n2",
+        "level": "info",
+        "logger": "book.pages",
+        "service": "book",
+        "trace_id": TRACE,
+    }
+
+
+def test_logs_of_libraries_look_the_same(lines: Any, trace: None) -> None:
+    """What libraries log through the standard library has the same form, their extra members included."""
+    logging.getLogger("somebody.else").warning("%d of %s", 3, "four", extra={"host": "h"})
+    (line,) = lines()
+    assert line.pop("timestamp").endswith("Z")
+    assert line == {
+        "event": "3 of four",
+        "host": "h",
+        "level": "warning",
+        "logger": "somebody.else",
+        "service": "book",
+        "trace_id": TRACE,
+    }
+
+
+def test_outside_of_a_trace_there_is_no_id(lines: Any) -> None:
+    """No trace, no member: zeros would look like one."""
+    _logger("book").info("begun")
+    assert "trace_id" not in lines()[0]
+
+
+def test_an_exception_is_one_line_with_its_causes(lines: Any) -> None:
+    """A stack is a member of the line, causes included, whoever logged it."""
+    try:
+        try:
+            _break()
+        except ValueError as error:
+            raise OSError("cannot go on") from error
+    except OSError as error:
+        _logger("book").error("failed", exc_info=error)
+        logging.getLogger("somebody.else").exception("failed, too")
+    ours, theirs = lines()
+    for line in (ours, theirs):
+        assert line["level"] == "error"
+        assert "ValueError: broken" in line["exception"]
+        assert "OSError: cannot go on" in line["exception"]
+
+
+def test_warnings_are_logged(lines: Any) -> None:
+    """A library's warning is a line like the others."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default")
+        warnings.warn("old", DeprecationWarning, stacklevel=1)
+    assert lines()[0]["logger"] == "py.warnings"
+    assert "DeprecationWarning: old" in lines()[0]["event"]
+
+
+def test_what_is_no_json_is_logged_all_the_same(lines: Any) -> None:
+    """A value that JSON does not know, or half a surrogate pair, does not cost the line."""
+    _logger("book").info("odd", path=ValueError("x"), text="\ud800", raw=b"\xff")
+    assert lines()[0]["path"] == "ValueError('x')"
+
+
+@pytest.mark.parametrize(("level", "heard"), [("DEBUG", 4), ("info", 3), ("WARNING", 2), ("error", 1)])
+def test_the_level_holds_for_everybody(monkeypatch: pytest.MonkeyPatch, level: str, heard: int) -> None:
+    """What is below the level is not logged, neither ours nor the libraries'."""
+    stream = io.StringIO()
+    configure(monkeypatch, stream, log_level=level)
+    for log in (_logger("book"), logging.getLogger("somebody.else")):
+        for name in ("debug", "info", "warning", "error"):
+            getattr(log, name)("said")
+    assert len(stream.getvalue().splitlines()) == 2 * heard
+
+
+@pytest.mark.parametrize(
+    ("stream", "log_format", "json_lines", "colours"),
+    [
+        (io.StringIO, "auto", True, False),
+        (Terminal, "auto", False, True),
+        (Terminal, "json", True, False),
+        (io.StringIO, "console", False, False),
+    ],
+)
+def test_the_form_suits_the_reader(
+    monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO], log_format: str, json_lines: bool, colours: bool
+) -> None:
+    """Lines for people on a terminal and JSON elsewhere, unless told otherwise; colours on a terminal only."""
+    out = stream()
+    configure(monkeypatch, out, log_format=log_format)
+    try:
+        _break()
+    except ValueError:
+        _logger("book").exception("failed")
+    text = out.getvalue()
+    assert ("\x1b[" in text) is colours
+    assert text.startswith("{") is json_lines
+    assert "ValueError: broken" in text
+
+
+def test_values_of_variables_are_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stack on a terminal shows the code, never what the variables held: secrets are among them."""
+    secret = "-".join(["s3", "cr3t"])
+
+    def use(token: str) -> None:
+        raise ValueError("refused")
+
+    out = Terminal()
+    configure(monkeypatch, out)
+    try:
+        use(secret)
+    except ValueError:
+        _logger("book").exception("failed")
+    assert "refused" in out.getvalue()
+    assert secret not in out.getvalue()
+
+
+def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has one handler, whatever was there before."""
+    configure(monkeypatch, io.StringIO())
+    out = io.StringIO()
+    configure(monkeypatch, out)
+    logging.getLogger("somebody.else").error("once")
+    assert len(out.getvalue().splitlines()) == 1
+    assert len(logging.getLogger().handlers) == 1

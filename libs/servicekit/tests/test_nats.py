@@ -1,0 +1,222 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import nats.errors
+import nats.js.errors
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from nats.aio.client import Client
+from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType
+from opentelemetry import context
+from servicekit import keys, telemetry
+from servicekit import nats as transport
+from servicekit.nats import IngestTransport, connect, ingest_transport
+from servicekit.testing import eventually, free_ports, nats_server
+
+DAY = 86400
+GIB = 1024**3
+
+
+@pytest.fixture
+async def client(nats_url: str) -> AsyncIterator[Client]:
+    one = await connect(nats_url, "test")
+    yield one
+    await one.close()
+
+
+async def test_nobody_there_is_said_soon(log: Any) -> None:
+    """Where no server is, connecting fails within its time-out and leaves nothing running."""
+    before = asyncio.all_tasks()
+    begin = time.monotonic()
+    with pytest.raises(nats.errors.NoServersError):
+        await connect(f"nats://127.0.0.1:{free_ports(1)[0]}", "test", connect_timeout=0.5)
+    assert time.monotonic() - begin < 1.5
+    assert asyncio.all_tasks() == before
+    assert len(log) == 1
+
+
+async def test_a_server_that_says_nothing_is_not_waited_for() -> None:
+    """A port that takes connections and never answers is nobody, too."""
+    async with AsyncExitStack() as held:
+
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            held.callback(writer.close)
+            await reader.read()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        begin = time.monotonic()
+        with pytest.raises(nats.errors.NoServersError):
+            await connect(f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}", "test", connect_timeout=0.5)
+        assert time.monotonic() - begin < 1.5
+        server.close()
+
+
+async def test_a_cancelled_attempt_leaves_nothing(log: Any) -> None:
+    """A process that ends while it connects leaves no connection behind."""
+    before = asyncio.all_tasks()
+    attempt = asyncio.create_task(connect(f"nats://127.0.0.1:{free_ports(1)[0]}", "test", connect_timeout=60))
+    await eventually(lambda: bool(log), what="the first failure")
+    attempt.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await attempt
+    assert asyncio.all_tasks() == before
+
+
+async def test_it_comes_back_with_the_server(tmp_path: Path, log: Any) -> None:
+    """What is sent while the server is away waits, up to a limit, and arrives when it is back; the log says
+    once that it is gone, and never with which password.
+    """
+    (port,) = free_ports(1)
+    async with nats_server(tmp_path, port):
+        client = await connect(f"nats://user:hunter2@127.0.0.1:{port}", "test")
+        subscription = await client.subscribe("a")
+        await client.flush()
+    await eventually(lambda: not client.is_connected, what="the loss")
+    await client.publish("a", b"meanwhile")
+    await client.publish("a", b"x" * 600_000)
+    with pytest.raises(nats.errors.OutboundBufferLimitError):
+        await client.publish("a", b"x" * 600_000)
+    await asyncio.sleep(0.6)  # some attempts
+    async with nats_server(tmp_path, port):
+        assert (await subscription.next_msg(timeout=10)).data == b"meanwhile"
+        await client.close()
+    events = [entry["event"] for entry in log]
+    assert (events.count("nats is gone"), events.count("nats is back")) == (1, 1)
+    assert len([entry for entry in log if entry["event"] == "nats"]) <= 3
+    assert "hunter2" not in repr(log)
+
+
+async def test_everything_is_made_once(client: Client) -> None:
+    """The second making finds what the first one made, and changes nothing."""
+    first = await ingest_transport(client)
+    await first.jobs.put("a", b"1")
+    second = await ingest_transport(client)
+    assert second.epoch == first.epoch
+    assert (await second.jobs.get("a")).value == b"1"
+    streams = await first.jetstream.streams_info()
+    assert sorted(str(stream.config.name) for stream in streams) == [
+        "CAUSEWAY_INGEST",
+        "CAUSEWAY_INGEST_DEAD",
+        "KV_causeway-jobs",
+        "OBJ_causeway-originals",
+    ]
+
+
+async def test_many_may_make_it_at_once(nats_url: str) -> None:
+    """Gateways and workers that start together on a fresh server all get the same streams."""
+    clients = [await connect(nats_url, f"test-{n}") for n in range(8)]
+    made = await asyncio.gather(*(ingest_transport(client) for client in clients))
+    assert len({each.epoch for each in made}) == 1
+    await asyncio.gather(*(each.jobs.put(str(n), b"x") for n, each in enumerate(made)))
+    assert sorted(await made[0].jobs.keys()) == sorted(map(str, range(8)))
+    for client in clients:
+        await client.close()
+
+
+async def test_the_limits_are_as_configured(client: Client) -> None:
+    """Jobs are kept until done and refused when there is no room; states end with their time; all is on disk."""
+    jetstream = (await ingest_transport(client, history_days=7)).jetstream
+
+    jobs = (await jetstream.stream_info(keys.INGEST_STREAM)).config
+    assert jobs.subjects == ["causeway.ingest.job.>"]
+    assert (jobs.retention, jobs.discard) == (RetentionPolicy.WORK_QUEUE, DiscardPolicy.NEW)
+    assert (jobs.storage, jobs.max_bytes, jobs.duplicate_window) == (StorageType.FILE, GIB, 120)
+
+    dead = (await jetstream.stream_info(keys.INGEST_DEAD_STREAM)).config
+    assert dead.subjects == ["causeway.ingest.dead.>"]
+    assert (dead.retention, dead.storage, dead.max_bytes) == (RetentionPolicy.LIMITS, StorageType.FILE, GIB // 4)
+
+    consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.INGEST_CONSUMER)).config
+    assert (consumer.ack_wait, consumer.max_deliver, consumer.max_ack_pending) == (transport.ACK_WAIT, -1, 1024)
+
+    states = (await jetstream.stream_info(f"KV_{keys.JOBS_BUCKET}")).config
+    assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 7 * DAY, GIB)
+    assert (states.storage, states.discard) == (StorageType.FILE, DiscardPolicy.NEW)
+
+    originals = (await jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).config
+    assert (originals.storage, originals.discard, originals.max_age) == (StorageType.FILE, DiscardPolicy.NEW, 0)
+
+
+async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
+    """A gateway that repeats a publication, not knowing whether it arrived, does not double the job."""
+    jetstream = (await ingest_transport(client)).jetstream
+    subject = keys.ingest_subject("t", "i")
+    first, second = [await jetstream.publish(subject, b"job", headers={"Nats-Msg-Id": "1"}) for _ in range(2)]
+    assert second.duplicate
+    assert first.seq == second.seq
+    assert (await jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
+
+
+async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
+    """A server that is killed the moment it acknowledged has everything when it is back, in the same order."""
+    content = b"%PDF" * 300_000
+    async with nats_server(tmp_path) as url:
+        client = await connect(url, "test")
+        before = await ingest_transport(client)
+        await before.originals.put("o", content)
+        await before.jobs.put("j", b"queued")
+        acknowledged = await before.jetstream.publish(keys.ingest_subject("t", "i"), b"job")
+        closing = asyncio.create_task(client.close())
+    await closing
+    async with nats_server(tmp_path) as url:
+        client = await connect(url, "test")
+        after = await ingest_transport(client)
+        assert (await after.jobs.get("j")).value == b"queued"
+        assert (await after.originals.get("o")).data == content
+        (job,) = await (await after.jetstream.pull_subscribe_bind(keys.INGEST_CONSUMER, keys.INGEST_STREAM)).fetch(
+            1, timeout=5
+        )
+        assert job.data == b"job"
+        assert job.metadata.sequence.stream == acknowledged.seq
+        again = await after.jetstream.publish(keys.ingest_subject("t", "i"), b"job")
+        assert after.generation(again.seq) > before.generation(acknowledged.seq)
+        await client.close()
+
+
+async def test_generations_go_on_after_a_streams_loss(client: Client) -> None:
+    """A stream that was made anew counts from 1, and its jobs are still newer than all before."""
+    before = await ingest_transport(client)
+    for _ in range(3):
+        last = (await before.jetstream.publish(keys.ingest_subject("t", "i"), b"job")).seq
+    await before.jetstream.delete_stream(keys.INGEST_STREAM)
+    await asyncio.sleep(max(0.0, before.epoch + 1.05 - time.time()))
+    after = await ingest_transport(client)
+    first = (await after.jetstream.publish(keys.ingest_subject("t", "i"), b"job")).seq
+    assert (last, first) == (3, 1)
+    assert after.generation(first) > before.generation(last)
+
+
+moments = st.integers(1_700_000_000, 2**32 - 1)
+sequences = st.integers(1, 2**32 - 1)
+
+
+@given(moments, sequences, moments, sequences)
+def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, other: int, place: int) -> None:
+    """Of two jobs the later stream's is newer, and within a stream the later one; each fits into 64 bits."""
+    unused: Any = None
+    one = IngestTransport(unused, unused, unused, epoch).generation(sequence)
+    two = IngestTransport(unused, unused, unused, other).generation(place)
+    assert (one < two) == ((epoch, sequence) < (other, place))
+    assert 0 < one < 2**64
+
+
+async def test_another_size_of_a_cluster_is_refused_in_words(client: Client) -> None:
+    """A server alone cannot keep three copies: it says so, and nothing is made."""
+    with pytest.raises(nats.js.errors.Error, match="replicas"):
+        await ingest_transport(client, replicas=3)
+
+
+def test_a_message_carries_its_trace() -> None:
+    """A job continues the trace of the upload that it came from."""
+    traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    token = context.attach(telemetry.extract({"traceparent": traceparent}))
+    try:
+        assert transport.trace_headers() == {"traceparent": traceparent}
+    finally:
+        context.detach(token)
+    assert transport.trace_headers() == {}

@@ -1,0 +1,38 @@
+import pytest
+from causeway.identity.v1 import principal_pb2
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import Unauthenticated
+from servicekit.principal import LOCAL, Principal
+
+names = st.lists(st.text(), max_size=4).map(tuple)
+principals = st.builds(Principal, tenant=st.text(min_size=1), user=st.text(), oids=names, groups=names, roles=names)
+
+
+@given(principals)
+def test_a_principal_crosses_unchanged(principal: Principal) -> None:
+    """Who asks is the same caller on the other side of the wire."""
+    message = principal_pb2.Principal.FromString(principal.to_proto().SerializeToString())
+    assert Principal.from_proto(message) == principal
+
+
+def test_a_message_without_a_tenant_is_refused() -> None:
+    """A request that did not come through a gateway belongs to nobody, not to everybody."""
+    with pytest.raises(Unauthenticated) as caught:
+        Principal.from_proto(principal_pb2.Principal(user="eve", roles=["admin"]))
+    assert caught.value.field == "principal.tenant"
+
+
+@pytest.mark.parametrize(
+    ("roles", "everything"),
+    [((), False), (("ask", "ingest"), False), (("administrator",), False), (("ask", "admin"), True)],
+)
+def test_only_administrators_see_everything(roles: tuple[str, ...], everything: bool) -> None:
+    """Access lists bind everybody but a tenant's administrators."""
+    assert Principal("t", roles=roles).sees_everything is everything
+
+
+def test_the_local_caller_may_do_everything() -> None:
+    """A stack on one machine has one tenant and one caller with all roles."""
+    assert LOCAL.tenant == "local"
+    assert set(LOCAL.roles) == {"ask", "ingest", "admin"}

@@ -1,0 +1,251 @@
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from pydantic import Field
+from servicekit import process
+from servicekit.settings import ServiceSettings
+from servicekit.testing import free_ports
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+
+# A service as the real ones are built: a server, a channel, tasks and generators that are open when it ends.
+SERVICE = """
+import asyncio, sys
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from opentelemetry import context
+from servicekit import nats, process, rpc, telemetry
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.server import GrpcServer
+from servicekit.settings import ServiceSettings
+import structlog
+
+class Guardrails(guardrails_pb2_grpc.GuardrailsServiceServicer):
+    async def DetectText(self, request, context):
+        structlog.get_logger("book").info("asked")
+        return guardrails_pb2.DetectTextResponse()
+    async def Detect(self, requests, context):
+        async for _ in requests:
+            yield guardrails_pb2.DetectResponse()
+
+async def ticks():
+    while True:
+        await asyncio.sleep(0.001)
+        yield
+
+async def tick():
+    async for _ in ticks():
+        pass
+
+async def serve(settings, stop):
+    if "unavailable" in sys.argv:
+        raise Unavailable("The store cannot be opened.") from OSError("disk on fire")
+    if "defect" in sys.argv:
+        {}["shelf"]
+    descriptor = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+    add = lambda it: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(Guardrails(), it)
+    server = GrpcServer("127.0.0.1:0", [(descriptor, add)])
+    serving = asyncio.create_task(server.serve_until(stop, settings.shutdown_grace))
+    channel = open_channel(f"127.0.0.1:{server.port}", [descriptor])
+    stub = guardrails_pb2_grpc.GuardrailsServiceStub(channel)
+    context.attach(telemetry.extract({"traceparent": sys.argv[1]}))
+    await rpc.unary(stub.DetectText, guardrails_pb2.DetectTextRequest(), Deadline.after(10))
+    left_open = asyncio.create_task(tick())
+    stream = stub.Detect()
+    await stream.write(guardrails_pb2.DetectRequest())
+    await stream.read()
+    print("ready", flush=True)
+    await serving
+
+sys.exit(process.run("book", ServiceSettings, serve))
+"""
+
+Start = Callable[..., Any]
+
+
+class Service:
+    """A service in a process of its own."""
+
+    def __init__(self, running: asyncio.subprocess.Process) -> None:
+        self._process = running
+
+    async def ready(self) -> None:
+        assert self._process.stdout is not None
+        assert await asyncio.wait_for(self._process.stdout.readline(), 30) == b"ready\n"
+
+    async def end(self, sign: signal.Signals | None = None) -> tuple[int, str]:
+        """The exit code and what was written to stderr."""
+        if sign is not None:
+            self._process.send_signal(sign)
+        _, err = await asyncio.wait_for(self._process.communicate(), 30)
+        assert self._process.returncode is not None
+        return self._process.returncode, err.decode()
+
+    def kill(self) -> None:
+        if self._process.returncode is None:
+            self._process.kill()
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    script = tmp_path / "service.py"
+    script.write_text(SERVICE)
+
+    async with AsyncExitStack() as stack:
+
+        async def start(*arguments: str, **variables: str) -> Service:
+            running = await asyncio.create_subprocess_exec(
+                sys.executable,
+                *("-W", "default", str(script), f"00-{TRACE}-b7ad6b7169203331-01", *arguments),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={**os.environ, "CAUSEWAY_SHUTDOWN_GRACE": "0.2", **variables},
+            )
+            service = Service(running)
+            stack.callback(service.kill)
+            return service
+
+        yield start
+
+
+def _json(err: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in err.splitlines() if line.startswith("{")]
+
+
+async def test_a_signal_ends_it_in_order(start: Start) -> None:
+    """SIGTERM drains the service and ends it with 0; what is left open is closed without a complaint."""
+    service = await start()
+    await service.ready()
+    code, err = await service.end(signal.SIGTERM)
+    assert code == 0, err
+    assert [line["event"] for line in _json(err)] == ["serving", "asked", "draining"]
+    for complaint in ("Traceback", "was destroyed", "never retrieved", "never awaited", "ResourceWarning"):
+        assert complaint not in err
+
+
+async def test_what_it_cannot_go_on_without(start: Start) -> None:
+    """A known failure ends it with 1 and a line that says what is wrong, and why."""
+    code, err = await (await start("unavailable")).end()
+    assert code == 1
+    (line,) = _json(err)
+    assert (line["level"], line["error"]) == ("critical", "The store cannot be opened.")
+    assert "disk on fire" in line["exception"]
+    assert "Traceback" not in err.replace(line["exception"], "").replace(json.dumps(line["exception"]), "")
+
+
+async def test_a_defect_ends_it_with_a_line(start: Start) -> None:
+    """A defect on the way up ends it with 1; its stack is a line of the log, not loose text."""
+    code, err = await (await start("defect")).end()
+    assert code == 1
+    (line,) = _json(err)
+    assert (line["level"], line["service"]) == ("critical", "book")
+    assert "KeyError: 'shelf'" in line["exception"]
+    assert len(err.splitlines()) == 1
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Takes spans as an OpenTelemetry collector does."""
+
+    def __init__(self) -> None:
+        self.resources: list[Any] = []
+
+    async def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        self.resources.extend(request.resource_spans)
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+    @property
+    def spans(self) -> list[Any]:
+        return [span for resource in self.resources for scope in resource.scope_spans for span in scope.spans]
+
+
+async def test_the_spans_of_a_call_reach_the_collector(start: Start) -> None:
+    """Caller and handler are parent and child in the trace that somebody began; the last spans are sent on the way
+    out, and the log lines of the handler carry the trace.
+    """
+    collector = Collector()
+    server = grpc.aio.server()
+    add: Any = trace_service_pb2_grpc.add_TraceServiceServicer_to_server  # has no types
+    add(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    service = await start(CAUSEWAY_OTLP_ENDPOINT=f"http://127.0.0.1:{port}")
+    await service.ready()
+    code, err = await service.end(signal.SIGTERM)
+    await server.stop(0)
+    assert code == 0
+    names = [
+        each.value.string_value for each in collector.resources[0].resource.attributes if each.key == "service.name"
+    ]
+    assert names == ["causeway-book"]
+    caller, handler = (
+        next(span for span in collector.spans if span.name == name)
+        for name in ("causeway.guardrails.v1/DetectText", "causeway.guardrails.v1.GuardrailsService/DetectText")
+    )
+    assert caller.trace_id.hex() == handler.trace_id.hex() == TRACE
+    assert caller.parent_span_id.hex() == "b7ad6b7169203331"
+    assert handler.parent_span_id == caller.span_id
+    assert [line["trace_id"] for line in _json(err) if line["event"] == "asked"] == [TRACE]
+
+
+async def test_a_collector_that_is_away_does_not_hold_it_up(start: Start) -> None:
+    """Traces that nobody takes are lost; an end, by SIGINT as by SIGTERM, does not wait for them."""
+    service = await start(CAUSEWAY_OTLP_ENDPOINT=f"http://127.0.0.1:{free_ports(1)[0]}")
+    await service.ready()
+    begin = time.monotonic()
+    code, _ = await service.end(signal.SIGINT)
+    assert code == 0
+    assert time.monotonic() - begin < 5
+
+
+class Settings(ServiceSettings):
+    book_port: int = Field(1, description="A port.")
+    book_shelves: list[str] = Field([], description="Names.")
+
+
+async def _serve(settings: Settings, stop: asyncio.Event) -> None:
+    raise AssertionError("the service must not begin")
+
+
+def test_a_wrong_environment_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every variable that is wrong is named with what is wrong about it; the exit code says not to try again."""
+    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "http")
+    monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", "LOUD")
+    assert process.run("book", Settings, _serve) == 78
+    lines = capsys.readouterr().err.splitlines()
+    assert sorted(line.split(":")[1].strip() for line in lines) == ["CAUSEWAY_BOOK_PORT", "CAUSEWAY_LOG_LEVEL"]
+    assert all(line.startswith("book: CAUSEWAY_") for line in lines)
+    assert "integer" in "".join(lines)
+
+
+def test_a_list_that_is_no_json_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A variable that holds a list must be JSON; what is not is wrong like any other, and named."""
+    monkeypatch.setenv("CAUSEWAY_BOOK_SHELVES", "[one")
+    assert process.run("book", Settings, _serve) == 78
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("book: ")
+    assert "book_shelves" in line
+
+
+def test_a_secret_that_is_wrong_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What a variable holds is not repeated: it may be a password in the wrong place."""
+    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "hunter2")
+    assert process.run("book", Settings, _serve) == 78
+    assert "hunter2" not in capsys.readouterr().err

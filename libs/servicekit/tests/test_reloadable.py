@@ -1,0 +1,130 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servicekit.reloadable import Reloadable
+from servicekit.testing import eventually
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "number.txt"
+    path.write_text("1")
+    return path
+
+
+def number(raw: bytes) -> int:
+    return int(raw)
+
+
+def test_the_first_load_is_strict(path: Path) -> None:
+    """A process does not start with a file that is missing or wrong."""
+    with pytest.raises(FileNotFoundError):
+        Reloadable(path.with_name("missing"), number)
+    path.write_text("one")
+    with pytest.raises(ValueError, match="one"):
+        Reloadable(path, number)
+
+
+def test_a_new_content_is_a_new_snapshot(path: Path, log: Any) -> None:
+    """A changed file is parsed once; an unchanged one is left alone."""
+    parsed: list[bytes] = []
+
+    def parse(raw: bytes) -> int:
+        parsed.append(raw)
+        return int(raw)
+
+    reloadable = Reloadable(path, parse)
+    assert (reloadable.check(), reloadable.current) == (False, 1)
+    path.write_text("2")
+    assert (reloadable.check(), reloadable.current) == (True, 2)
+    assert reloadable.check() is False
+    assert parsed == [b"1", b"2"]
+    assert [entry["event"] for entry in log] == ["configuration reloaded"]
+
+
+def test_a_bad_file_keeps_the_old_snapshot(path: Path, log: Any) -> None:
+    """What is wrong is said once, and work goes on with what was right; the next good content counts."""
+    reloadable = Reloadable(path, number)
+    path.write_text("two")
+    assert [reloadable.check() for _ in range(3)] == [False] * 3
+    assert reloadable.current == 1
+    (entry,) = log
+    assert (entry["log_level"], entry["path"]) == ("error", str(path))
+    assert "two" in entry["error"]
+    path.write_text("3")
+    assert (reloadable.check(), reloadable.current) == (True, 3)
+
+
+def test_a_parser_that_breaks_keeps_the_old_snapshot(path: Path, log: Any) -> None:
+    """A defect of the parser is one more way for a file to be bad, and its stack is in the log."""
+
+    def parse(raw: bytes) -> int:
+        return {b"1": 1}[raw]
+
+    reloadable = Reloadable(path, parse)
+    path.write_text("2")
+    assert (reloadable.check(), reloadable.current) == (False, 1)
+    assert log[0]["log_level"] == "error"
+    assert log[0]["exc_info"]
+
+
+def test_a_file_that_is_gone_keeps_the_old_snapshot(path: Path, log: Any) -> None:
+    """A file that is away for a while, as in a mount that is swapped, is said to be so once each time."""
+    reloadable = Reloadable(path, number)
+    for _ in range(2):
+        path.unlink()
+        assert [reloadable.check() for _ in range(3)] == [False] * 3
+        path.write_text("1")
+        assert reloadable.check() is False
+    assert reloadable.current == 1
+    assert [entry["log_level"] for entry in log] == ["warning"] * 2
+    assert str(path) in log[0]["error"]
+
+
+def test_a_swapped_link_is_followed(path: Path) -> None:
+    """Kubernetes changes a mounted file by turning a link to another directory."""
+    link = path.with_name("link")
+    link.symlink_to(path)
+    reloadable = Reloadable(link, number)
+    other = path.with_name("other.txt")
+    other.write_text("2")
+    swap = path.with_name("swap")
+    swap.symlink_to(other)
+    swap.replace(link)
+    assert (reloadable.check(), reloadable.current) == (True, 2)
+
+
+def test_a_snapshot_that_was_taken_stays(path: Path) -> None:
+    """A request that took the snapshot keeps it for its life, whatever happens to the file."""
+    reloadable = Reloadable(path, lambda raw: (int(raw),))
+    taken = reloadable.current
+    path.write_text("2")
+    reloadable.check()
+    assert (taken, reloadable.current) == ((1,), (2,))
+
+
+async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
+    """While it is entered, changes come in by themselves, bad ones in between included; afterwards no more."""
+    async with Reloadable(path, number, interval=0.01) as reloadable:
+        path.write_text("bad")
+        await asyncio.sleep(0.05)
+        path.write_text("2")
+        await eventually(lambda: reloadable.current == 2)
+    before = asyncio.all_tasks()
+    path.write_text("3")
+    await asyncio.sleep(0.05)
+    assert reloadable.current == 2
+    assert asyncio.all_tasks() == before
+
+
+async def test_ending_the_watch_can_be_cancelled(path: Path) -> None:
+    """A cancellation that arrives while the watch ends is not swallowed."""
+    reloadable = Reloadable(path, number, interval=60)
+    await reloadable.__aenter__()
+    leaving = asyncio.create_task(reloadable.__aexit__())
+    await asyncio.sleep(0)
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving

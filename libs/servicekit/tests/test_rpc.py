@@ -1,0 +1,496 @@
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import grpc
+import pytest
+from causeway.generator.v1 import generator_pb2
+from causeway.guardrails.v1 import guardrails_pb2
+from causeway.retriever.v1 import document_pb2, retriever_pb2
+from opentelemetry import context as otel_context
+from servicekit import rpc, telemetry
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked, CausewayError, DeadlineExceeded, Internal, NotFound, Unavailable
+from servicekit.testing import eventually
+
+ASK = guardrails_pb2.DetectTextRequest()
+ANSWER = guardrails_pb2.DetectTextResponse()
+GENERATE = generator_pb2.GenerateRequest()
+PART = generator_pb2.GenerateResponse()
+UPSERT = retriever_pb2.UpsertRequest()
+STORED = retriever_pb2.UpsertResponse()
+PIECE = guardrails_pb2.DetectRequest(piece=guardrails_pb2.DetectPiece(text="some text " * 20))
+CLEARED = guardrails_pb2.DetectResponse()
+
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+KINDS = ["unary", "server_stream", "client_stream", "bidi"]
+# How late the other side may hear that the caller left, in seconds.
+SOON = 0.1
+
+
+class Call:
+    """One call of each kind of method, whose handler does the same thing: run what the test says."""
+
+    def __init__(self, served: Any, kind: str) -> None:
+        self._served = served
+        self._kind = kind
+        self._method: Any = None
+
+    async def serve(self, behaviour: Any) -> None:
+        async def once(request: Any, context: Any) -> Any:
+            await behaviour(context)
+            return ANSWER if self._kind == "unary" else STORED
+
+        async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+            await behaviour(context)
+            yield PART if self._kind == "server_stream" else CLEARED
+
+        handler = once if self._kind in ("unary", "client_stream") else stream
+        self._method = await getattr(self._served, self._kind)(handler)
+
+    async def run(self, deadline: Deadline) -> None:
+        if self._kind == "unary":
+            await rpc.unary(self._method, ASK, deadline)
+        elif self._kind == "client_stream":
+            await rpc.client_stream(self._method, [UPSERT], "Upsert", deadline)
+        elif self._kind == "server_stream":
+            async for _ in rpc.server_stream(self._method, GENERATE, deadline):
+                pass
+        else:
+            async with rpc.bidi(self._method, "Detect", deadline) as call:
+                await call.write(PIECE)
+                await call.done_writing()
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+
+
+@pytest.fixture(params=KINDS)
+def call(served: Any, request: pytest.FixtureRequest) -> Call:
+    return Call(served, request.param)
+
+
+@pytest.fixture
+def trace() -> Iterator[None]:
+    """Runs the test inside of a trace that somebody else began."""
+    token = otel_context.attach(telemetry.extract({"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}))
+    yield
+    otel_context.detach(token)
+
+
+class Departure:
+    """Tells when a handler was cancelled."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.at: float | None = None
+
+    async def wait_for_ever(self, context: Any = None) -> None:
+        self.began.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.at = time.monotonic()
+            raise
+
+
+async def test_the_trace_arrives(call: Call, trace: None) -> None:
+    """Whatever the kind of the method, the handler runs in the caller's trace."""
+    seen: list[str] = []
+
+    async def behaviour(context: Any) -> None:
+        seen.append(telemetry.current_trace_id())
+        seen.append(dict(context.invocation_metadata())["traceparent"].split("-")[1])
+
+    await call.serve(behaviour)
+    await call.run(Deadline.after(10))
+    assert seen == [TRACE, TRACE]
+
+
+async def test_the_deadline_arrives(call: Call) -> None:
+    """The handler sees the caller's deadline, less what the way took."""
+    seen: list[float] = []
+
+    async def behaviour(context: Any) -> None:
+        seen.append(Deadline.of(context).remaining())
+
+    await call.serve(behaviour)
+    await call.run(Deadline.after(7))
+    assert seen[0] == pytest.approx(7, abs=0.5)  # gRPC rounds on the way
+
+
+async def test_no_deadline_arrives_as_none(call: Call) -> None:
+    """A call without an end is one on the other side, too."""
+    seen: list[float | None] = []
+
+    async def behaviour(context: Any) -> None:
+        seen.append(Deadline.of(context).timeout())
+
+    await call.serve(behaviour)
+    await call.run(Deadline(float("inf")))
+    assert seen == [None]
+
+
+async def test_a_deadline_shrinks_from_hop_to_hop(served: Any) -> None:
+    """What a service spends before it calls the next one is missing there."""
+    seen: list[float] = []
+
+    async def second(request: Any, context: Any) -> Any:
+        seen.append(Deadline.of(context).remaining())
+        return ANSWER
+
+    async def first(request: Any, context: Any) -> Any:
+        deadline = Deadline.of(context)
+        seen.append(deadline.remaining())
+        await asyncio.sleep(0.1)
+        return await rpc.unary(further, request, deadline)
+
+    further = await served.unary(second)
+    await rpc.unary(await served.unary(first), ASK, Deadline.after(5))
+    assert seen[1] < seen[0] - 0.05
+
+
+async def test_a_passed_deadline_ends_both_sides(call: Call) -> None:
+    """The caller gets `DeadlineExceeded` when its time is up, and the handler is cancelled."""
+    departure = Departure()
+    await call.serve(departure.wait_for_ever)
+    begin = time.monotonic()
+    with pytest.raises(DeadlineExceeded):
+        await call.run(Deadline.after(0.2))
+    assert 0.19 <= time.monotonic() - begin < 1
+    await eventually(lambda: departure.at is not None, what="the handler's end")
+
+
+async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
+    """Without time left the service is not bothered."""
+    called: list[None] = []
+
+    async def behaviour(context: Any) -> None:
+        called.append(None)
+
+    await call.serve(behaviour)
+    with pytest.raises(DeadlineExceeded):
+        await call.run(Deadline.after(-1))
+    await call.run(Deadline.after(10))
+    assert len(called) == 1
+
+
+async def test_errors_come_out_of_every_kind(call: Call) -> None:
+    """What the handler raises is raised by the call, as its class."""
+
+    async def behaviour(context: Any) -> None:
+        raise NotFound("no such index", resource="books")
+
+    await call.serve(behaviour)
+    with pytest.raises(NotFound, match="no such index") as caught:
+        await call.run(Deadline.after(10))
+    assert caught.value.resource == "books"
+
+
+async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> None:
+    """A cancelled call is over on the other side within a tenth of a second."""
+    departure = Departure()
+    await call.serve(departure.wait_for_ever)
+    running = asyncio.create_task(call.run(Deadline.after(10)))
+    await departure.began.wait()
+    left = time.monotonic()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
+    assert departure.at is not None
+    assert departure.at - left < SOON
+
+
+async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
+    """Whoever stops reading a stream stops the service behind it within a tenth of a second."""
+    departure = Departure()
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield PART
+        await departure.wait_for_ever()
+
+    method = await served.server_stream(handler)
+    async with contextlib.aclosing(rpc.server_stream(method, GENERATE, Deadline.after(10))) as messages:
+        async for _ in messages:
+            await departure.began.wait()
+            left = time.monotonic()
+            break
+    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
+    assert departure.at is not None
+    assert departure.at - left < SOON
+
+
+async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
+    """A bidirectional call is over with its block, also when that ends by an exception."""
+    departure = Departure()
+
+    async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
+        yield CLEARED
+        await departure.wait_for_ever()
+
+    left = 0.0
+
+    async def leave(call: rpc.Exchange) -> None:
+        nonlocal left
+        await call.read()
+        await departure.began.wait()
+        left = time.monotonic()
+        raise ZeroDivisionError
+
+    method = await served.bidi(handler)
+    with pytest.raises(ZeroDivisionError):
+        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+            await leave(call)
+    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
+    assert departure.at is not None
+    assert departure.at - left < SOON
+
+
+async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
+    """A slow reader gets every message that was sent, and then the error."""
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        for _ in range(200):
+            yield PART
+        raise Blocked("stop")
+
+    method = await served.server_stream(handler)
+    messages = rpc.server_stream(method, GENERATE, Deadline.after(10))
+    for count in range(200):
+        assert await anext(messages) == PART
+        if count % 20 == 1:
+            await asyncio.sleep(0.01)
+    with pytest.raises(Blocked):
+        await anext(messages)
+
+
+class Flaky:
+    """Fails so many times with UNAVAILABLE before it answers."""
+
+    def __init__(self, failures: int, error: CausewayError | None = None) -> None:
+        self.calls = 0
+        self._failures = failures
+        self._error = error or Unavailable("not now")
+
+    async def __call__(self, context: Any) -> None:
+        self.calls += 1
+        if self.calls <= self._failures:
+            raise self._error
+
+
+async def test_a_unary_call_is_tried_three_times(served: Any) -> None:
+    """Two failures of a service that restarts go unnoticed."""
+    flaky, call = Flaky(2), Call(served, "unary")
+    await call.serve(flaky)
+    await call.run(Deadline.after(10))
+    assert flaky.calls == 3
+
+
+async def test_a_unary_call_is_tried_no_more_than_three_times(served: Any) -> None:
+    """A service that is down is not hammered: the third failure is the caller's."""
+    flaky, call = Flaky(99), Call(served, "unary")
+    await call.serve(flaky)
+    with pytest.raises(Unavailable):
+        await call.run(Deadline.after(10))
+    assert flaky.calls == 3
+
+
+async def test_trying_again_ends_with_the_deadline(served: Any) -> None:
+    """A deadline that ends between two tries ends the call."""
+    flaky, call = Flaky(99), Call(served, "unary")
+    await call.serve(flaky)
+    begin = time.monotonic()
+    with pytest.raises((Unavailable, DeadlineExceeded)):
+        await call.run(Deadline.after(0.02))
+    assert time.monotonic() - begin < 0.5
+    assert flaky.calls < 3
+
+
+@pytest.mark.parametrize("error", [NotFound("no"), Internal(), Blocked("no")], ids=lambda e: type(e).__name__)
+async def test_other_errors_are_not_tried_again(served: Any, error: CausewayError) -> None:
+    """What will fail again, or may have been done, is asked for once."""
+    flaky, call = Flaky(1, error), Call(served, "unary")
+    await call.serve(flaky)
+    with pytest.raises(type(error)):
+        await call.run(Deadline.after(10))
+    assert flaky.calls == 1
+
+
+@pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
+async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
+    """Something may have been read of it."""
+    flaky, call = Flaky(1), Call(served, kind)
+    await call.serve(flaky)
+    with pytest.raises(Unavailable):
+        await call.run(Deadline.after(10))
+    assert flaky.calls == 1
+
+
+async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) -> None:
+    """What was read of a stream is not sent a second time."""
+    calls = 0
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        nonlocal calls
+        calls += 1
+        yield PART
+        raise Unavailable("gone")
+
+    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(10))
+    assert await anext(messages) == PART
+    with pytest.raises(Unavailable):
+        await anext(messages)
+    assert calls == 1
+
+
+async def test_what_the_requests_raise_is_raised(served: Any) -> None:
+    """A sender that fails half-way gets its own error; the service sees a cancelled call, never a shorter one."""
+    ended: list[str] = []
+
+    async def handler(requests: Any, context: Any) -> Any:
+        try:
+            async for _ in requests:
+                pass
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        ended.append("complete")
+        return STORED
+
+    async def requests() -> AsyncIterator[Any]:
+        yield UPSERT
+        raise ZeroDivisionError
+
+    method = await served.client_stream(handler)
+    with pytest.raises(ZeroDivisionError):
+        await rpc.client_stream(method, requests(), "Upsert", Deadline.after(10))
+    await eventually(lambda: bool(ended), what="the handler's end")
+    assert ended == ["cancelled"]
+
+
+@pytest.mark.parametrize("asynchronous", [True, False])
+async def test_all_requests_arrive_in_order(served: Any, asynchronous: bool) -> None:
+    """A client stream takes plain iterables and asynchronous ones; each message arrives once."""
+    seen: list[str] = []
+
+    async def handler(requests: Any, context: Any) -> Any:
+        seen.extend([request.chunks.chunks[0].text async for request in requests])
+        return STORED
+
+    def part(number: int) -> retriever_pb2.UpsertRequest:
+        chunk = document_pb2.Chunk(text=str(number))
+        return retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=[chunk]))
+
+    parts = [part(n) for n in range(50)]
+
+    async def later() -> AsyncIterator[Any]:
+        for part in parts:
+            yield part
+
+    method = await served.client_stream(handler)
+    answer = await rpc.client_stream(method, later() if asynchronous else parts, "Upsert", Deadline.after(10))
+    assert answer == STORED
+    assert seen == [str(n) for n in range(50)]
+
+
+async def test_an_early_answer_ends_the_sending(served: Any) -> None:
+    """A service that knows enough after the first message answers; what remains is neither made nor missed."""
+    closed = 0
+
+    async def handler(requests: Any, context: Any) -> Any:
+        await anext(aiter(requests))
+        return STORED
+
+    async def endless() -> AsyncIterator[Any]:
+        nonlocal closed
+        try:
+            while True:
+                yield UPSERT
+        finally:
+            closed += 1
+
+    method = await served.client_stream(handler)
+    for _ in range(20):
+        assert await rpc.client_stream(method, endless(), "Upsert", Deadline.after(10)) == STORED
+    assert closed == 20
+
+
+async def test_an_early_error_keeps_its_class(served: Any) -> None:
+    """A refusal that comes while the caller is writing is still that refusal, every time."""
+
+    async def handler(requests: Any, context: Any) -> Any:
+        await anext(aiter(requests))
+        raise Blocked("stop", resource="r")
+
+    async def endless() -> AsyncIterator[Any]:
+        while True:
+            yield UPSERT
+
+    method = await served.client_stream(handler)
+    for _ in range(20):
+        with pytest.raises(Blocked, match="stop"):
+            await rpc.client_stream(method, endless(), "Upsert", Deadline.after(10))
+
+
+async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) -> None:
+    """An exchange that the service ends with an error, while the caller writes, tells writer and reader why."""
+
+    async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
+        await anext(aiter(requests))
+        yield CLEARED
+        raise Blocked("stop")
+
+    async def write(call: rpc.Exchange) -> None:
+        while True:
+            await call.write(PIECE)
+
+    method = await served.bidi(handler)
+    for _ in range(20):
+        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+            writer = asyncio.create_task(write(call))
+            assert await call.read() == CLEARED
+            with pytest.raises(Blocked):
+                await call.read()
+            with pytest.raises(Blocked):
+                await writer
+            assert call.done()
+
+
+async def test_writing_into_an_ended_exchange_is_not_heard(served: Any) -> None:
+    """An exchange that the service ends well, while the caller writes, ends well for reader and writer."""
+
+    async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
+        await anext(aiter(requests))
+        yield CLEARED
+
+    async def write(call: rpc.Exchange) -> None:
+        while not call.done():
+            await call.write(PIECE)
+        await call.write(PIECE)
+        await call.done_writing()
+
+    method = await served.bidi(handler)
+    for _ in range(20):
+        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+            writer = asyncio.create_task(write(call))
+            assert await call.read() == CLEARED
+            assert await call.read() is grpc.aio.EOF
+            await writer
+
+
+async def test_an_exchange_answers_while_it_is_written_to(served: Any) -> None:
+    """Messages go both ways at once; after `done_writing` the rest is answered, then it is over."""
+
+    async def handler(requests: Any, context: Any) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield guardrails_pb2.DetectResponse(choice=request.piece.choice)
+
+    method = await served.bidi(handler)
+    async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+        for n in range(10):
+            await call.write(guardrails_pb2.DetectRequest(piece=guardrails_pb2.DetectPiece(choice=n)))
+            assert (await call.read()).choice == n
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF

@@ -1,0 +1,165 @@
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from causeway.guardrails.v1 import guardrails_pb2
+from grpc.aio import AioRpcError, Metadata
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit import errors, rpc, rpc_errors
+from servicekit.channel import MAX_MESSAGE_BYTES, SIZE_OPTIONS
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Internal, NotFound, PayloadTooLarge, Unavailable, UpstreamRejected
+
+ASK = guardrails_pb2.DetectTextRequest()
+
+
+async def _round_trip(served: Any, raised: CausewayError) -> CausewayError:
+    async def handler(request: Any, context: Any) -> Any:
+        raise raised
+
+    method = await served.unary(handler)
+    with pytest.raises(CausewayError) as caught:
+        await rpc.unary(method, ASK, Deadline.after(10))
+    return caught.value
+
+
+def _sample(kind: type[CausewayError]) -> CausewayError:
+    if kind is Internal:
+        return Internal()
+    if kind is UpstreamRejected:
+        return UpstreamRejected("refused: zu groß", status=429, body='{"détail": "x"}', retry_after=2)
+    facts: dict[str, Any] = {"field": "messages[0].rôle", "resource": "Bücher/1", "retry_after": 1234567.25}
+    return kind("Das geht nicht: 漢字, 100 % \n\ttrue", **facts, details={"limit": "10", "unité": "Mio"})
+
+
+@pytest.mark.parametrize("kind", [row.error for row in errors.TABLE], ids=lambda kind: kind.__name__)
+async def test_every_class_crosses_as_itself(served: Any, kind: type[CausewayError]) -> None:
+    """Over a real server each class arrives with its message, field, resource, time to come back and details."""
+    sent = _sample(kind)
+    got = await _round_trip(served, sent)
+    assert type(got) is kind
+    assert vars(got) == vars(sent)
+
+
+@pytest.mark.parametrize("character", ["x", "ä", "漢", "🌊", "\n", "%"])
+async def test_long_errors_arrive_bounded(served: Any, character: str) -> None:
+    """However much is in an error, and in whatever characters, it arrives as its own class, cut short."""
+    long = character * 50_000
+    got = await _round_trip(
+        served, NotFound(long, field=long, resource=long, details={f"{n}{character * 99}": long for n in range(99)})
+    )
+    assert type(got) is NotFound
+    assert long.startswith(got.message)
+    assert rpc_errors.LONGEST_MESSAGE - 4 < len(got.message.encode()) <= rpc_errors.LONGEST_MESSAGE
+    assert got.field is not None
+    assert rpc_errors.LONGEST_FACT - 4 < len(got.field.encode()) <= rpc_errors.LONGEST_FACT
+    assert got.resource
+
+
+async def test_a_long_answer_of_a_model_server_arrives_bounded(served: Any) -> None:
+    """A model server's page of errors arrives as far as it fits, with its status."""
+    got = await _round_trip(served, UpstreamRejected("refused", status=503, body="ß" * 100_000))
+    assert isinstance(got, UpstreamRejected)
+    assert got.status == 503
+    assert got.body == "ß" * (rpc_errors.LONGEST_FACT // 2)
+
+
+async def test_what_has_no_utf8_crosses(served: Any) -> None:
+    """JSON can name half a surrogate pair; an error that repeats it still arrives."""
+    got = await _round_trip(served, NotFound("no '\ud800'", resource="\udfff"))
+    assert (type(got), got.message, got.resource) == (NotFound, "no '?'", "?")
+
+
+def test_the_bound_fits_the_metadata() -> None:
+    """All that an error may take stays below half of what the channel's metadata may: the rest is headroom."""
+    long = "漢" * 10_000
+    _, plain, ((_, status),) = rpc_errors.pack(NotFound(long, field=long, details={"a": long, "b": long}))
+    limit = dict(SIZE_OPTIONS)["grpc.max_metadata_size"]
+    assert 3 * len(plain.encode()) + len(status) < limit
+
+
+@given(st.text(), st.integers(0, 40))
+def test_bounded_cuts_whole_characters(text: str, most: int) -> None:
+    """What is cut is a beginning of the text, at most so many bytes long and at most a character shorter."""
+    cut = rpc_errors.bounded(text, most)
+    assert text.startswith(cut)
+    assert len(cut.encode()) <= most
+    assert cut == text or len(text[: len(cut) + 1].encode()) > most
+
+
+@pytest.mark.parametrize("code", [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK])
+async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) -> None:
+    """A status without details of ours, from gRPC or from a proxy, becomes a class of the same meaning."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        await context.abort(code, "tcp 10.1.2.3 broke")
+
+    method = await served.unary(handler)
+    with pytest.raises(CausewayError) as caught:
+        await rpc.unary(method, ASK, Deadline.after(10))
+    known = errors.row_of(caught.value).code
+    same = {
+        grpc.StatusCode.OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
+        grpc.StatusCode.ALREADY_EXISTS: grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.ABORTED: grpc.StatusCode.FAILED_PRECONDITION,
+        grpc.StatusCode.CANCELLED: grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS: grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNKNOWN: grpc.StatusCode.INTERNAL,
+    }
+    assert known is same.get(code, code)
+    assert "10.1.2.3" not in caught.value.message
+
+
+async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:
+    """A message beyond the channel's limit is the caller's mistake, not a service that is away for a moment."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        return guardrails_pb2.DetectTextResponse()
+
+    method = await served.unary(handler)
+    with pytest.raises(PayloadTooLarge):
+        await rpc.unary(
+            method, guardrails_pb2.DetectTextRequest(texts=["x" * MAX_MESSAGE_BYTES]), Deadline.after(10)
+        )
+
+
+async def test_an_answer_that_never_fits_is_a_defect(served: Any) -> None:
+    """A service that answers more than the limit is at fault itself."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        return guardrails_pb2.DetectTextResponse(
+            verdicts=[guardrails_pb2.Verdict(redacted_text="x" * MAX_MESSAGE_BYTES)]
+        )
+
+    method = await served.unary(handler)
+    with pytest.raises(Internal):
+        await rpc.unary(method, ASK, Deadline.after(10))
+
+
+@pytest.mark.parametrize("details", [b"\xff\xff\xff", b"", b"\x1a\x02\x0a\x00"])
+def test_details_that_are_not_ours_are_passed_over(details: bytes) -> None:
+    """Foreign or broken details leave what the code says."""
+    error = AioRpcError(
+        grpc.StatusCode.UNAVAILABLE, Metadata(), Metadata(("grpc-status-details-bin", details)), "gone"
+    )
+    assert type(rpc_errors.unpack(error)) is Unavailable
+
+
+async def test_two_errors_side_by_side_do_not_mix(served: Any) -> None:
+    """Errors of calls that run at once stay with their calls."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        raise NotFound("no", resource=request.texts[0])
+
+    method = await served.unary(handler)
+
+    async def resource(name: str) -> str | None:
+        with pytest.raises(NotFound) as caught:
+            await rpc.unary(method, guardrails_pb2.DetectTextRequest(texts=[name]), Deadline.after(10))
+        return caught.value.resource
+
+    names = [str(n) for n in range(50)]
+    assert await asyncio.gather(*map(resource, names)) == names

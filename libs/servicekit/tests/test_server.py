@@ -1,0 +1,161 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import grpc
+import pytest
+from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from servicekit import rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.server import GrpcServer
+from servicekit.testing import eventually
+
+GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
+GENERATE = generator_pb2.GenerateRequest()
+PART = generator_pb2.GenerateResponse()
+
+
+class Generator(generator_pb2_grpc.GeneratorServiceServicer):
+    """Streams a message, and another one when it is let."""
+
+    def __init__(self) -> None:
+        self.go = asyncio.Event()
+        self.begun = 0
+        self.ended = 0
+
+    async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the contract's name
+        self.begun += 1
+        try:
+            yield PART
+            await self.go.wait()
+            yield PART
+        finally:
+            self.ended += 1
+
+    async def CountTokens(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        return generator_pb2.CountTokensResponse()
+
+    async def ListModels(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        return generator_pb2.ListModelsResponse()
+
+
+class Running:
+    """A server, its servicer, and a stub for it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.servicer = Generator()
+        add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
+        self.server = GrpcServer("127.0.0.1:0", [(GENERATOR, lambda it: add(self.servicer, it))], **options)
+        self.channel = open_channel(f"127.0.0.1:{self.server.port}", [GENERATOR])
+        self.stub: Any = generator_pb2_grpc.GeneratorServiceStub(self.channel)
+
+    def generate(self) -> Any:
+        return rpc.server_stream(self.stub.Generate, GENERATE, Deadline.after(20))
+
+    async def count(self) -> None:
+        await rpc.unary(self.stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(5))
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[Running]:
+    one = Running()
+    await one.server.start()
+    yield one
+    await one.channel.close()
+    await one.server.stop(0)
+
+
+async def test_a_running_stream_may_finish(running: Running) -> None:
+    """From the moment of `stop` new calls are refused, and the ones that run come to their end."""
+    messages = running.generate()
+    await anext(messages)
+    stopping = asyncio.create_task(running.server.stop(10))
+    while True:
+        try:
+            await running.count()
+        except Unavailable:
+            break
+    assert not stopping.done()
+    running.servicer.go.set()
+    assert [message async for message in messages] == [PART]
+    await asyncio.wait_for(stopping, 2)
+
+
+async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
+    """When the grace is over, what still runs is cancelled, on both sides."""
+    messages = running.generate()
+    await anext(messages)
+    begin = time.monotonic()
+    await running.server.stop(0.2)
+    assert 0.15 < time.monotonic() - begin < 2
+    with pytest.raises(Unavailable):
+        await anext(messages)
+    await eventually(lambda: running.servicer.ended == 1, what="the handler's end")
+
+
+async def test_an_idle_server_stops_at_once(running: Running) -> None:
+    """The grace is a limit, not a wait."""
+    await running.count()
+    begin = time.monotonic()
+    await running.server.stop(30)
+    assert time.monotonic() - begin < 2
+
+
+async def test_a_taken_port_is_said(running: Running) -> None:
+    """A second server on the same port is an error that names the address, not a coin toss between the two."""
+    address = f"127.0.0.1:{running.server.port}"
+    with pytest.raises(Unavailable, match=f"Cannot listen on {address}") as caught:
+        GrpcServer(address, [])
+    assert caught.value.resource == address
+
+
+async def test_calls_beyond_the_limit_are_refused() -> None:
+    """A server takes so many calls at once and refuses more at once; it does not queue them."""
+    one = Running(max_concurrent_calls=2)
+    await one.server.start()
+    streams = [one.generate(), one.generate()]
+    for messages in streams:
+        await anext(messages)
+    with pytest.raises(Unavailable):
+        await anext(one.generate())
+    assert one.servicer.begun == 2
+    await streams[0].aclose()
+    one.servicer.go.set()
+    assert [message async for message in streams[1]] == [PART]
+    await one.count()
+    await one.channel.close()
+    await one.server.stop(0)
+
+
+async def test_reflection_lists_the_services(running: Running) -> None:
+    """Tools find out what a server offers without having its contracts."""
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{running.server.port}") as opened:
+        stub: Any = reflection_pb2_grpc.ServerReflectionStub(cast("Any", opened))  # types of the synchronous one
+        call = stub.ServerReflectionInfo(iter([reflection_pb2.ServerReflectionRequest(list_services="")]))
+        answer = await call.read()
+    assert {each.name for each in answer.list_services_response.service} == {
+        "causeway.generator.v1.GeneratorService",
+        "grpc.health.v1.Health",
+        "grpc.reflection.v1alpha.ServerReflection",
+    }
+
+
+async def test_serve_until_serves_until(running: Running, log: Any) -> None:
+    """It serves until the event is set, lets what runs finish, and says in the log where it is."""
+    stop = asyncio.Event()
+    one = Running()
+    serving = asyncio.create_task(one.server.serve_until(stop, grace=10))
+    await one.count()
+    messages = one.generate()
+    await anext(messages)
+    stop.set()
+    one.servicer.go.set()
+    assert [message async for message in messages] == [PART]
+    await asyncio.wait_for(serving, 2)
+    assert [entry["event"] for entry in log] == ["serving", "draining"]
+    assert (log[0]["port"], log[0]["services"]) == (one.server.port, ["causeway.generator.v1.GeneratorService"])
+    await one.channel.close()

@@ -1,0 +1,63 @@
+import pytest
+from pydantic import Field, ValidationError
+from servicekit.settings import ServiceSettings
+
+
+class Settings(ServiceSettings):
+    book_port: int = Field(1, description="A port.")
+
+
+def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read on import: each making of the settings sees the variables as they are."""
+    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "7")
+    assert Settings().book_port == 7
+    monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "8")
+    assert Settings().book_port == 8
+
+
+def test_variables_of_other_services_are_no_concern(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One environment serves all processes of a stack; each takes what is its own."""
+    monkeypatch.setenv("CAUSEWAY_SOMEBODY_ELSES", "x")
+    assert not hasattr(Settings(), "somebody_elses")
+
+
+def test_settings_do_not_change() -> None:
+    """What a process was started with holds as long as it runs."""
+    settings = Settings()
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.host = "0.0.0.0"  # type: ignore[misc]  # that it is refused is the point
+
+
+def test_every_setting_is_described() -> None:
+    """Whoever deploys a service learns from the setting itself what it means."""
+    assert [name for name, field in ServiceSettings.model_fields.items() if not field.description] == []
+
+
+def test_the_default_listens_on_loopback_only() -> None:
+    """Without being told, a service is not reachable from another machine."""
+    assert ServiceSettings.model_fields["host"].default == "127.0.0.1"
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "info", "Warning", "ERROR"])
+def test_levels_in_any_case(monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    """A level is known in capitals and in small letters."""
+    monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", level)
+    assert Settings().log_level == level
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("LOG_LEVEL", "LOUD"),
+        ("LOG_FORMAT", "xml"),
+        ("TRACE_SAMPLE_RATIO", "1.5"),
+        ("SHUTDOWN_GRACE", "-1"),
+        ("BOOK_PORT", "http"),
+    ],
+)
+def test_wrong_values_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    """What a service cannot work with is refused when it is read, with the name of the setting."""
+    monkeypatch.setenv(f"CAUSEWAY_{name}", value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    assert [error["loc"] for error in caught.value.errors()] == [(name.lower(),)]

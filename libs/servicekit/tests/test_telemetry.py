@@ -1,0 +1,83 @@
+import re
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import context
+from servicekit import telemetry
+from servicekit.settings import ServiceSettings
+
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+STATE = "vendor=value"
+
+
+@pytest.fixture
+def inside() -> Iterator[None]:
+    """Within the trace of `TRACEPARENT`."""
+    token = context.attach(telemetry.extract({"traceparent": TRACEPARENT, "tracestate": STATE}))
+    yield
+    context.detach(token)
+
+
+def test_a_trace_goes_through_headers_unchanged(inside: None) -> None:
+    """What is extracted on one side and injected on the other is the same trace, with its vendor's state."""
+    headers: dict[str, str] = {"other": "kept"}
+    telemetry.inject(headers)
+    assert headers == {"other": "kept", "traceparent": TRACEPARENT, "tracestate": STATE}
+
+
+def test_a_given_context_is_injected_instead_of_the_current_one(inside: None) -> None:
+    """A call that runs beside the current one carries its own trace."""
+    other = "00-11111111111111111111111111111111-2222222222222222-01"
+    headers: dict[str, str] = {}
+    telemetry.inject(headers, telemetry.extract({"traceparent": other}))
+    assert headers == {"traceparent": other}
+
+
+@pytest.mark.parametrize("bad", ["", "nonsense", TRACEPARENT[:-4], "00-" + "0" * 32 + "-" + "0" * 16 + "-01"])
+def test_a_bad_traceparent_is_none(bad: str) -> None:
+    """A client that sends nonsense gets a trace of its own, not an error."""
+    token = context.attach(telemetry.extract({"traceparent": bad}))
+    try:
+        assert telemetry.current_trace_id() == ""
+    finally:
+        context.detach(token)
+
+
+def test_the_trace_id_is_that_of_the_current_span(inside: None) -> None:
+    """Answers and logs name the trace that they belong to."""
+    assert telemetry.current_trace_id() == "0af7651916cd43dd8448eb211c80319c"
+
+
+def test_outside_of_any_trace_nothing_is_injected() -> None:
+    """No trace, no header: a header of zeros would start a broken trace elsewhere."""
+    headers: dict[str, str] = {}
+    telemetry.inject(headers)
+    assert headers == {}
+    assert telemetry.current_trace_id() == ""
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_every_request_has_a_trace_id(ratio: float) -> None:
+    """Without an endpoint, and for a trace that is not recorded, there is an id that a client can name."""
+    provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio))
+    with provider.get_tracer("test").start_as_current_span("request") as span:
+        assert re.fullmatch(r"(?!0{32})[0-9a-f]{32}", telemetry.current_trace_id())
+        assert span.is_recording() is (ratio == 1.0)
+    telemetry.shut_down(provider)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_whoever_began_a_trace_decides_whether_it_is_recorded(ratio: float, inside: None) -> None:
+    """A trace is recorded by all services or by none: the share is drawn where it begins."""
+    provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio))
+    with provider.get_tracer("test").start_as_current_span("request") as span:
+        assert span.is_recording()
+        assert telemetry.current_trace_id() == "0af7651916cd43dd8448eb211c80319c"
+    telemetry.shut_down(provider)
+
+
+def test_the_service_names_itself() -> None:
+    """Spans tell which service they are of."""
+    provider = telemetry.provider_for("book", ServiceSettings())
+    assert provider.resource.attributes["service.name"] == "causeway-book"
+    telemetry.shut_down(provider)
