@@ -1,12 +1,21 @@
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 import httpx
 import pytest
-from gateway.domain import Passage
+from fastapi import FastAPI
+from gateway.domain import Detectors, Passage
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
-from gateway.main import Services, build_app
+from gateway.main import HttpServer, Services, build_app, listen
 from gateway.settings import Settings
+from servicekit import telemetry
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Starlette leaves the file of a form that broke off to the garbage collector.
+    config.addinivalue_line("filterwarnings", "ignore:Unclosed file <tempfile.Spooled:ResourceWarning")
 
 
 def passage(number: int, text: str, sourcepage: str = "") -> Passage:
@@ -35,9 +44,18 @@ class Fakes:
     guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
     ingest: FakeIngest = field(default_factory=FakeIngest)
     probes: list[FakeProbe] = field(default_factory=lambda: [FakeProbe("retriever"), FakeProbe("nats")])
+    policy: Detectors = field(default_factory=Detectors)
 
     def services(self) -> Services:
-        return Services(self.retriever, self.generator, self.guardrails, self.ingest, self.probes)
+        return Services(
+            self.retriever, self.generator, self.guardrails, self.ingest, self.probes, lambda: self.policy
+        )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traces() -> None:
+    # Without a provider every trace id is zero.
+    telemetry.configure("gateway", Settings())
 
 
 @pytest.fixture
@@ -46,13 +64,52 @@ def fakes() -> Fakes:
 
 
 @pytest.fixture
-def settings(monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings() -> Settings:
     return Settings(default_index="docs", max_body_bytes=20_000, max_upload_bytes=100_000)
 
 
 @pytest.fixture
-async def client(fakes: Fakes, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
-    app = build_app(settings, fakes.services())
+def app(fakes: Fakes, settings: Settings) -> FastAPI:
+    return build_app(settings, fakes.services())
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """Speaks to the application without a network."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
         yield http
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Callable[[FastAPI], int]]:
+    """Puts applications on real ports."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def start(app: FastAPI) -> int:
+            listener = stack.enter_context(listen("127.0.0.1", 0))
+            port: int = listener.getsockname()[1]
+            server = HttpServer(app, grace=1)
+            running = asyncio.create_task(server.serve([listener]))
+
+            async def stop() -> None:
+                server.should_exit = server.force_exit = True
+                await running
+
+            stack.push_async_callback(stop)
+            return port
+
+        yield start
+
+
+@pytest.fixture
+async def port(app: FastAPI, serve: Callable[[FastAPI], int]) -> int:
+    """Where the application listens."""
+    return serve(app)
+
+
+@pytest.fixture
+async def http(port: int) -> AsyncIterator[httpx.AsyncClient]:
+    """Speaks to the application over a real connection."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        yield client

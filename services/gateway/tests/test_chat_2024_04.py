@@ -3,11 +3,13 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Delta
+from gateway.domain import Action, Delta, Detector, Detectors, Finish
 from gateway.fakes import FakeGenerator
-from servicekit.errors import Unavailable
+from gateway.main import build_app
+from gateway.settings import Settings
+from servicekit.errors import Unavailable, UpstreamRejected
 
-QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+QUESTION: dict[str, Any] = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
 
 
 def ask(overrides: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
@@ -42,7 +44,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
 
 
 async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
-    """First the context with the role, then the text piece by piece, last the complete thoughts; each line ended."""
+    """First the context with the role, then the text piece by piece, last all thoughts; each line is ended."""
     response = await client.post("/chat/stream", json=ask(session_state="s"))
     assert response.headers["content-type"] == "application/json-lines"
     assert response.text.endswith("\n")
@@ -57,6 +59,193 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
     assert last["session_state"] == "s"
 
 
+NULL = type(None)
+RESULT: dict[str, Any] = {
+    "captions": list,
+    "category": (str, NULL),
+    "content": str,
+    "embedding": NULL,
+    "groups": list,
+    "id": str,
+    "imageEmbedding": NULL,
+    "oids": list,
+    "sourcefile": str,
+    "sourcepage": str,
+}
+MESSAGE: dict[str, Any] = {"content": str, "function_call": NULL, "role": str, "tool_calls": NULL}
+
+
+def has(value: Any, shape: dict[str, Any]) -> None:
+    """Every member of a shape is there, with its type."""
+    for name, kind in shape.items():
+        assert name in value
+        assert isinstance(value[name], kind), name
+
+
+def check_context(context: Any) -> None:
+    """What the specification's example of a context holds is there."""
+    assert all(isinstance(text, str) for text in context["data_points"]["text"])
+    thoughts = {thought["title"]: thought for thought in context["thoughts"]}
+    for thought in thoughts.values():
+        has(thought, {"title": str, "description": (str, list), "props": (dict, NULL)})
+    assert isinstance(thoughts["Original user query"]["description"], str)
+    has(thoughts["Generated search query"]["props"], {"has_vector": bool, "use_semantic_captions": bool})
+    for result in thoughts["Results"]["description"]:
+        has(result, RESULT)
+    assert all(isinstance(message, str) for message in thoughts["Prompt"]["description"])
+
+
+async def test_the_examples_answer_in_one_piece(client: httpx.AsyncClient) -> None:
+    """Every key of the specification's example is there, with its type."""
+    example = QUESTION | {"context": {}, "session_state": None}
+    body = (await client.post("/chat", json=example)).json()
+    assert list(body) == ["message", "context", "session_state"]
+    has(body["message"], MESSAGE)
+    assert body["session_state"] is None
+    check_context(body["context"])
+    prompt = body["context"]["thoughts"][3]["description"]
+    assert prompt[0].startswith("{'role': 'system', 'content': ")
+
+
+async def test_the_examples_streamed_answer(client: httpx.AsyncClient) -> None:
+    """Every key of the specification's example chunks is there, with its type."""
+    lines = [json.loads(line) for line in (await client.post("/chat/stream", json=QUESTION)).text.splitlines()]
+    assert list(lines[0]) == ["delta", "context", "session_state"]
+    check_context(lines[0]["context"])
+    for line in lines[1:-1]:
+        assert list(line) == ["delta"]
+        has(line["delta"], MESSAGE | {"role": NULL})
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"null",
+        b'{"a" : [1.0,1e400,12345678901234567890]}',
+        b'"s"',
+        b"7",
+        b'{"deep":[[[{}]]],"emoji":"\\ud83d\\ude00"}',
+    ],
+)
+async def test_the_session_state_goes_back_as_it_came(client: httpx.AsyncClient, state: bytes) -> None:
+    """Byte for byte, on the first line and the last, and in an answer in one piece."""
+    body = b'{"messages":"hi","session_state":%b}' % state
+    headers = {"content-type": "application/json"}
+    whole = await client.post("/chat", content=body, headers=headers)
+    assert b'"session_state":%b}' % state in whole.content
+    first, *_, last = (await client.post("/chat/stream", content=body, headers=headers)).content.splitlines()
+    for line in (first, last):
+        assert line.endswith(b'"session_state":%b}' % state)
+
+
+async def test_a_session_state_on_several_lines_stays_one(client: httpx.AsyncClient) -> None:
+    """A line of the stream is a line."""
+    body = b'{"messages":"hi","session_state":{\n"a":\r\n1}}'
+    response = await client.post("/chat/stream", content=body, headers={"content-type": "application/json"})
+    assert [json.loads(line) for line in response.text.splitlines()][-1]["session_state"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input": "When does the ferry leave?"},
+        {"input": QUESTION["messages"]},
+        {"messages": "When does the ferry leave?"},
+        {"messages": None, "input": "When does the ferry leave?"},
+        {"messages": [{"role": "assistant", "content": "Hello."}, *QUESTION["messages"]]},
+    ],
+)
+async def test_other_words_for_messages(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any]) -> None:
+    """Some clients say ``input``, some send a text."""
+    assert (await client.post("/chat", json=body)).status_code == 200
+    assert fakes.generator.prompts[0].question == "When does the ferry leave?"
+
+
+async def test_settings_reach_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Those that are the model's, as parameters; the model's name; the index and how it is searched."""
+    fakes.retriever.indexes["other"] = []
+    overrides = {
+        "index": "other",
+        "model": "m",
+        "temperature": 0.7,
+        "seed": 7,
+        "max_tokens": 100,
+        "reasoning_effort": "low",
+        "retrieval_mode": "text",
+    }
+    body = (await client.post("/chat", json=ask(overrides))).json()
+    prompt = fakes.generator.prompts[0]
+    assert prompt.model == "m"
+    assert json.loads(prompt.parameters_json) == {
+        "temperature": 0.7,
+        "seed": 7,
+        "max_tokens": 100,
+        "reasoning_effort": "low",
+    }
+    assert body["context"]["thoughts"][1]["props"]["has_vector"] is False
+    assert body["context"]["data_points"] == {"text": [], "citations": []}
+
+
+async def test_without_a_default_index_nothing_is_searched(fakes: Any, settings: Settings) -> None:
+    """No results among the thoughts, no sources in the prompt."""
+    app = build_app(settings.model_copy(update={"default_index": ""}), fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
+        body = (await http.post("/chat", json=QUESTION)).json()
+    assert [thought["title"] for thought in body["context"]["thoughts"]] == [
+        "Original user query",
+        "Prompt",
+        "Answer",
+    ]
+    assert fakes.retriever.queries == []
+
+
+async def test_further_choices_have_no_place(client: httpx.AsyncClient, fakes: Any) -> None:
+    """One conversation has one answer."""
+    fakes.generator.script = [[Delta(1, "B"), Delta(0, "A")], [Finish(0, "stop"), Finish(1, "stop")]]
+    assert (await client.post("/chat", json=QUESTION)).json()["message"]["content"] == "A"
+    lines = [json.loads(line) for line in (await client.post("/chat/stream", json=QUESTION)).text.splitlines()]
+    assert [line["delta"]["content"] for line in lines[1:-1]] == ["A"]
+
+
+async def test_text_of_any_kind_survives(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Line breaks of all sorts, NUL, quotes, emoji: a line of the stream stays a line."""
+    text = 'a\n\r\u2028\u2029\x00"\\ \U0001f600\x85'
+    fakes.generator.script = FakeGenerator.saying(text).script
+    question = {"messages": [{"role": "user", "content": f"why {text}?"}]}
+    assert (await client.post("/chat", json=question)).json()["message"]["content"] == text
+    raw = (await client.post("/chat/stream", json=question)).content
+    lines = [json.loads(line) for line in raw.removesuffix(b"\n").split(b"\n")]
+    assert lines[1]["delta"]["content"] == text
+    assert lines[0]["context"]["thoughts"][0]["description"] == f"why {text}?"
+
+
+@pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
+async def test_a_model_servers_refusal_keeps_its_status(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """As a text, which is what errors are here."""
+    fakes.generator.script = [UpstreamRejected("The model refused.", status=429, body="{}", retry_after=9)]
+    response = await client.post(path, json=QUESTION)
+    assert (response.status_code, response.json()) == (429, {"error": "The model refused."})
+    assert response.headers["retry-after"] == "9"
+
+
+async def test_a_prompt_that_is_too_long_is_a_400(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Before anything was streamed."""
+    fakes.generator.window = 5
+    response = await client.post("/chat/stream", json=QUESTION)
+    assert response.status_code == 400
+    assert response.json() == {"error": "Prompt length exceeds context window."}
+
+
+async def test_the_deployments_detectors_hold_here_too(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request without detectors goes through them, and says what they found."""
+    fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
+    fakes.generator.script = FakeGenerator.saying("a secret").script
+    body = (await client.post("/chat", json=QUESTION)).json()
+    assert body["message"]["content"] == "a [REDACTED]"
+    assert body["context"]["detections"]["output"][0]["results"][0]["detector_id"] == "words"
+    assert "input" not in body["context"]["detections"]
+
+
 @pytest.mark.parametrize(
     ("body", "said"),
     [
@@ -68,6 +257,14 @@ async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
         (b'{"messages":[]}', "messages"),
         (b'{"messages":{}}', "messages"),
         (b'{"messages":[3]}', "messages[0]"),
+        (b'{"input":[3]}', "input[0]"),
+        (b'{"messages":"","input":"x"}', "messages[0].content"),
+        (b'{"messages":[{"role":"user","content":"x"},{"role":"user","content":"\\ud800"}]}', "not valid JSON"),
+        (b'{"messages":"x","context":{"overrides":{"seed":1e400}}}', "context cannot be read"),
+        (b'{"messages":"x","context":{"overrides":{"seed":%b}}}' % (b"9" * 5000), "context cannot be read"),
+        (b'{"messages":"x","context":{"overrides":{"temperature":3}}}', "context.overrides.temperature"),
+        (b'{"messages":"x","context":{"overrides":{"temperature":NaN}}}', "not valid JSON"),
+        (b'{"messages":"\xff"}', "messages cannot be read"),
         (b'{"messages":[{"role":"user","content":3}]}', "messages[0].content"),
         (b'{"messages":[{"role":"user","content":"  "}]}', "messages[0].content"),
         (b'{"messages":[{"role":"system","content":"x"}]}', "messages[0].role"),

@@ -15,11 +15,13 @@ ADDITION_PROMPT_TOKENS = 150
 """Tokens kept back for what is put around the passages."""
 
 LEAST_CANDIDATES = 100
+MOST_CANDIDATES = 1000
+"""As many as the retriever returns at most."""
 
 
 def candidates(window: int, prompt_tokens: int) -> int:
-    """Number of passages to fetch: as many as could fit the window, and at least 100."""
-    return max(LEAST_CANDIDATES, int((window - prompt_tokens) / NODE_TOKENS))
+    """Number of passages to fetch: as many as could fit the window, within bounds."""
+    return min(MOST_CANDIDATES, max(LEAST_CANDIDATES, int((window - prompt_tokens) / NODE_TOKENS)))
 
 
 def context_tokens(window: int, prompt_tokens: int, max_tokens: int | None, ratio: float) -> int:

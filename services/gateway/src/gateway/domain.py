@@ -8,6 +8,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from servicekit.principal import Principal
 
 
@@ -107,7 +108,8 @@ class Turn:
 
     Attributes:
         history: What was said before, oldest first, system messages included.
-        question: The user's words since the last answer; also the search query.
+        question: The user's words since the last answer; also the search query. Empty where the last word is not
+            the user's (a tool's result); such a turn searches nothing.
         parameters_json: Members of an OpenAI request that are for the model (temperature, stop, n, …), one object.
         original_json: The OpenAI request that it came as, less our own keys; empty in other dialects.
         passthrough: ``original_json`` goes to the model as it is, and the rest does not matter.
@@ -214,21 +216,29 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The model began: its own ``id``, ``created``, ``model``, … as one JSON object."""
+    """What the model says of its answer as a whole (``id``, ``created``, ``model``, …), one JSON object.
+
+    May come again with members that were not known before.
+    """
 
     raw_json: bytes = b"{}"
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """The next piece of a choice's content, or (``text`` empty) of what we do not model.
+# Structs where one is made for each token: a frozen dataclass takes eight times as long to make.
+class Delta(msgspec.Struct, frozen=True, gc=False):
+    """The next piece of a choice: of its content, or of what we do not model, or both.
 
-    ``raw_json`` holds members beside the content: of the choice, with those of its delta under ``delta``.
+    Attributes:
+        choice: Which of the answers that were asked for, from 0.
+        text: Content.
+        delta_json: Members of the choice's delta beside the content (tool calls, reasoning); an object, or empty.
+        choice_json: Members of the choice beside its delta (log probabilities); an object, or empty.
     """
 
     choice: int
     text: str
-    raw_json: bytes = b""
+    delta_json: bytes = b""
+    choice_json: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,24 +270,22 @@ class Usage:
     raw_json: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """A choice is complete."""
+class Finish(msgspec.Struct, frozen=True, gc=False):
+    """A choice is complete; ``choice_json`` as of `Delta`."""
 
     choice: int
     reason: str
-    raw_json: bytes = b""
+    choice_json: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer is complete; the steps are all there."""
+    """The answer is complete, with all its steps. The last event of every answer."""
 
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
+class Chunk(msgspec.Struct, frozen=True, gc=False):
     """One chunk of a pass-through, as the model server sent it."""
 
     raw_json: bytes

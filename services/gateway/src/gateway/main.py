@@ -2,16 +2,25 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Sequence
+import socket
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from servicekit import principal
 from servicekit.channel import open_channel
-from servicekit.errors import CausewayError, InvalidRequest, MethodNotAllowed, NotFound, http_status
-from servicekit.reloadable import Reloadable
+from servicekit.errors import (
+    CausewayError,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Unavailable,
+    http_status,
+)
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -21,15 +30,19 @@ from gateway.clients import generator, guardrails, ingest, retriever
 from gateway.clients.link import NatsLink
 from gateway.clients.probes import GrpcProbe, NatsProbe
 from gateway.domain import Detectors
-from gateway.middleware import BodyLimit, Identity, Tracing
+from gateway.middleware import Admission, BodyLimit, Identity, Tracing
 from gateway.pipeline import Pipeline
 from gateway.ports import Generator, Guardrails, Ingest, Probe, Retriever
 from gateway.protocols.chat_2024_04 import Chat202404
+from gateway.protocols.exchange import Dialect
 from gateway.protocols.openai_chat import OpenAiChat
 from gateway.protocols.problem import problem
+from gateway.responses import ErrorBody, error_headers
 from gateway.routes import documents, health
 from gateway.routes.chat import ChatEndpoint
 from gateway.settings import Settings
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +59,6 @@ class Services:
 
 def build_app(settings: Settings, services: Services) -> FastAPI:
     """The ASGI application."""
-    app = FastAPI(
-        title="Causeway",
-        version="0.1.0",
-        description="Retrieval-augmented generation behind every chat protocol.",
-        middleware=[
-            # Outermost first. Authentication and quotas are further layers here.
-            Middleware(Tracing),
-            Middleware(Identity, principal=principal.LOCAL),
-            Middleware(
-                BodyLimit, limit=settings.max_body_bytes, exceptions={"/documents": settings.max_upload_bytes}
-            ),
-        ],
-        exception_handlers={
-            CausewayError: _refused,
-            HTTPException: _refused_by_routing,
-            RequestValidationError: _refused_by_validation,
-        },
-        redoc_url=None,
-    )
     pipeline = Pipeline(
         services.retriever,
         services.generator,
@@ -73,53 +67,82 @@ def build_app(settings: Settings, services: Services) -> FastAPI:
     )
     openai_chat = OpenAiChat(services.policy)
     chat = Chat202404(settings.default_index, services.policy)
-
-    def endpoint(dialect: OpenAiChat | Chat202404, streaming: bool | None) -> ChatEndpoint:
-        return ChatEndpoint(dialect, pipeline, timeout=settings.answer_timeout, streaming=streaming)
-
-    chats = {
-        "/v1/chat/completions": endpoint(openai_chat, None),
+    # Path → dialect, and whether the path says that the answer is streamed.
+    chats: dict[str, tuple[Dialect, bool | None]] = {
+        "/v1/chat/completions": (openai_chat, None),
         # The fixed mount never changes its meaning; the bare paths are the default dialect's.
-        "/2024-04/chat": endpoint(chat, False),
-        "/2024-04/chat/stream": endpoint(chat, True),
-        "/chat": endpoint(chat, False),
-        "/chat/stream": endpoint(chat, True),
+        "/2024-04/chat": (chat, False),
+        "/2024-04/chat/stream": (chat, True),
+        "/chat": (chat, False),
+        "/chat/stream": (chat, True),
     }
-    for path, answer in chats.items():
-        app.router.routes.append(Route(path, answer, methods=["POST"], include_in_schema=False))
+
+    def error_body(path: str, error: CausewayError) -> bytes:
+        return chats[path][0].error(error) if path in chats else problem(error)
+
+    app = FastAPI(
+        title="Causeway",
+        version="0.1.0",
+        description="Retrieval-augmented generation behind every chat protocol.",
+        middleware=[
+            # Outermost first. Authentication and quotas are further layers here.
+            Middleware(Tracing, error_body=error_body),
+            Middleware(Admission, limit=settings.max_requests),
+            Middleware(Identity, principal=principal.LOCAL),
+            Middleware(
+                BodyLimit,
+                limit=settings.max_body_bytes,
+                exceptions={"/documents": settings.max_upload_bytes},
+                pause=settings.body_pause,
+            ),
+        ],
+        exception_handlers=_refusals(error_body),
+        redoc_url=None,
+        # `Tracing` makes the one span of a request; FastAPI's own would be a second one beside it.
+        telemetry={"tracing": False, "metrics": False, "logs": False},
+    )
+    for path, (dialect, streaming) in chats.items():
+        endpoint = ChatEndpoint(dialect, pipeline, timeout=settings.answer_timeout, streaming=streaming)
+        app.router.routes.append(Route(path, endpoint, methods=["POST"], include_in_schema=False))
     app.include_router(documents.router(services.ingest, timeout=settings.upload_timeout))
     app.include_router(health.router(services.probes))
     openapi.describe(app)
     return app
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, CausewayError)
-    headers = {}
-    if error.retry_after is not None:
-        headers["retry-after"] = str(max(1, round(error.retry_after)))
-    return Response(problem(error), http_status(error), headers, "application/json")
+def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
+    """What FastAPI and Starlette raise in their routes, as errors of the one tree."""
 
+    async def refused(request: Request, error: CausewayError) -> Response:
+        response = Response(error_body(request.url.path, error), http_status(error), media_type="application/json")
+        response.raw_headers += error_headers(error)
+        return response
 
-async def _refused_by_routing(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    failure: CausewayError
-    if error.status_code == 404:
-        failure = NotFound(f"There is nothing at {request.url.path}.", resource=request.url.path)
-    elif error.status_code == 405:
-        failure = MethodNotAllowed(f"{request.url.path} does not take {request.method}.")
-    else:
-        failure = InvalidRequest(str(error.detail))
-    response = await _refused(request, failure)
-    response.headers.update(error.headers or {})
-    return response
+    async def refused_by_routing(request: Request, error: HTTPException) -> Response:
+        failure: CausewayError
+        if isinstance(error.__cause__, CausewayError):
+            # A body that a limit stopped while a form was read.
+            failure = error.__cause__
+        elif error.status_code == 404:
+            failure = NotFound(f"There is nothing at {request.url.path}.", resource=request.url.path)
+        elif error.status_code == 405:
+            failure = MethodNotAllowed(f"{request.url.path} does not take {request.method}.")
+        else:
+            failure = InvalidRequest(str(error.detail))
+        response = await refused(request, failure)
+        response.headers.update(error.headers or {})
+        return response
 
+    async def refused_by_validation(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"][1:])
+        return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
 
-async def _refused_by_validation(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    field = ".".join(str(part) for part in first["loc"][1:])
-    return await _refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
+    return {
+        CausewayError: refused,
+        HTTPException: refused_by_routing,
+        RequestValidationError: refused_by_validation,
+    }
 
 
 @contextlib.asynccontextmanager
@@ -136,7 +159,7 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
         link = await stack.enter_async_context(NatsLink(settings.nats_url, replicas=settings.nats_replicas))
         detectors: Callable[[], Detectors] = Detectors
         if settings.policy_file is not None:
-            file = await stack.enter_async_context(Reloadable(settings.policy_file, policy.parse))
+            file = await stack.enter_async_context(policy.load(settings.policy_file))
             detectors = lambda: file.current  # noqa: E731  # a name would say no more
         yield Services(
             retriever.GrpcRetriever(channels["retriever"]),
@@ -148,34 +171,62 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
         )
 
 
-class _Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the process has one pair for all."""
+class HttpServer(uvicorn.Server):
+    """uvicorn as the gateway runs it: without signal handlers of its own, the process has one pair for all.
+
+    Args:
+        app: The ASGI application.
+        grace: Seconds that running answers get when the server stops.
+    """
+
+    def __init__(self, app: FastAPI, grace: float) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=max(1, int(grace)),
+            )
+        )
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]  # as in the base class
+        """Leaves the signals alone."""
         yield
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves until the event; running answers then get the grace of the settings."""
-    async with _connected(settings) as services:
-        server = _Server(
-            uvicorn.Config(
-                build_app(settings, services),
-                host=settings.host,
-                port=settings.gateway_port,
-                http="httptools",
-                loop="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                limit_concurrency=settings.max_connections,
-                timeout_graceful_shutdown=max(1, int(settings.shutdown_grace)),
-            )
-        )
-        serving = asyncio.create_task(server.serve())
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        stopping.cancel()
-        await serving
+    """Serves until the event; running answers then get the grace of the settings.
+
+    Raises:
+        CausewayError: The address is taken, or the policy file is wrong.
+    """
+    with listen(settings.host, settings.gateway_port) as listener:
+        async with _connected(settings) as services:
+            server = HttpServer(build_app(settings, services), settings.shutdown_grace)
+            serving = asyncio.create_task(server.serve([listener]))
+            stopping = asyncio.create_task(stop.wait())
+            _log.info("serving", host=settings.host, port=listener.getsockname()[1])
+            await asyncio.wait((serving, stopping), return_when=asyncio.FIRST_COMPLETED)
+            _log.info("draining", grace=settings.shutdown_grace)
+            server.should_exit = True
+            stopping.cancel()
+            await serving
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one.
+
+    Raises:
+        Unavailable: The address is taken, or is none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Unavailable(f"Cannot listen on {host}, port {port}: {error.strerror or error}.") from None

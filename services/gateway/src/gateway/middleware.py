@@ -1,26 +1,38 @@
-"""What every request passes through, as pure ASGI: tracing, identity, body limits, the last error boundary.
+"""What every request passes through, as pure ASGI: tracing, admission, identity, limits, the last error boundary.
 
 FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
-further layer (authentication, quotas) is a class like these, put into the list in `main.build_app`.
+further layer (authentication, quotas) is a class like these, put into the list in `main.build_app`; it refuses by
+raising an error of the tree, which the outermost layer answers in the words of the dialect that is spoken there.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
 
 import structlog
-from opentelemetry.trace import SpanKind, StatusCode, format_trace_id
+from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id
 from servicekit import telemetry
-from servicekit.errors import CausewayError, Internal, PayloadTooLarge, http_status
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    PayloadTooLarge,
+    Unavailable,
+)
 from servicekit.principal import Principal
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway.protocols.problem import problem
-from gateway.routes.chat import Message, Receive, Scope, Send
+from gateway.responses import ErrorBody, refuse
 
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _log = structlog.get_logger(__name__)
 _tracer = telemetry.tracer(__name__)
 _SERVER_FAULT = 500
-_QUIET = ("/healthz", "/readyz", "/metrics")
+_CLIENT_LEFT = 499
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+_MOST_DIGITS = 18
+
+HEALTH = ("/healthz", "/readyz")
+"""Paths that are always let in and leave no line in the log."""
 
 
 class Tracing:
@@ -28,23 +40,30 @@ class Tracing:
 
     The outermost layer: what nobody below caught becomes a 500 that tells nothing of the inside, and each request
     leaves one line in the log.
+
+    Args:
+        app: What is below.
+        error_body: Writes the errors that no route has answered.
     """
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: ASGIApp, error_body: ErrorBody) -> None:
         self._app = app
+        self._error_body = error_body
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        carrier = {
+            name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS
+        }
         path, method = scope["path"], scope["method"]
         begin = time.perf_counter()
         status = 0
         with _tracer.start_as_current_span(
-            f"{method} {path}",
-            context=telemetry.extract(headers),
+            method,
+            context=telemetry.extract(carrier),
             kind=SpanKind.SERVER,
             attributes={"http.request.method": method, "url.path": path},
         ) as span:
@@ -64,19 +83,62 @@ class Tracing:
                 if failure is not error:
                     _log.exception("request failed", method=method, path=path)
                 if status == 0:
-                    await _answer(send_traced, failure)
-            span.set_attribute("http.response.status_code", status)
-            if status >= _SERVER_FAULT:
-                span.set_status(StatusCode.ERROR)
-            if path not in _QUIET:
-                milliseconds = round((time.perf_counter() - begin) * 1000, 1)
-                _log.info("request", method=method, path=path, status=status or 499, duration_ms=milliseconds)
+                    await refuse(send_traced, failure, self._error_body(path, failure))
+            finally:
+                _describe(span, scope, status)
+                if path not in HEALTH:
+                    _log.info(
+                        "request",
+                        method=method,
+                        path=path,
+                        status=status or _CLIENT_LEFT,
+                        duration_ms=round((time.perf_counter() - begin) * 1000, 1),
+                    )
+
+
+def _describe(span: Span, scope: Scope, status: int) -> None:
+    route = getattr(scope.get("route"), "path", None)
+    if route is not None:
+        # The route, not the path: names of spans must be few.
+        span.update_name(f"{scope['method']} {route}")
+        span.set_attribute("http.route", route)
+    if status:
+        span.set_attribute("http.response.status_code", status)
+    if status >= _SERVER_FAULT:
+        span.set_status(StatusCode.ERROR)
+
+
+class Admission:
+    """Refuses what is more than the gateway takes at once; health checks are always let in.
+
+    Args:
+        app: What is below.
+        limit: Most requests at once.
+    """
+
+    def __init__(self, app: ASGIApp, limit: int) -> None:
+        self._app = app
+        self._limit = limit
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["path"] in HEALTH:
+            await self._app(scope, receive, send)
+            return
+        if self._running >= self._limit:
+            raise Unavailable("The gateway is at its limit of requests at once.", retry_after=1)
+        self._running += 1
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._running -= 1
 
 
 class Identity:
     """Says who asks, in ``scope["state"]["principal"]``. Without authentication it is always the same one."""
 
-    def __init__(self, app: App, principal: Principal) -> None:
+    def __init__(self, app: ASGIApp, principal: Principal) -> None:
         self._app = app
         self._principal = principal
 
@@ -88,18 +150,21 @@ class Identity:
 
 
 class BodyLimit:
-    """Refuses bodies that are too large: by their length if it is given, else as soon as they pass the limit.
+    """Refuses bodies that are too large, by their length if it is given, else as soon as they pass the limit, and
+    bodies that stop coming.
 
     Args:
         app: What is below.
         limit: Most bytes of a body.
         exceptions: Other limits by path.
+        pause: Most seconds between two pieces of a body.
     """
 
-    def __init__(self, app: App, limit: int, exceptions: dict[str, int]) -> None:
+    def __init__(self, app: ASGIApp, limit: int, exceptions: dict[str, int], pause: float) -> None:
         self._app = app
         self._limit = limit
         self._exceptions = exceptions
+        self._pause = pause
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -108,17 +173,27 @@ class BodyLimit:
             return
         limit = self._exceptions.get(scope["path"], self._limit)
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > limit:
-            await _answer(send, _too_large(limit))
-            return
+        if not length.isdigit():
+            raise InvalidRequest("Content-Length must be a number of bytes.", field="content-length")
+        if len(length) > _MOST_DIGITS or int(length) > limit:
+            raise _too_large(limit)
         received = 0
+        complete = False
 
         async def receive_limited() -> Message:
-            nonlocal received
-            message = await receive()
+            nonlocal received, complete
+            if complete:
+                # What is waited for now is the client's leaving.
+                return await receive()
+            try:
+                async with asyncio.timeout(self._pause):
+                    message = await receive()
+            except TimeoutError:
+                raise DeadlineExceeded("The rest of the body did not come in time.", field="body") from None
             received += len(message.get("body", b""))
             if received > limit:
                 raise _too_large(limit)
+            complete = not message.get("more_body", False)
             return message
 
         await self._app(scope, receive_limited, send)
@@ -126,10 +201,3 @@ class BodyLimit:
 
 def _too_large(limit: int) -> PayloadTooLarge:
     return PayloadTooLarge(f"The body is larger than {limit} bytes.", field="body")
-
-
-async def _answer(send: Send, error: CausewayError) -> None:
-    body = problem(error)
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": http_status(error), "headers": headers})
-    await send({"type": "http.response.body", "body": body})

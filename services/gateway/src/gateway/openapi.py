@@ -113,15 +113,28 @@ _PROBLEM = {
 
 
 def describe(app: FastAPI) -> None:
-    """Adds the chat routes to the application's OpenAPI document."""
+    """Adds the chat routes to the application's OpenAPI document, and to all others the shape of their errors."""
     generate = app.openapi
 
     def described() -> dict[str, Any]:
         document = generate()
         document["paths"] |= _paths()
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                _describe_errors(operation["responses"])
+        for schema in ("HTTPValidationError", "ValidationError"):
+            document.get("components", {}).get("schemas", {}).pop(schema, None)
         return document
 
     app.openapi = described  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _describe_errors(responses: dict[str, Any]) -> None:
+    # FastAPI's own status for what is wrong with a request; ours is 400.
+    responses.pop("422", None)
+    for status, response in responses.items():
+        if status >= "400":
+            response.setdefault("content", {"application/json": {"schema": _PROBLEM}})
 
 
 def _paths() -> dict[str, Any]:

@@ -1,9 +1,12 @@
 """The deployment's detectors, from a YAML file: what every request goes through, whatever it asks for."""
 
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 import yaml
+from servicekit.errors import InvalidRequest
+from servicekit.reloadable import Reloadable
 
 from gateway.domain import Action, Detector, Detectors
 
@@ -19,6 +22,18 @@ class _Policy(msgspec.Struct, forbid_unknown_fields=True):
     input: list[_Detector] = []
     context: list[_Detector] = []
     output: list[_Detector] = []
+
+
+def load(path: Path) -> Reloadable[Detectors]:
+    """The file's detectors, read again when it changes.
+
+    Raises:
+        InvalidRequest: The file cannot be read, or is wrong.
+    """
+    try:
+        return Reloadable(path, parse)
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"The policy file {path} cannot be used: {error}") from None
 
 
 def parse(raw: bytes) -> Detectors:

@@ -41,8 +41,8 @@ def _sources_last(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...
 
 
 def _context_first(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
-    question = Message("user", turn.question)
+    question = (Message("user", turn.question),) if turn.question else ()
     if not passages:
-        return (*turn.history, question)
+        return (*turn.history, *question)
     sources = "\n".join(data_point(passage) for passage in passages)
-    return (Message("system", CONTEXT_INSTRUCTION + sources), *turn.history, question)
+    return (Message("system", CONTEXT_INSTRUCTION + sources), *turn.history, *question)

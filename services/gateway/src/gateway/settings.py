@@ -31,4 +31,5 @@ class Settings(ServiceSettings):
     upload_timeout: float = Field(60.0, gt=0, description="Seconds that handing over an upload may take.")
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
-    max_connections: int = Field(2048, gt=0, description="Requests at once; more are refused with 503.")
+    body_pause: float = Field(30.0, gt=0, description="Seconds that may pass between two pieces of a body.")
+    max_requests: int = Field(2048, gt=0, description="Requests at once; more are refused with 503.")

@@ -8,11 +8,10 @@ from gateway.domain import Step
 
 
 class Timeline:
-    """The steps of one answer. Begins when it is made."""
+    """The steps of one answer."""
 
     def __init__(self) -> None:
-        self._begin = time.perf_counter()
-        self._steps: list[Step] = []
+        self._seconds: dict[str, float] = {}
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -24,15 +23,10 @@ class Timeline:
             self.add(name, time.perf_counter() - begin)
 
     def add(self, name: str, seconds: float) -> None:
-        """Notes a step that was timed elsewhere."""
-        self._steps.append(Step(name, round(seconds * 1000, 3)))
-
-    @property
-    def seconds(self) -> float:
-        """Time since the beginning."""
-        return time.perf_counter() - self._begin
+        """Notes a step that was timed elsewhere; what was done twice is one step."""
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     @property
     def steps(self) -> tuple[Step, ...]:
-        """The steps so far, in the order in which they ended."""
-        return tuple(self._steps)
+        """The steps so far, in the order in which they first ended."""
+        return tuple(Step(name, round(seconds * 1000, 3)) for name, seconds in self._seconds.items())

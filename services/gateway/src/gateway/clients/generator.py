@@ -37,7 +37,8 @@ class GrpcGenerator:
         """See `ports.Generator`."""
         async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
             async for message in messages:
-                yield [_EVENTS[event.kind](event) for event in message.events]
+                # Kinds that a newer generator may know are passed over.
+                yield [_EVENTS[event.kind](event) for event in message.events if event.kind in _EVENTS]
 
     async def count_tokens(
         self,
@@ -95,17 +96,15 @@ def _messages(messages: Iterable[Message]) -> list[generator_pb2.ChatMessage]:
     ]
 
 
-def _usage(event: generator_pb2.GenerateEvent) -> Event:
-    return Usage(event.usage.prompt_tokens, event.usage.completion_tokens, event.raw_json)
-
-
 # One look-up an event: this is the hot path.
 _EVENTS: dict[int, Callable[[generator_pb2.GenerateEvent], Event]] = {
     generator_pb2.EVENT_KIND_START: lambda event: Start(event.raw_json or b"{}"),
-    generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, event.raw_json),
+    generator_pb2.EVENT_KIND_TEXT: lambda event: Delta(event.choice, event.text, b"", event.raw_json),
     generator_pb2.EVENT_KIND_DELTA: lambda event: Delta(event.choice, "", event.raw_json),
     generator_pb2.EVENT_KIND_FINISH: lambda event: Finish(event.choice, event.text, event.raw_json),
-    generator_pb2.EVENT_KIND_USAGE: _usage,
+    generator_pb2.EVENT_KIND_USAGE: lambda event: Usage(
+        event.usage.prompt_tokens, event.usage.completion_tokens, event.raw_json
+    ),
     generator_pb2.EVENT_KIND_CHUNK: lambda event: Chunk(event.raw_json),
     generator_pb2.EVENT_KIND_COMPLETION: lambda event: Completion(event.raw_json),
 }

@@ -2,14 +2,12 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
 
 import grpc
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
-from servicekit.rpc_errors import unpack
 
 from gateway.domain import Action, Detector, DetectorFailure, Direction, Finding, Verdict
 from gateway.ports import Clearance, Watch
@@ -73,40 +71,27 @@ class GrpcGuardrails:
 
 
 class _GrpcWatch:
-    """`ports.Watch` over one call. Its methods run in different tasks, so each turns gRPC's errors into ours."""
+    """`ports.Watch` over one call. A service that blocks ends the call; what is fed afterwards nobody hears."""
 
-    def __init__(self, call: Any) -> None:
+    def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
 
     async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
         piece = guardrails_pb2.DetectPiece(choice=choice, text=text, last=last)
-        await self._write(guardrails_pb2.DetectRequest(piece=piece))
+        await self._call.write(guardrails_pb2.DetectRequest(piece=piece))
 
     async def end(self) -> None:
-        if not self._call.done():
-            await self._call.done_writing()
+        await self._call.done_writing()
 
     async def clearances(self) -> AsyncGenerator[Clearance, None]:
-        try:
-            while (response := await self._call.read()) is not grpc.aio.EOF:
-                yield Clearance(
-                    response.choice,
-                    response.cleared_until,
-                    _findings(response.findings),
-                    response.action == guardrails_pb2.ACTION_BLOCK,
-                    _failures(response.failures),
-                )
-        except grpc.aio.AioRpcError as error:
-            raise unpack(error) from error
-
-    async def _write(self, request: guardrails_pb2.DetectRequest) -> None:
-        try:
-            await self._call.write(request)
-        except grpc.aio.AioRpcError as error:
-            raise unpack(error) from error
-        except grpc.aio.UsageError:
-            # The service ended the call, because it blocked or failed: `clearances` has the reason.
-            return
+        while (response := await self._call.read()) is not grpc.aio.EOF:
+            yield Clearance(
+                response.choice,
+                response.cleared_until,
+                _findings(response.findings),
+                response.action == guardrails_pb2.ACTION_BLOCK,
+                _failures(response.failures),
+            )
 
 
 def _configs(detectors: Iterable[Detector]) -> list[guardrails_pb2.DetectorConfig]:

@@ -47,7 +47,8 @@ class NatsIngest:
         keys.index_name(upload.index)
         transport = await self._transport()
         job_id = uuid.uuid4().hex
-        sha256 = hashlib.sha256(upload.content).hexdigest()
+        # In a thread: a large file would keep every answer that is under way waiting.
+        sha256 = await asyncio.to_thread(lambda: hashlib.sha256(upload.content).hexdigest())
         document = document_pb2.Document(
             document_id=keys.document_id(upload.sourcefile),
             sourcefile=upload.sourcefile,

@@ -1,7 +1,6 @@
 """The gateway's connection to NATS: made when it can be, there again when it was gone."""
 
 import asyncio
-import contextlib
 from typing import Self
 
 import nats.errors
@@ -41,8 +40,7 @@ class NatsLink:
     async def __aexit__(self, *exc: object) -> None:
         if self._connecting is not None:
             self._connecting.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._connecting
+            await asyncio.wait([self._connecting])
         if self._client is not None:
             await self._client.close()
 
@@ -61,7 +59,8 @@ class NatsLink:
         if self._ingest is None or self._client is None or not self._client.is_connected:
             return "not connected"
         try:
-            await asyncio.wait_for(self._client.flush(), deadline.timeout())
+            # Not the client's `flush`: an answer to it that comes too late ends the client's reading for a minute.
+            await asyncio.wait_for(self._ingest.jetstream.account_info(), deadline.timeout())
         except _FAILURES as error:
             return type(error).__name__
         return None

@@ -1,16 +1,20 @@
 """Events gathered into one answer, for the routes that answer in one piece."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from servicekit.errors import Unavailable
 
 from gateway.domain import (
     Batch,
+    Chunk,
     Completion,
     Context,
     Delta,
     Detections,
+    Detectors,
     Direction,
     Done,
     Finding,
@@ -21,12 +25,21 @@ from gateway.domain import (
     Usage,
 )
 
+_object = msgspec.json.Decoder(dict[str, Any])
+_COME_ONCE = frozenset(("id", "type", "role", "name"))
+
 
 @dataclass(slots=True)
 class Choice:
-    """One of the answers that were asked for."""
+    """One of the answers that were asked for.
+
+    Attributes:
+        delta: What was said beside the content (tool calls, reasoning), put together from its pieces.
+        members: What stands beside the message (log probabilities), put together likewise.
+    """
 
     texts: list[str] = field(default_factory=list)
+    delta: dict[str, Any] = field(default_factory=dict)
     members: dict[str, Any] = field(default_factory=dict)
     finish_reason: str = ""
 
@@ -50,24 +63,30 @@ class Answer:
     steps: tuple[Step, ...] = ()
 
     def take(self, batch: Batch) -> None:
-        """Adds a batch of events."""
+        """Adds a batch of events.
+
+        Raises:
+            Unavailable: The model server sent something that cannot be put together.
+        """
         for event in batch:
             match event:
                 case Delta():
                     choice = self._choice(event.choice)
                     if event.text:
                         choice.texts.append(event.text)
-                    if event.raw_json:
-                        merge(choice.members, msgspec.json.decode(event.raw_json))
+                    if event.delta_json:
+                        merge(choice.delta, members_of(event.delta_json))
+                    if event.choice_json:
+                        merge(choice.members, members_of(event.choice_json))
                 case Finish():
                     choice = self._choice(event.choice)
                     choice.finish_reason = event.reason
-                    if event.raw_json:
-                        merge(choice.members, msgspec.json.decode(event.raw_json))
+                    if event.choice_json:
+                        merge(choice.members, members_of(event.choice_json))
                 case Context():
                     self.context = event
                 case Start():
-                    self.start = msgspec.json.decode(event.raw_json)
+                    self.start |= members_of(event.raw_json)
                 case Detections():
                     self.detections.append(event)
                 case FollowUps():
@@ -78,9 +97,27 @@ class Answer:
                     self.completion = event.raw_json
                 case Done():
                     self.steps = event.steps
+                case Chunk():
+                    raise Unavailable("The model server streamed an answer that was asked for in one piece.")
 
     def _choice(self, index: int) -> Choice:
-        return self.choices.setdefault(index, Choice())
+        choice = self.choices.get(index)
+        if choice is None:
+            choice = self.choices[index] = Choice()
+        return choice
+
+
+def members_of(raw_json: bytes) -> dict[str, Any]:
+    """The members of an object that a model server sent.
+
+    Raises:
+        Unavailable: It is none.
+    """
+    try:
+        members: dict[str, Any] = _object.decode(raw_json)
+    except (ValueError, RecursionError) as error:
+        raise Unavailable("The model server sent something that cannot be read.") from error
+    return members
 
 
 def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
@@ -95,7 +132,7 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
             merge(before, value)
         elif isinstance(value, list) and isinstance(before, list):
             _merge_lists(before, value)
-        elif isinstance(value, str) and isinstance(before, str) and name not in ("id", "type", "role", "name"):
+        elif isinstance(value, str) and isinstance(before, str) and name not in _COME_ONCE:
             whole[name] = before + value
         elif value is not None or name not in whole:
             whole[name] = value
@@ -103,9 +140,11 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
 
 def _merge_lists(whole: list[Any], piece: list[Any]) -> None:
     for item in piece:
-        number = item.get("index") if isinstance(item, dict) else None
-        same = next((old for old in whole if isinstance(old, dict) and old.get("index") == number), None)
-        if number is None or same is None:
+        same = None
+        if isinstance(item, dict) and "index" in item:
+            number = item["index"]
+            same = next((old for old in whole if isinstance(old, dict) and old.get("index") == number), None)
+        if same is None:
             whole.append(item)
         else:
             merge(same, item)
@@ -132,7 +171,12 @@ def _result(finding: Finding) -> dict[str, Any]:
     return result
 
 
-def detections_block(detections: list[Detections], asked: tuple[Direction, ...]) -> dict[str, Any]:
+def asked_of(detectors: Detectors) -> tuple[Direction, ...]:
+    """The sides on which there are detectors."""
+    return tuple(direction for direction in Direction if getattr(detectors, direction.value))
+
+
+def detections_block(detections: Sequence[Detections], asked: Sequence[Direction]) -> dict[str, Any]:
     """The ``detections`` of an answer: a key for each side that was asked for, whether it fired or not."""
     item = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", Direction.OUTPUT: "choice_index"}
     block: dict[str, Any] = {}
@@ -147,7 +191,7 @@ def detections_block(detections: list[Detections], asked: tuple[Direction, ...])
     return block
 
 
-def warnings_of(detections: list[Detections]) -> list[dict[str, str]]:
+def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
     """What the client should be told beside the answer."""
     warnings = []
     if any(event.direction is Direction.OUTPUT and event.findings for event in detections):

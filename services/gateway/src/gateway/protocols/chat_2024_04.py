@@ -10,18 +10,20 @@ import msgspec
 from servicekit.errors import CausewayError, InvalidRequest
 from servicekit.principal import Principal
 
-from gateway.domain import Batch, Delta, Detectors, Done, Message, Retrieval, RetrievalMode, Step, Turn
+from gateway.domain import Batch, Delta, Detectors, Done, Message, Retrieval, RetrievalMode, Turn
 from gateway.protocols import context as context_block
 from gateway.protocols import detectors as detectors_block
 from gateway.protocols import reading
 from gateway.protocols.answer import Answer
 from gateway.protocols.exchange import Exchange, Media
+from gateway.protocols.problem import one_line
 from gateway.protocols.reading import Fields
 
 _encode = msgspec.json.encode
+_NULL = msgspec.Raw(b"null")
+_READ = ("messages", "input", "context")
 _ROLES = ("assistant", "user")
 _MODES = tuple(mode.value for mode in RetrievalMode)
-_FOR_THE_MODEL = ("temperature", "seed", "max_tokens", "reasoning_effort")
 _LONGEST_ANSWER = 2**31
 
 
@@ -42,7 +44,8 @@ class Chat202404:
 
     def parse(self, body: bytes, principal: Principal, *, streaming: bool | None) -> Exchange:
         """See `Dialect`; the path decides on streaming."""
-        request = Fields(reading.decode(body, dict[str, Any]))
+        raw = reading.members(body)
+        request = Fields({name: reading.value(raw[name], name) for name in _READ if name in raw})
         *history, question = _messages(request)
         context = request.object("context")
         overrides = _overrides(context)
@@ -64,7 +67,7 @@ class Chat202404:
             max_tokens=overrides.integer("max_tokens", 1, _LONGEST_ANSWER),
             detectors=self._policy() + detectors_block.parse(overrides.object("detectors")),
         )
-        return _Exchange(turn, request.get("session_state"), streaming=bool(streaming))
+        return _Exchange(turn, raw.get("session_state", _NULL), streaming=bool(streaming))
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`: the error is a string."""
@@ -72,15 +75,16 @@ class Chat202404:
 
 
 def _messages(request: Fields) -> list[Message]:
-    """The conversation, oldest first; the last message is the user's."""
-    spoken = request.get("messages")
-    if isinstance(spoken, str) or (spoken is None and isinstance(request.get("input"), str)):
-        spoken = [{"role": "user", "content": spoken or request.get("input")}]
+    """The conversation, oldest first; the last message is the user's. Some clients call it ``input``."""
+    name = "messages" if request.get("messages") is not None else "input"
+    spoken = request.get(name)
+    if isinstance(spoken, str):
+        spoken = [{"role": "user", "content": spoken}]
     if not isinstance(spoken, list) or not spoken:
         raise request.wrong("messages", "must be a non-empty list of messages")
     messages = []
     for at, item in enumerate(spoken):
-        path = request.path(f"messages[{at}]")
+        path = f"{name}[{at}]"
         if not isinstance(item, dict):
             raise InvalidRequest(f"{path} must be an object.", field=path)
         message = Fields(item, path)
@@ -88,7 +92,7 @@ def _messages(request: Fields) -> list[Message]:
         if role not in _ROLES:
             raise message.wrong("role", f"must be one of {', '.join(_ROLES)}, not {role!r}")
         messages.append(Message(role, message.text("content")))
-    last = f"messages[{len(messages) - 1}]"
+    last = f"{name}[{len(messages) - 1}]"
     if messages[-1].role != "user":
         raise InvalidRequest(f"{last}.role must be user: there is nothing to answer.", field=f"{last}.role")
     if not messages[-1].text.strip():
@@ -114,19 +118,15 @@ def _parameters(overrides: Fields) -> bytes:
 
 
 class _Exchange:
-    """`Exchange` of one turn."""
+    """`Exchange` of one turn. It has one answer: further choices have no place in this protocol."""
 
-    def __init__(self, turn: Turn, session_state: Any, *, streaming: bool) -> None:
+    def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
         self.turn = turn
         self.streaming = streaming
-        self._session_state = session_state
+        # Goes back byte for byte, but for line breaks, which would end a line of the stream.
+        self._session_state = msgspec.Raw(one_line(bytes(session_state)))
         self._answer = Answer()
         self._begun = False
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """See `Exchange`."""
-        return self._answer.steps
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`: a line with the context, a line for each piece of text, a last line with the thoughts."""
@@ -134,20 +134,16 @@ class _Exchange:
         out: list[bytes] = []
         if not self._begun and self._answer.context is not None:
             self._begun = True
-            context = context_block.opening(self.turn, self._answer.context)
-            first = {"delta": {"role": "assistant"}, "context": context, "session_state": self._session_state}
-            out.append(_encode(first) + b"\n")
+            out.append(self._line({"role": "assistant"}, context_block.opening(self.turn, self._answer.context)))
         for event in batch:
-            # One conversation has one answer here: further choices have no place in this protocol.
-            if type(event) is Delta and event.text and event.choice == 0:
-                out.append(
-                    b'{"delta":{"content":%b,"function_call":null,"role":null,"tool_calls":null}}\n'
-                    % _encode(event.text)
-                )
+            if type(event) is Delta:
+                if event.text and event.choice == 0:
+                    out.append(
+                        b'{"delta":{"content":%b,"function_call":null,"role":null,"tool_calls":null}}\n'
+                        % _encode(event.text)
+                    )
             elif type(event) is Done:
-                context = context_block.closing(self.turn, self._answer)
-                last = {"delta": {}, "context": context, "session_state": self._session_state}
-                out.append(_encode(last) + b"\n")
+                out.append(self._line({}, context_block.closing(self.turn, self._answer)))
         return b"".join(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
@@ -163,16 +159,9 @@ class _Exchange:
         answer = self._answer
         assert answer.context is not None
         text = answer.choices[0].text if 0 in answer.choices else ""
-        return _encode(
-            {
-                "message": {
-                    "content": text,
-                    "function_call": None,
-                    "role": "assistant",
-                    "tool_calls": None,
-                },
-                "context": context_block.opening(self.turn, answer.context)
-                | context_block.closing(self.turn, answer),
-                "session_state": self._session_state,
-            }
-        )
+        context = context_block.opening(self.turn, answer.context) | context_block.closing(self.turn, answer)
+        message = {"content": text, "function_call": None, "role": "assistant", "tool_calls": None}
+        return _encode({"message": message, "context": context, "session_state": self._session_state})
+
+    def _line(self, delta: dict[str, str], context: dict[str, Any]) -> bytes:
+        return _encode({"delta": delta, "context": context, "session_state": self._session_state}) + b"\n"

@@ -3,8 +3,8 @@
 from typing import Any
 
 from gateway import prompts
-from gateway.domain import Context, Direction, Passage, RetrievalMode, Step, Turn
-from gateway.protocols.answer import Answer, detections_block, warnings_of
+from gateway.domain import Context, Passage, RetrievalMode, Step, Turn
+from gateway.protocols.answer import Answer, asked_of, detections_block, warnings_of
 
 
 def opening(turn: Turn, context: Context) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def closing(turn: Turn, answer: Answer) -> dict[str, Any]:
     block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, answer)}
     if answer.follow_ups:
         block["followup_questions"] = list(answer.follow_ups)
-    asked = tuple(direction for direction in Direction if getattr(turn.detectors, direction.value))
+    asked = asked_of(turn.detectors)
     if asked:
         block["detections"] = detections_block(answer.detections, asked)
         warnings = warnings_of(answer.detections)

@@ -24,13 +24,14 @@ def parse(block: Fields) -> Detectors:
     for name, _ in block.members():
         if name not in _DEFAULT:
             raise block.wrong(name, f"is not a direction; they are {', '.join(_DEFAULT)}")
-    return Detectors(*(_direction(block, name) for name in ("input", "context", "output")))
+    return Detectors(*(_direction(block, name) for name in _DEFAULT))
 
 
 def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
     detectors = []
     chosen = block.object(direction)
-    for detector_id, _ in chosen.members():
+    for detector_id in chosen.names():
+        # Without parameters, null too, the detector still runs.
         params = chosen.object(detector_id)
         action = params.one_of("action", _ACTIONS)
         on_error = params.one_of("on_error", ("block", "allow"))

@@ -6,7 +6,7 @@ from typing import Protocol
 from servicekit.errors import CausewayError
 from servicekit.principal import Principal
 
-from gateway.domain import Batch, Step, Turn
+from gateway.domain import Batch, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,15 @@ class Exchange(Protocol):
         ...
 
     def take(self, batch: Batch) -> None:
-        """Gathers events of an answer that goes out in one piece."""
+        """Gathers events of an answer that goes out in one piece.
+
+        Raises:
+            Unavailable: The model server sent something that cannot be put together.
+        """
         ...
 
     def complete(self) -> bytes:
         """The whole answer, once all its events were taken."""
-        ...
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """The steps of the answer, once it is complete."""
         ...
 
 

@@ -10,6 +10,7 @@ from servicekit.errors import CausewayError
 from gateway.domain import (
     Batch,
     Chunk,
+    Completion,
     Context,
     Delta,
     Detections,
@@ -22,17 +23,24 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.protocols.answer import Answer, detections_block, merge, warnings_of
-from gateway.protocols.problem import problem
+from gateway.protocols.answer import Answer, asked_of, detections_block, members_of, merge, warnings_of
+from gateway.protocols.problem import one_line, problem
 
 _encode = msgspec.json.encode
-_NO_FINISH = b'},"finish_reason":null}]'
+_NOT_FINISHED = b"null"
+_DONE = b"data: [DONE]\n\n"
 
 
 class OpenAiExchange:
     """`Exchange` of one chat completion.
 
-    What of a stream is the same in all chunks is encoded once; a token costs one JSON string and one join.
+    What of a stream is the same in all chunks is encoded once, and what the model server sent beside the content is
+    spliced in as it came: a token costs one JSON string and one join.
+
+    Args:
+        turn: What is asked.
+        streaming: Whether the answer is streamed.
+        include_usage: Whether the stream ends with a chunk that says the numbers of tokens.
     """
 
     def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool) -> None:
@@ -40,18 +48,22 @@ class OpenAiExchange:
         self.streaming = streaming
         self._include_usage = include_usage
         self._answer = Answer()
-        self._begun: set[int] = set()
+        # The members around the choices: the model server's own where it sends any.
+        self._envelope: dict[str, Any] = {
+            "id": f"chatcmpl-{uuid.uuid4().hex}",
+            "object": "chat.completion.chunk" if streaming else "chat.completion",
+            "created": int(time.time()),
+            "model": turn.model,
+        }
         self._head = b""
-        self._tail = b"}\n\n"
+        self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"
+        self._begun: set[int] = set()
         self._finish: Finish | None = None
-        self._context: Context | None = None
         self._usage: Usage | None = None
-        self._passed_through = False
-
-    @property
-    def steps(self) -> tuple[Step, ...]:
-        """See `Exchange`."""
-        return self._answer.steps
+        # What the next chunk carries beside its choice.
+        self._extra: dict[str, Any] = {}
+        self._found: list[Detections] = []
+        self._unsaid = list(asked_of(turn.detectors))
 
     # --- streamed ---------------------------------------------------------------------------------------------
 
@@ -60,95 +72,110 @@ class OpenAiExchange:
         out: list[bytes] = []
         for event in batch:
             if type(event) is Delta:
-                if event.choice not in self._begun:
-                    self._begin(event.choice, out)
-                if event.raw_json:
-                    self._choice(self._members(event), event.choice, None, out)
-                else:
-                    # The hot path.
-                    out.append(
-                        b'%b"choices":[{"index":%d,"delta":{"content":%b%b%b'
-                        % (self._head, event.choice, _encode(event.text), _NO_FINISH, self._tail)
-                    )
+                self._delta(event, out)
             elif type(event) is Chunk:
-                self._passed_through = True
-                out.append(b"data: %b\n\n" % event.raw_json)
-            elif type(event) is Context:
-                self._context = event
+                out.append(_event(event.raw_json))
             elif type(event) is Start:
-                self._set_head(msgspec.json.decode(event.raw_json))
+                self._know(members_of(event.raw_json))
             elif type(event) is Finish:
                 self._flush_finish(out)
                 self._finish = event
             elif type(event) is Usage:
                 self._usage = event
+            elif type(event) is Context:
+                if self.turn.retrieval.indexes:
+                    self._extra["source_nodes"] = [source_node(passage) for passage in event.passages]
             elif type(event) is Detections:
-                self._extra({"detections": detections_block([event], (event.direction,))} | _warned([event]), out)
+                self._found.append(event)
+            elif type(event) is Completion:
+                # The model server answered in one piece although a stream was asked for.
+                out.append(_event(_as_chunk(event.raw_json)))
             elif type(event) is Done:
                 self._end(event, out)
         return b"".join(out)
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`: an event with the error, then the end of the stream."""
-        return b"data: %b\n\ndata: [DONE]\n\n" % problem(error)
+        return _event(problem(error)) + _DONE
 
-    def _set_head(self, start: dict[str, Any]) -> None:
-        members = _envelope(start, "chat.completion.chunk", self.turn)
-        self._head = b"data: " + _encode(members)[:-1] + b","
-        if self._include_usage:
-            self._tail = b',"usage":null}\n\n'
+    def _know(self, members: dict[str, Any]) -> None:
+        said = {name: value for name, value in members.items() if value is not None}
+        self._envelope |= said | {"object": self._envelope["object"]}
+        self._head = b""
+
+    def _delta(self, event: Delta, out: list[bytes]) -> None:
+        if self._finish is not None:
+            # Another choice than the one that ended.
+            self._flush_finish(out)
+        if event.choice not in self._begun:
+            self._begin(event.choice, out)
+        if event.delta_json or event.choice_json or self._found or not self._head:
+            content = b'"content":' + _encode(event.text) if event.text else b""
+            delta = b",".join(filter(None, (content, _inside(event.delta_json))))
+            self._choice(event.choice, delta, event.choice_json, _NOT_FINISHED, out)
+        else:
+            # The hot path.
+            out.append(
+                b'%b"choices":[{"index":%d,"delta":{"content":%b},"finish_reason":null}]%b'
+                % (self._head, event.choice, _encode(event.text), self._tail)
+            )
 
     def _begin(self, choice: int, out: list[bytes]) -> None:
-        if not self._head:
-            self._set_head({})
-        first = not self._begun
         self._begun.add(choice)
-        extra: dict[str, Any] = {}
-        if first and self._context is not None and self.turn.retrieval.indexes:
-            extra = {"source_nodes": [source_node(passage) for passage in self._context.passages]}
-        self._choice({"delta": {"role": "assistant", "content": ""}}, choice, None, out, extra)
+        self._choice(choice, b'"role":"assistant","content":""', b"", _NOT_FINISHED, out)
 
-    def _choice(
-        self,
-        members: dict[str, Any],
-        choice: int,
-        reason: str | None,
-        out: list[bytes],
-        extra: dict[str, Any] | None = None,
-    ) -> None:
-        body = {"index": choice, "delta": {}} | members | {"finish_reason": reason}
-        more = b"," + _encode(extra)[1:-1] if extra else b""
-        out.append(b'%b"choices":[%b]%b%b' % (self._head, _encode(body), more, self._tail))
-
-    def _members(self, event: Delta) -> dict[str, Any]:
-        members: dict[str, Any] = msgspec.json.decode(event.raw_json)
-        if event.text:
-            members["delta"] = {"content": event.text} | members.get("delta", {})
-        return members
-
-    def _flush_finish(self, out: list[bytes], extra: dict[str, Any] | None = None) -> None:
+    def _flush_finish(self, out: list[bytes]) -> None:
         if self._finish is None:
             return
         finish, self._finish = self._finish, None
         if finish.choice not in self._begun:
             self._begin(finish.choice, out)
-        members = msgspec.json.decode(finish.raw_json) if finish.raw_json else {}
-        self._choice(members, finish.choice, finish.reason, out, extra)
+        self._choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
 
-    def _extra(self, members: dict[str, Any], out: list[bytes]) -> None:
+    def _choice(self, index: int, delta: bytes, others: bytes, reason: bytes, out: list[bytes]) -> None:
+        """A chunk of one choice, with whatever waits to be said beside it."""
+        others = _inside(others)
+        body = b'"choices":[{"index":%d,"delta":{%b}%b%b,"finish_reason":%b}]' % (
+            index,
+            delta,
+            b"," if others else b"",
+            others,
+            reason,
+        )
+        out.append(self._around(body, self._tail))
+
+    def _around(self, choices: bytes, tail: bytes) -> bytes:
         if not self._head:
-            self._set_head({})
-        out.append(b'%b"choices":[],%b%b' % (self._head, _encode(members)[1:-1], self._tail))
+            self._head = b"data: " + _encode(self._envelope)[:-1] + b","
+        extra = self._extra | self._detections()
+        self._extra = {}
+        return b"".join((self._head, choices, b"," if extra else b"", _encode(extra)[1:-1], tail))
+
+    def _detections(self, *, last: bool = False) -> dict[str, Any]:
+        """What was found and not said yet. A side that was asked for is named once at least, clean or not."""
+        named = [direction for direction in Direction if any(event.direction is direction for event in self._found)]
+        # Input and passages were judged before the first chunk.
+        named += [side for side in self._unsaid if side not in named and (last or side is not Direction.OUTPUT)]
+        if not named:
+            return {}
+        said = {"detections": detections_block(self._found, named)} | _warned(self._found)
+        self._unsaid = [side for side in self._unsaid if side not in named]
+        self._found = []
+        return said
 
     def _end(self, done: Done, out: list[bytes]) -> None:
-        timings = {"timings": _timings(done.steps)}
-        if self._include_usage and self._usage is not None:
-            self._flush_finish(out)
-            usage = {"choices": [], "usage": _usage(self._usage)} | timings
-            out.append(self._head + _encode(usage)[1:] + b"\n\n")
-        else:
-            self._flush_finish(out, timings)
-        out.append(b"data: [DONE]\n\n")
+        if self._begun or self._finish is not None:
+            # Not a pass-through, which goes out as it came.
+            last: dict[str, Any] = {"timings": _timings(done.steps)}
+            if self._include_usage and self._usage is not None:
+                self._flush_finish(out)
+                last["usage"] = _usage(self._usage)
+            self._extra |= last | self._detections(last=True)
+            if self._finish is not None:
+                self._flush_finish(out)
+            else:
+                out.append(self._around(b'"choices":[]', b"}\n\n"))
+        out.append(_DONE)
 
     # --- in one piece -----------------------------------------------------------------------------------------
 
@@ -161,11 +188,12 @@ class OpenAiExchange:
         answer = self._answer
         if answer.completion:
             return answer.completion
-        body = _envelope(answer.start, "chat.completion", self.turn)
-        body["choices"] = [self._whole_choice(index, answer) for index in sorted(answer.choices)]
+        self._know(answer.start)
+        body = self._envelope
+        body["choices"] = [_whole_choice(index, answer) for index in sorted(answer.choices)]
         if answer.usage is not None:
             body["usage"] = _usage(answer.usage)
-        asked = tuple(direction for direction in Direction if getattr(self.turn.detectors, direction.value))
+        asked = asked_of(self.turn.detectors)
         if asked:
             body["detections"] = detections_block(answer.detections, asked)
             body |= _warned(answer.detections)
@@ -173,17 +201,21 @@ class OpenAiExchange:
         body["source_nodes"] = None if passages is None else [source_node(passage) for passage in passages]
         return _encode(body)
 
-    def _whole_choice(self, index: int, answer: Answer) -> dict[str, Any]:
-        choice = answer.choices[index]
-        members = dict(choice.members)
-        message: dict[str, Any] = {"role": "assistant", "content": choice.text or None}
-        merge(message, members.pop("delta", {}))
-        return {"index": index, "message": message} | members | {"finish_reason": choice.finish_reason or None}
+
+def _whole_choice(index: int, answer: Answer) -> dict[str, Any]:
+    choice = answer.choices[index]
+    content = choice.text if choice.texts or not choice.delta else None
+    message: dict[str, Any] = {"role": "assistant", "content": content}
+    merge(message, choice.delta)
+    for call in message.get("tool_calls") or ():
+        # The number puts streamed pieces together; it is no member of a whole call.
+        call.pop("index", None)
+    return {"index": index, "message": message} | choice.members | {"finish_reason": choice.finish_reason or None}
 
 
 def source_node(passage: Passage) -> dict[str, Any]:
     """A passage as RAGEngine's clients read it, in answers and from ``/retrieve``."""
-    node: dict[str, Any] = {
+    return {
         "doc_id": passage.document_id,
         "node_id": passage.id,
         "text": passage.text,
@@ -197,24 +229,29 @@ def source_node(passage: Passage) -> dict[str, Any]:
             "sourcepage": passage.sourcepage,
         },
     }
-    return node
 
 
-def _envelope(start: dict[str, Any], kind: str, turn: Turn) -> dict[str, Any]:
-    """The members around the choices: the model server's own where it sent any."""
-    envelope = {
-        "id": f"chatcmpl-{uuid.uuid4().hex}",
-        "object": kind,
-        "created": int(time.time()),
-        "model": turn.model,
-    }
-    return envelope | {name: value for name, value in start.items() if value is not None} | {"object": kind}
+def _event(json: bytes) -> bytes:
+    return b"data: %b\n\n" % one_line(json)
 
 
-def _usage(usage: Usage) -> dict[str, Any]:
+def _inside(raw_json: bytes) -> bytes:
+    """The members of an object without its braces."""
+    return one_line(raw_json).strip()[1:-1].strip()
+
+
+def _as_chunk(completion: bytes) -> bytes:
+    body = members_of(completion)
+    for choice in body.get("choices") or ():
+        delta = choice["delta"] = choice.pop("message", None) or {}
+        for number, call in enumerate(delta.get("tool_calls") or ()):
+            call.setdefault("index", number)
+    return _encode(body | {"object": "chat.completion.chunk"})
+
+
+def _usage(usage: Usage) -> Any:
     if usage.raw_json:
-        own: dict[str, Any] = msgspec.json.decode(usage.raw_json)
-        return own
+        return msgspec.Raw(one_line(usage.raw_json))
     return {
         "prompt_tokens": usage.prompt_tokens,
         "completion_tokens": usage.completion_tokens,

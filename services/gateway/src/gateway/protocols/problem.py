@@ -1,4 +1,4 @@
-"""The error body of every route that has no dialect of its own, and of OpenAI's."""
+"""The error body of OpenAI's route and of every route that has no dialect of its own."""
 
 import msgspec
 from servicekit import errors
@@ -14,12 +14,19 @@ _TYPES = {
 _SERVER_FAULT = 500
 
 
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
 def problem(error: CausewayError) -> bytes:
-    """``{"error": {message, type, param, code}, "detail": message}``; a model server's own body goes as it came."""
-    if isinstance(error, UpstreamRejected):
-        return error.body.encode()
+    """``{"error": {message, type, param, code}, "detail": message}``, on one line.
+
+    A model server's own answer takes its place, where it is a JSON object.
+    """
+    if isinstance(error, UpstreamRejected) and (own := _object_of(error.body.encode())):
+        return own
     row = errors.row_of(error)
-    kind = "server_error" if row.http >= _SERVER_FAULT else _TYPES.get(row.http, "invalid_request_error")
+    status = errors.http_status(error)
+    kind = "server_error" if status >= _SERVER_FAULT else _TYPES.get(status, "invalid_request_error")
     return msgspec.json.encode(
         {
             "error": {
@@ -31,3 +38,16 @@ def problem(error: CausewayError) -> bytes:
             "detail": error.message,
         }
     )
+
+
+def _object_of(body: bytes) -> bytes:
+    try:
+        _object.decode(body)
+    except (ValueError, RecursionError):
+        return b""
+    return one_line(body)
+
+
+def one_line(json: bytes) -> bytes:
+    """The same JSON without line breaks, which end a line or an event; they stand between its tokens only."""
+    return b" ".join(json.splitlines()) if b"\n" in json or b"\r" in json else json

@@ -1,6 +1,6 @@
 """Checked access to JSON: whatever is wrong is refused with the path of the field."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -16,20 +16,44 @@ _NAMES = {
 }
 
 
-def decode(body: bytes, type_: Any = Any) -> Any:
-    """The JSON value of a body.
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def members(body: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a body that must be an object, each as it came.
 
     Raises:
-        InvalidRequest: Not JSON, not UTF-8, nested too deeply, or not of the type.
+        InvalidRequest: Not JSON, nested too deeply, or not an object.
     """
     try:
-        return msgspec.json.decode(body, type=type_)
+        return _object.decode(body)
     except msgspec.ValidationError:
         raise InvalidRequest("The body must be a JSON object.") from None
-    except (msgspec.DecodeError, UnicodeError) as error:
-        raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
-    except RecursionError:
-        raise InvalidRequest("The body is nested too deeply.") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"The body is not valid JSON: {_reason(error)}.") from None
+
+
+def value(raw: msgspec.Raw | None, path: str) -> Any:
+    """What a member of a request says; None where it is absent.
+
+    Args:
+        raw: The member.
+        path: Where it stands in the request.
+
+    Raises:
+        InvalidRequest: A number in it is out of range, or its text is not UTF-8.
+    """
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{path} cannot be read: {_reason(error)}.", field=path) from None
+
+
+def _reason(error: Exception) -> str:
+    # Where the parser stands says nothing to the client; the depth of our stack is not its business.
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(" - at ")[0]
 
 
 class Fields:
@@ -103,6 +127,10 @@ class Fields:
         """A list; None where nothing was said."""
         value: list[Any] | None = self._typed(name, list)
         return value
+
+    def names(self) -> Iterable[str]:
+        """The names of all members, also of those that are null."""
+        return self._members.keys()
 
     def members(self) -> Iterator[tuple[str, Any]]:
         """All that was said, in order."""

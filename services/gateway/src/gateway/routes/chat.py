@@ -5,26 +5,23 @@ the body is read once, the events are written as bytes.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import aclosing
-from typing import Any
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Internal, UnsupportedMedia, http_status
+from servicekit.errors import CausewayError, DeadlineExceeded, Internal, UnsupportedMedia
 from servicekit.principal import Principal
+from starlette.types import Message, Receive, Scope, Send
 
-from gateway.domain import Step
+from gateway.domain import Done, Step
 from gateway.pipeline import Pipeline
 from gateway.protocols.exchange import Dialect, Exchange
-
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+from gateway.responses import JSON, refuse, respond
 
 _log = structlog.get_logger(__name__)
-_JSON = b"application/json"
+
+# The services' own deadlines come first, because their errors say more.
+_SLACK = 1.0
 
 
 class ChatEndpoint:
@@ -33,7 +30,7 @@ class ChatEndpoint:
     Args:
         dialect: Its wire format.
         pipeline: Answers.
-        timeout: Seconds a whole answer may take.
+        timeout: Seconds a whole answer may take, once the request is there.
         streaming: What the path says of streaming; None where the body decides.
     """
 
@@ -52,45 +49,68 @@ class ChatEndpoint:
         except _ClientLeft:
             return
         except CausewayError as error:
-            await self._refuse(send, error)
+            await refuse(send, error, self._dialect.error(error))
             return
-        answering = asyncio.ensure_future(self._answer(scope, body, send))
-        leaving = asyncio.ensure_future(_left(receive))
+        tasks = (
+            asyncio.ensure_future(self._answer(scope["state"]["principal"], body, send)),
+            asyncio.ensure_future(_left(receive)),
+        )
         try:
-            await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            leaving.cancel()
-            if not answering.done():
-                answering.cancel()
-        await asyncio.wait((answering, leaving))
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        answering, _ = tasks
         if not answering.cancelled():
             answering.result()
 
-    async def _answer(self, scope: Scope, body: bytes, send: Send) -> None:
-        principal: Principal = scope["state"]["principal"]
+    async def _answer(self, principal: Principal, body: bytes, send: Send) -> None:
+        begun = False
+
+        async def send_noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        failure: CausewayError
         try:
-            exchange = self._dialect.parse(body, principal, streaming=self._streaming)
-            deadline = Deadline.after(self._timeout)
-            if exchange.streaming:
-                await self._stream(exchange, deadline, send)
-            else:
-                await self._whole(exchange, deadline, send)
+            async with asyncio.timeout(self._timeout + _SLACK):
+                exchange = self._dialect.parse(body, principal, streaming=self._streaming)
+                deadline = Deadline.after(self._timeout)
+                if exchange.streaming:
+                    await self._stream(exchange, deadline, send_noted)
+                else:
+                    await self._whole(exchange, deadline, send_noted)
+            return
         except CausewayError as error:
-            await self._refuse(send, error)
+            failure = error
+        except TimeoutError as error:
+            failure = DeadlineExceeded("The request took longer than its deadline.")
+            failure.__cause__ = error
+        except Exception as error:  # the boundary: the client gets the dialect's answer, the log the cause
+            _log.exception("answer failed", dialect=self._dialect.name, error=str(error))
+            failure = Internal()
+        if begun:
+            # The client reads no more, or is too slow: nothing that was written now would reach it in time.
+            _log.warning("answer broke off", dialect=self._dialect.name, error=failure.message)
+            return
+        await refuse(send, failure, self._dialect.error(failure))
 
     async def _whole(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
+        steps: tuple[Step, ...] = ()
         async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
             async for batch in events:
                 exchange.take(batch)
-        headers = []
-        if exchange.steps:
-            headers.append((b"server-timing", server_timing(exchange.steps)))
-        await _respond(send, 200, self._dialect.media.unary, exchange.complete(), headers)
+                if isinstance(last := batch[-1], Done):
+                    steps = last.steps
+        headers = [(b"server-timing", server_timing(steps))]
+        await respond(send, 200, self._dialect.media.unary, exchange.complete(), headers)
 
     async def _stream(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
         async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
             # Until the first events are there the answer can still be a status.
-            first = await anext(events)
+            first = exchange.render(await anext(events))
             await send(
                 {
                     "type": "http.response.start",
@@ -103,22 +123,16 @@ class ChatEndpoint:
                 }
             )
             try:
-                await _write(send, exchange.render(first))
+                await _write(send, first)
                 async for batch in events:
                     await _write(send, exchange.render(batch))
             except CausewayError as error:
                 _log.warning("answer broke off", dialect=self._dialect.name, error=error.message, exc_info=error)
                 await _write(send, exchange.render_failure(error))
-            except Exception as error:  # the boundary: the client gets the protocol's end, the log the cause
+            except Exception as error:  # the boundary, as above
                 _log.exception("answer broke off", dialect=self._dialect.name, error=str(error))
                 await _write(send, exchange.render_failure(Internal()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    async def _refuse(self, send: Send, error: CausewayError) -> None:
-        headers = []
-        if error.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
-        await _respond(send, http_status(error), _JSON, self._dialect.error(error), headers)
 
 
 def server_timing(steps: tuple[Step, ...]) -> bytes:
@@ -131,9 +145,8 @@ class _ClientLeft(Exception):
 
 
 async def _body(scope: Scope, receive: Receive) -> bytes:
-    headers = dict(scope["headers"])
-    media = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
-    if media not in (_JSON, b"") and not media.endswith(b"+json"):
+    media = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip().lower()
+    if media not in (JSON, b"") and not media.endswith(b"+json"):
         raise UnsupportedMedia(
             f"Content-Type must be application/json, not {media.decode('latin-1')}.", field="content-type"
         )
@@ -156,9 +169,3 @@ async def _left(receive: Receive) -> None:
 async def _write(send: Send, body: bytes) -> None:
     if body:
         await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _respond(send: Send, status: int, media: bytes, body: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-    headers = [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

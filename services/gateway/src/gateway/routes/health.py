@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded
 
 from gateway.ports import Probe
 
@@ -28,10 +29,18 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         """Always 200."""
         return {"status": "ok"}
 
-    @routes.get("/readyz", summary="Requests can be answered")
+    @routes.get(
+        "/readyz",
+        summary="Requests can be answered",
+        responses={
+            503: {"description": "Not yet", "content": {"application/json": {"schema": {"type": "object"}}}}
+        },
+    )
     async def readyz(verbose: str | None = None) -> Response:
         """200 once every dependency has answered; with ``?verbose`` each one's state, and 503 while one is away."""
         nonlocal started
+        if started and verbose is None:
+            return _state(True, {})
         problems = await asyncio.gather(*(_problem(probe, timeout) for probe in probes))
         services = {
             probe.name: {"status": "unavailable" if problem else "ok", "detail": problem or ""}
@@ -39,17 +48,20 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         }
         well = not any(problems)
         started = started or well
-        ready = well if verbose is not None else started
-        body: dict[str, Any] = {"status": "ready" if ready else "not ready"}
-        if verbose is not None:
-            body["services"] = services
-        return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
+        if verbose is None:
+            return _state(started, {})
+        return _state(well, {"services": services})
 
     return routes
+
+
+def _state(ready: bool, more: dict[str, Any]) -> Response:
+    body = {"status": "ready" if ready else "not ready"} | more
+    return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
 
 
 async def _problem(probe: Probe, seconds: float) -> str | None:
     try:
         return await asyncio.wait_for(probe.check(Deadline.after(seconds)), seconds)
-    except TimeoutError:
+    except (TimeoutError, DeadlineExceeded):
         return f"no answer within {seconds:g} s"

@@ -1,0 +1,31 @@
+"""Answers in one piece, as ASGI messages: what the raw routes and the middleware send."""
+
+from collections.abc import Callable, Sequence
+
+from servicekit.errors import CausewayError, http_status
+from starlette.types import Send
+
+JSON = b"application/json"
+
+Header = tuple[bytes, bytes]
+ErrorBody = Callable[[str, CausewayError], bytes]
+"""Path of a request, error → the error's body in the dialect that is spoken there."""
+
+
+def error_headers(error: CausewayError) -> list[Header]:
+    """The headers that an error has beside its body's."""
+    if error.retry_after is None:
+        return []
+    return [(b"retry-after", b"%d" % max(1, round(error.retry_after)))]
+
+
+async def refuse(send: Send, error: CausewayError, body: bytes) -> None:
+    """Answers with an error's status and a body of JSON."""
+    await respond(send, http_status(error), JSON, body, error_headers(error))
+
+
+async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:
+    """Answers with a body in one piece."""
+    start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers]
+    await send({"type": "http.response.start", "status": status, "headers": start})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,151 @@
+import copy
+import json
+from typing import Any
+
+import pytest
+from gateway.domain import (
+    Action,
+    Chunk,
+    Context,
+    Delta,
+    Detections,
+    DetectorFailure,
+    Direction,
+    Done,
+    Finding,
+    Finish,
+    Start,
+    Usage,
+)
+from gateway.protocols.answer import Answer, detections_block, merge, warnings_of
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import Unavailable
+
+
+def merged(*pieces: dict[str, Any]) -> dict[str, Any]:
+    whole: dict[str, Any] = {}
+    for piece in copy.deepcopy(pieces):
+        merge(whole, piece)
+    return whole
+
+
+def test_tool_calls_grow_by_their_number() -> None:
+    """Names, ids and types come once, arguments grow; calls that are told in turns do not mix."""
+    whole = merged(
+        {"tool_calls": [{"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": ""}}]},
+        {"tool_calls": [{"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{"}}]},
+        {"tool_calls": [{"index": 0, "function": {"arguments": '{"x"'}}]},
+        {
+            "tool_calls": [
+                {"index": 0, "function": {"arguments": ":1}"}},
+                {"index": 1, "function": {"arguments": "}"}},
+            ]
+        },
+    )
+    assert whole["tool_calls"] == [
+        {"index": 0, "id": "a", "type": "function", "function": {"name": "f", "arguments": '{"x":1}'}},
+        {"index": 1, "id": "b", "type": "function", "function": {"name": "g", "arguments": "{}"}},
+    ]
+
+
+def test_reasoning_grows_and_log_probabilities_are_joined() -> None:
+    """As OpenAI's clients put pieces together."""
+    assert merged({"reasoning": "a"}, {"reasoning": "b"}) == {"reasoning": "ab"}
+    assert merged({"logprobs": {"content": [1]}}, {"logprobs": {"content": [2, 3]}}) == {
+        "logprobs": {"content": [1, 2, 3]}
+    }
+
+
+def test_null_says_nothing_new() -> None:
+    """It does not wipe out what was there, but an answer that was null stays so."""
+    assert merged({"a": None}) == {"a": None}
+    assert merged({"a": 1}, {"a": None}) == {"a": 1}
+
+
+@given(st.lists(st.text(max_size=4), max_size=8), st.lists(st.integers(), max_size=8))
+def test_pieces_are_joined_in_order(texts: list[str], items: list[int]) -> None:
+    """However many."""
+    whole = merged(*({"t": text} for text in texts), *({"l": [item]} for item in items))
+    assert whole.get("t", "") == "".join(texts)
+    assert whole.get("l", []) == items
+
+
+def test_a_long_list_is_joined_in_no_time() -> None:
+    """Log probabilities of a long answer: each piece costs the same, however much came before."""
+    whole: dict[str, Any] = {"content": []}
+    for number in range(20_000):
+        merge(whole, {"content": [{"token": str(number), "logprob": -1.0}]})
+    assert len(whole["content"]) == 20_000
+
+
+def test_an_answer_is_gathered() -> None:
+    """Text, members and the end of each choice; the model's own members, which may come in parts; the steps."""
+    answer = Answer()
+    answer.take([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
+    answer.take([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
+    answer.take([Finish(1, "length", b'{"stop_reason":7}'), Usage(1, 2), Done(())])
+    assert answer.start == {"id": "x", "model": "m", "system_fingerprint": "f"}
+    assert (answer.choices[0].text, answer.choices[1].text) == ("a", "bc")
+    assert answer.choices[0].delta == {"reasoning": "r"}
+    assert answer.choices[1].members == {"logprobs": {"content": [1]}, "stop_reason": 7}
+    assert answer.choices[1].finish_reason == "length"
+    assert answer.usage == Usage(1, 2)
+
+
+@pytest.mark.parametrize("raw", [b'{"a":"\\ud800"}', b"[]", b"{", b'{"a":1e400}'])
+def test_what_cannot_be_put_together_is_the_model_servers_failure(raw: bytes) -> None:
+    """Not a defect of ours."""
+    for event in (Delta(0, "", raw), Delta(0, "a", b"", raw), Finish(0, "stop", raw), Start(raw)):
+        with pytest.raises(Unavailable, match="cannot be read"):
+            Answer().take([event])
+
+
+def test_a_stream_that_nobody_asked_for_is_a_failure() -> None:
+    """An answer in one piece cannot be made of chunks that are not looked into."""
+    with pytest.raises(Unavailable):
+        Answer().take([Chunk(b"{}")])
+
+
+def finding(start: int | None, detector: str = "d", extra: bytes = b"") -> Finding:
+    end = None if start is None else start + 1
+    return Finding(detector, "pii", "mail", 0.5, Action.REPORT, start, end, "x", "", extra)
+
+
+def test_detections_have_a_key_for_each_side_that_was_asked_for() -> None:
+    """Whether it fired or not; results with a span by start, then those without; items by their number."""
+    found = [
+        Detections(Direction.OUTPUT, 1, (finding(5),)),
+        Detections(Direction.OUTPUT, 0, (finding(None), finding(7), finding(2, extra=b'{"evidence":[1]}'))),
+        Detections(Direction.OUTPUT, 1, (finding(1),)),
+    ]
+    block = detections_block(found, (Direction.INPUT, Direction.OUTPUT))
+    assert block["input"] == []
+    assert [entry["choice_index"] for entry in block["output"]] == [0, 1]
+    first, second = block["output"]
+    assert [result.get("start") for result in first["results"]] == [2, 7, None]
+    assert first["results"][0] == {
+        "start": 2,
+        "end": 3,
+        "text": "x",
+        "detection_type": "pii",
+        "detection": "mail",
+        "detector_id": "d",
+        "score": 0.5,
+        "evidence": [1],
+    }
+    assert "text" not in first["results"][2]
+    assert len(second["results"]) == 2
+    assert json.dumps(block)
+
+
+def test_warnings_say_what_fired_and_what_failed() -> None:
+    """Output that fired, and detectors that were passed over."""
+    failures = (DetectorFailure("pii", "no answer"),)
+    found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
+    assert warnings_of(found) == [
+        {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."},
+        {"type": "DETECTOR_ERROR", "message": "pii: no answer"},
+    ]
+    assert warnings_of([Detections(Direction.INPUT, 0, (finding(1),))]) == []
+    assert Answer(context=Context("", (), (), ())).detections == []

@@ -1,0 +1,245 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import contextlib
+import hashlib
+import io
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from causeway.ingest.v1 import ingest_pb2
+from gateway.clients.ingest import NatsIngest
+from gateway.clients.link import NatsLink
+from gateway.clients.probes import NatsProbe
+from gateway.domain import Upload
+from gateway.fakes import FakeIngest
+from gateway.ports import Ingest
+from opentelemetry import trace
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+from servicekit.testing import eventually, free_ports, nats_server
+
+STRANGER = Principal("another tenant")
+UPLOAD = Upload("docs", "Fährplan/Ä.md", b"# Times", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path / "nats") as url:
+        yield url
+
+
+async def ready(link: NatsLink) -> None:
+    end = time.monotonic() + 10
+    while await link.problem(Deadline.after(1)) is not None:
+        assert time.monotonic() < end, "NATS did not become ready"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def link(url: str) -> AsyncIterator[NatsLink]:
+    async with NatsLink(url) as link:
+        await ready(link)
+        yield link
+
+
+@pytest.fixture(params=["fake", "nats"])
+def ingest(request: pytest.FixtureRequest) -> Ingest:
+    if request.param == "fake":
+        return FakeIngest()
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsIngest(link.ingest)
+
+
+def soon() -> Deadline:
+    return Deadline.after(10)
+
+
+async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
+    """Queued, with everything that names it."""
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    assert (job.state, job.index, job.sourcefile) == ("queued", "docs", "Fährplan/Ä.md")
+    assert job.document_id == keys.document_id("Fährplan/Ä.md")
+    assert job.created_at.endswith("Z")
+    assert (job.error_reason, job.attempt) == ("", 0)
+    assert await ingest.job(LOCAL, job.id, soon()) == job
+
+
+async def test_another_tenants_job_does_not_exist(ingest: Ingest) -> None:
+    """Nor does one that nobody submitted, whatever its id looks like."""
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    with pytest.raises(NotFound):
+        await ingest.job(STRANGER, job.id, soon())
+    for job_id in ("none", "a.b", "*", ">", "", "\x00", "ä b", "x" * 5000):
+        with pytest.raises(NotFound) as caught:
+            await ingest.job(LOCAL, job_id, soon())
+        assert caught.value.resource == job_id
+
+
+async def test_a_bad_index_is_refused(ingest: Ingest) -> None:
+    """Before anything is stored."""
+    with pytest.raises(InvalidRequest):
+        await ingest.submit(LOCAL, Upload("a/b", "a.md", b"x"), soon())
+
+
+async def test_what_a_worker_gets(link: NatsLink) -> None:
+    """The original byte for byte, and a message that says everything that was said of it; the trace goes on."""
+    content = bytes(range(256)) * 2000
+    upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+    with trace.get_tracer("test").start_as_current_span("upload") as span:
+        job = await NatsIngest(link.ingest).submit(LOCAL, upload, soon())
+        trace_id = format(span.get_span_context().trace_id, "032x")
+    assert job.trace_id == trace_id
+    transport = await link.ingest()
+    subscription = await transport.jetstream.pull_subscribe_bind(keys.INGEST_CONSUMER, keys.INGEST_STREAM)
+    [message] = await subscription.fetch(1, timeout=5)
+    await message.ack()
+    assert message.headers is not None
+    assert trace_id in message.headers["traceparent"]
+    queued = ingest_pb2.IngestJob.FromString(message.data)
+    assert (queued.job_id, queued.index) == (job.id, "docs")
+    assert Principal.from_proto(queued.principal) == LOCAL
+    document = queued.document
+    assert document.sha256 == hashlib.sha256(content).hexdigest()
+    assert (document.size_bytes, document.category, document.metadata_json) == (
+        512_000,
+        "guides",
+        b'{"year":2024.0}',
+    )
+    assert (list(document.access.oids), list(document.access.groups)) == (["ann"], ["crew"])
+    original = io.BytesIO()
+    await asyncio.wait_for(transport.originals.get(queued.object_name, original), 10)
+    assert original.getvalue() == content
+
+
+async def test_the_same_content_is_stored_once(link: NatsLink) -> None:
+    """Originals are named by their content; each upload still is a job of its own."""
+    ingest = NatsIngest(link.ingest)
+    first = await ingest.submit(LOCAL, Upload("docs", "a.md", b"same"), soon())
+    transport = await link.ingest()
+    [before] = await transport.originals.list()
+    second = await ingest.submit(LOCAL, Upload("docs", "b.md", b"same"), soon())
+    assert first.id != second.id
+    [after] = await transport.originals.list()
+    assert after.nuid == before.nuid
+
+
+async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
+    """Progress and the reason of a failure are read as they are."""
+    ingest = NatsIngest(link.ingest)
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    transport = await link.ingest()
+    key = keys.job_key(LOCAL.tenant, job.id)
+    entry = await transport.jobs.get(key)
+    state = ingest_pb2.Job.FromString(entry.value or b"")
+    state.state = ingest_pb2.JOB_STATE_FAILED
+    state.attempt = 3
+    state.progress.pages_done, state.progress.pages_total = 2, 5
+    state.error.reason, state.error.message = "UNREADABLE_DOCUMENT", "It is encrypted."
+    await transport.jobs.put(key, state.SerializeToString())
+    read = await ingest.job(LOCAL, job.id, soon())
+    assert (read.state, read.attempt, read.progress["pages_done"], read.progress["pages_total"]) == (
+        "failed",
+        3,
+        2,
+        5,
+    )
+    assert (read.error_reason, read.error_message) == ("UNREADABLE_DOCUMENT", "It is encrypted.")
+
+
+async def test_many_uploads_at_once(link: NatsLink) -> None:
+    """Each has its job, none is lost."""
+    ingest = NatsIngest(link.ingest)
+    uploads = [Upload("docs", f"{number}.md", b"content %d" % (number % 5)) for number in range(40)]
+    jobs = await asyncio.gather(*(ingest.submit(LOCAL, upload, soon()) for upload in uploads))
+    assert len({job.id for job in jobs}) == 40
+    transport = await link.ingest()
+    info = await transport.jetstream.stream_info(keys.INGEST_STREAM)
+    assert info.state.messages == 40
+
+
+async def test_nats_goes_and_comes_back(tmp_path: Path) -> None:
+    """Away: Unavailable within the deadline, the probe says so. Back: what was accepted is there, it goes on."""
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        ingest, probe = NatsIngest(link.ingest), NatsProbe(link)
+        async with nats_server(directory, port):
+            await ready(link)
+            job = await ingest.submit(LOCAL, UPLOAD, soon())
+        begin = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(Unavailable) as caught:
+                await ingest.submit(LOCAL, UPLOAD, Deadline.after(0.5))
+            assert caught.value.retry_after is not None
+            with pytest.raises(Unavailable):
+                await ingest.job(LOCAL, job.id, Deadline.after(0.5))
+            assert await probe.check(Deadline.after(0.5)) is not None
+        assert time.monotonic() - begin < 5
+        async with nats_server(directory, port):
+            await ready(link)
+            assert await ingest.job(LOCAL, job.id, soon()) == job
+            await ingest.submit(LOCAL, UPLOAD, soon())
+            transport = await link.ingest()
+            assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 2
+
+
+async def test_a_nats_that_hangs_is_away(tmp_path: Path) -> None:
+    """A server that is frozen, not gone: the deadline holds, and an answer that comes late breaks nothing."""
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
+        await ready(link)
+        ingest = NatsIngest(link.ingest)
+        with _frozen(tmp_path / "nats"):
+            begin = time.monotonic()
+            with pytest.raises(Unavailable):
+                await ingest.submit(LOCAL, UPLOAD, Deadline.after(0.3))
+            assert await link.problem(Deadline.after(0.3)) is not None
+            assert time.monotonic() - begin < 3
+        await ingest.submit(LOCAL, UPLOAD, Deadline.after(3))
+        assert await link.problem(Deadline.after(3)) is None
+
+
+@contextlib.contextmanager
+def _frozen(directory: Path) -> Iterator[None]:
+    """The nats-server of a directory, which writes its process id into the name of its ports file."""
+    [ports] = directory.glob("*.ports")
+    pid = int(ports.stem.rpartition("_")[2])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path) -> None:
+    """It says so meanwhile, and is ready by itself once NATS is; leaving it before that takes no time."""
+    [port] = free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        assert await link.problem(Deadline.after(1)) == "not connected"
+        with pytest.raises(Unavailable):
+            await link.ingest()
+        await asyncio.sleep(0.2)
+        async with nats_server(tmp_path / "nats", port):
+            await ready(link)
+            assert (await link.ingest()).epoch > 0
+    begin = time.monotonic()
+    async with NatsLink(f"nats://127.0.0.1:{port}"):
+        await asyncio.sleep(0.05)
+    assert time.monotonic() - begin < 1
+
+
+async def test_leaving_a_link_whose_nats_is_gone_takes_no_time(tmp_path: Path) -> None:
+    """A process that stops does not wait for a server that is away."""
+    async with nats_server(tmp_path / "nats") as url:
+        link = NatsLink(url)
+        await link.__aenter__()
+        await ready(link)
+    begin = time.monotonic()
+    await link.__aexit__(None, None, None)
+    assert time.monotonic() - begin < 2
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)

@@ -1,0 +1,178 @@
+from typing import Any
+
+import httpx
+import pytest
+from gateway.domain import Upload
+from servicekit.errors import Unavailable
+
+FORM = {"index": "docs"}
+
+
+def raw(*parts: tuple[bytes, bytes]) -> tuple[bytes, dict[str, str]]:
+    """A form by hand: disposition and content of each part."""
+    body = (
+        b"".join(b"--x\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % part for part in parts) + b"--x--\r\n"
+    )
+    return body, {"content-type": "multipart/form-data; boundary=x"}
+
+
+async def test_an_upload_becomes_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Everything that was said of the file is kept; the job is there to be asked for."""
+    form = {
+        "index": "docs",
+        "category": "guides",
+        "metadata": '{"year": 2024.0}',
+        "oids": ["ann", "bob"],
+        "groups": ["crew"],
+    }
+    response = await client.post("/documents", data=form, files={"file": ("a.md", b"# A")})
+    assert response.status_code == 202
+    [job] = response.json()["jobs"]
+    assert (job["state"], job["index"], job["sourcefile"], job["error"]) == ("queued", "docs", "a.md", None)
+    assert fakes.ingest.uploads == [
+        Upload("docs", "a.md", b"# A", "guides", b'{"year": 2024.0}', ("ann", "bob"), ("crew",))
+    ]
+    again = await client.get(f"/jobs/{job['id']}")
+    assert again.status_code == 200
+    assert again.json() == job
+
+
+async def test_several_files_become_several_jobs(client: httpx.AsyncClient, fakes: Any) -> None:
+    """In order."""
+    files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c/d.md")]
+    response = await client.post("/documents", data=FORM, files=files)
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md", "c/d.md"]
+    assert [upload.content for upload in fakes.ingest.uploads] == [b"a.md", b"b.md", b"c/d.md"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Fährplan für Übermorgen.pdf", "a/b/../c.md", "日本語.md", "a b\u202fc.png", "👩‍🚀.md"]
+)
+async def test_names_are_kept_as_they_are(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+    """Umlauts, slashes, spaces of all kinds: a name is a name, never a path."""
+    response = await client.post("/documents", data=FORM, files={"file": (name, b"x")})
+    assert response.status_code == 202
+    assert fakes.ingest.uploads[0].sourcefile == name
+    assert response.json()["jobs"][0]["sourcefile"] == name
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\tb.md", b"a\x00b.md", b"a\x85b.md".decode("latin-1").encode(), b" ", b"x" * 513]
+)
+async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fakes: Any, name: bytes) -> None:
+    """Control characters would break logs and citations."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="%b"' % name, b"x"))
+    response = await client.post("/documents", content=body, headers=headers)
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient, fakes: Any) -> None:
+    """However a client writes them: refused, or escaped as browsers do."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a\r\nb.md"', b"x"))
+    assert (await client.post("/documents", content=body, headers=headers)).status_code == 400
+    body, headers = raw((b'name="index"', b"docs"), (b"name=\"file\"; filename*=UTF-8''a%0Ab.md", b"x"))
+    assert (await client.post("/documents", content=body, headers=headers)).status_code in (400, 202)
+    assert all("\n" not in upload.sourcefile for upload in fakes.ingest.uploads)
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "field"),
+    [
+        ({}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": ""}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "a/b"}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "ä"}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "a\x00"}, {"file": ("a.md", b"x")}, "index"),
+        (FORM, {"other": ("a.md", b"x")}, "file"),
+        (FORM, {"file": ("a.md", b"")}, "file"),
+        (FORM | {"metadata": "{"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "[]"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "null"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "[" * 5000}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": '{"a":NaN}'}, {"file": ("a.md", b"x")}, "metadata"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, fakes: Any, form: dict[str, str], files: Any, field: str
+) -> None:
+    """400 with the field, in the shape of every error."""
+    response = await client.post("/documents", data=form, files=files)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith(field)
+    assert response.json()["detail"]
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> None:
+    """A form field is no file."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
+    response = await client.post("/documents", content=body, headers=headers)
+    assert response.status_code == 400
+    assert "file" in response.json()["detail"]
+
+
+async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Forms send empty text for what was not filled in."""
+    await client.post("/documents", data=FORM | {"metadata": ""}, files={"file": ("a.md", b"x")})
+    assert fakes.ingest.uploads[0].metadata_json == b"{}"
+
+
+@pytest.mark.parametrize(
+    "bad", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
+)
+async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
+    """Empty, twice the same name, no name: nothing of the upload is accepted."""
+    response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), bad])
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+@pytest.mark.parametrize(
+    ("media", "status"),
+    [
+        ("application/json", 415),
+        ("application/x-www-form-urlencoded", 415),
+        ("", 415),
+        ("multipart/form-data", 400),
+        ("multipart/form-data; boundary=", 400),
+        ("multipart/form-data; boundary=y", 400),
+    ],
+)
+async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, status: int) -> None:
+    """Another media type, no boundary, another boundary than the body's."""
+    headers = {"content-type": media} if media else {}
+    response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A file without its end is not a file."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
+    response = await client.post("/documents", content=body[:-20], headers=headers)
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+    """503 with Retry-After: nothing was accepted."""
+    fakes.ingest.failure = Unavailable("The ingest queue cannot be reached.", retry_after=2)
+    response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "2"
+
+
+async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:
+    """404, whatever the id looks like."""
+    for job_id in ("none", "a%2Fb", "%00", "x" * 2000):
+        response = await client.get(f"/jobs/{job_id}")
+        assert response.status_code == 404
+        assert response.json()["detail"]
+
+
+async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A file larger than what forms keep in memory arrives whole."""
+    content = bytes(range(256)) * 300
+    await client.post("/documents", data=FORM, files={"file": ("a.bin", content)})
+    assert fakes.ingest.uploads[0].content == content

@@ -1,0 +1,194 @@
+"""The process as a whole: how it starts, refuses to start, and ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway.generator.v1 import generator_pb2 as pb
+from causeway.generator.v1 import generator_pb2_grpc
+from gateway.clients.generator import DESCRIPTOR
+from gateway.main import listen, serve
+from gateway.settings import Settings
+from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.server import GrpcServer
+from servicekit.testing import free_ports
+
+STREAM = {"stream": True, "model": "m", "messages": []}
+
+
+class Generator(generator_pb2_grpc.GeneratorServiceServicer):
+    """Sends a chunk whenever it is told to, until it is told to end."""
+
+    def __init__(self) -> None:
+        self.goes_on = asyncio.Event()
+
+    async def Generate(self, request: Any, context: Any) -> AsyncGenerator[pb.GenerateResponse, None]:  # noqa: N802  # the contract's name
+        chunk = pb.GenerateEvent(kind=pb.EVENT_KIND_CHUNK, raw_json=b'{"a":1}')
+        yield pb.GenerateResponse(events=[chunk])
+        await self.goes_on.wait()
+        yield pb.GenerateResponse(events=[chunk])
+
+
+@pytest.fixture
+def generator() -> Generator:
+    return Generator()  # type: ignore[abstract]  # the other methods are not called
+
+
+@pytest.fixture
+async def target(generator: Generator) -> AsyncIterator[str]:
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(generator, server)
+
+    server = GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
+    await server.start()
+    yield f"127.0.0.1:{server.port}"
+    await server.stop(0)
+
+
+async def spawn(**settings: object) -> asyncio.subprocess.Process:
+    """The gateway, with services and a NATS that are not there unless the settings say otherwise."""
+    nowhere = free_ports(4)
+    targets = {
+        f"{name}_target": f"127.0.0.1:{port}"
+        for name, port in zip(("retriever", "generator", "guardrails"), nowhere, strict=False)
+    }
+    named = {"nats_url": f"nats://127.0.0.1:{nowhere[3]}", "log_format": "json", **targets, **settings}
+    environment = {f"CAUSEWAY_{name.upper()}": str(value) for name, value in named.items()}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "gateway",
+        env=os.environ | environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+@contextlib.asynccontextmanager
+async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A gateway that listens."""
+    [port] = free_ports(1)
+    process = await spawn(gateway_port=port, **settings)
+    try:
+        await answers(port)
+        yield process, port
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def answers(port: int) -> None:
+    end = time.monotonic() + 30
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        while time.monotonic() < end:
+            with contextlib.suppress(httpx.TransportError):
+                assert (await client.get("/healthz")).status_code == 200
+                return
+            await asyncio.sleep(0.05)
+    raise TimeoutError("the gateway does not answer")
+
+
+async def test_it_starts_and_ends_without_anyone_else(tmp_path: Path) -> None:
+    """Services and NATS away: it lives, is not ready, refuses what it cannot do soon and clearly, and ends well."""
+    async with gateway() as (process, port):
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+            assert (await client.get("/readyz")).status_code == 503
+            services = (await client.get("/readyz?verbose")).json()["services"]
+            assert {name: state["status"] for name, state in services.items()} == dict.fromkeys(
+                ("retriever", "generator", "guardrails", "nats"), "unavailable"
+            )
+            begin = time.monotonic()
+            for path, body in (
+                ("/chat", {"messages": "hi"}),
+                ("/chat/stream", {"messages": "hi"}),
+                ("/v1/chat/completions", STREAM),
+            ):
+                response = await client.post(path, json=body)
+                assert response.status_code == 503
+            upload = await client.post("/documents", data={"index": "docs"}, files={"file": ("a.md", b"x")})
+            assert upload.status_code == 503
+            assert upload.headers["retry-after"]
+            assert time.monotonic() - begin < 10
+        begin = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert time.monotonic() - begin < 5
+
+
+async def test_a_port_that_is_taken_is_said_clearly() -> None:
+    """Exit code 1 and one line that names it, no stack."""
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        process = await spawn(gateway_port=port)
+        out, _ = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode == 1
+    assert f"Cannot listen on 127.0.0.1, port {port}" in out.decode()
+    assert b"Traceback" not in out
+
+
+async def test_a_policy_file_that_is_wrong_ends_the_start(tmp_path: Path) -> None:
+    """Detectors that were asked for are never left out in silence."""
+    path = tmp_path / "policy.yaml"
+    path.write_text("outputs: []")
+    with pytest.raises(InvalidRequest, match="outputs"):
+        await serve(Settings(gateway_port=0, policy_file=path), asyncio.Event())
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_an_answer_under_way_is_finished(generator: Generator, target: str) -> None:
+    """SIGTERM in mid-stream: nobody new is let in, idle connections close, the stream comes to its own end."""
+    async with gateway(generator_target=target) as (process, port):
+        base = f"http://127.0.0.1:{port}"
+        async with httpx.AsyncClient(base_url=base, trust_env=False) as client:
+            idle, writer = await asyncio.open_connection("127.0.0.1", port)
+            async with client.stream("POST", "/v1/chat/completions", json=STREAM) as response:
+                pieces = response.aiter_raw()
+                assert await anext(pieces) == b'data: {"a":1}\n\n'
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(idle.read(), 5) == b""
+                writer.close()
+                with pytest.raises(OSError, match=r"refused|Connect call failed"):
+                    await asyncio.open_connection("127.0.0.1", port)
+                generator.goes_on.set()
+                rest = b"".join([piece async for piece in pieces])
+        assert rest == b'data: {"a":1}\n\ndata: [DONE]\n\n'
+        assert await asyncio.wait_for(process.wait(), 5) == 0
+
+
+async def test_an_answer_that_takes_too_long_is_cut_off(target: str) -> None:
+    """When the grace is over the connection is closed, and the service ends all the same."""
+    [port, nats] = free_ports(2)
+    settings = Settings(
+        gateway_port=port, generator_target=target, nats_url=f"nats://127.0.0.1:{nats}", shutdown_grace=1
+    )
+    stop = asyncio.Event()
+    serving = asyncio.create_task(serve(settings, stop))
+    await answers(port)
+    async with (
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+        client.stream("POST", "/v1/chat/completions", json=STREAM) as response,
+    ):
+        pieces = response.aiter_raw()
+        await anext(pieces)
+        begin = time.monotonic()
+        stop.set()
+        with pytest.raises(httpx.RemoteProtocolError):
+            await anext(pieces)
+        await asyncio.wait_for(serving, 5)
+    assert 0.9 < time.monotonic() - begin < 4
+
+
+@pytest.mark.parametrize("host", ["203.0.113.1", "nowhere.invalid"])
+def test_an_address_of_another_machine(host: str) -> None:
+    """An error that says so."""
+    with pytest.raises(Unavailable, match=f"Cannot listen on {host}"):
+        listen(host, 0)

@@ -1,0 +1,51 @@
+import httpx
+from fastapi.openapi.models import OpenAPI
+
+CHATS = ("/chat", "/chat/stream", "/2024-04/chat", "/2024-04/chat/stream", "/v1/chat/completions")
+
+
+async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncClient) -> None:
+    """The chat routes, which are declared by hand, beside those that declare themselves; twice the same."""
+    document = (await client.get("/openapi.json")).json()
+    OpenAPI.model_validate(document)
+    assert set(document["paths"]) == {*CHATS, "/documents", "/jobs/{job_id}", "/healthz", "/readyz"}
+    assert (await client.get("/openapi.json")).json() == document
+
+
+async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient) -> None:
+    """A body with an example, an answer, the refusals with their shape."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        operation = paths[path]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        assert "messages" in schema["properties"]
+        assert schema["example"]["messages"]
+        assert {"200", "400", "404", "413", "415", "503"} <= set(operation["responses"])
+
+
+async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient) -> None:
+    """What the page offers to try works, but for the index, which is the reader's."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        example = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["example"]
+        response = await client.post(path, json=example)
+        assert response.status_code == 404
+        assert "handbook" in response.text
+
+
+async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
+    """No route answers 422, so none says it does; each says what its errors look like."""
+    document = (await client.get("/openapi.json")).json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert "422" not in operation["responses"], path
+    responses = document["paths"]["/documents"]["post"]["responses"]
+    assert {"202", "400", "413", "415", "503"} <= set(responses)
+    assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]
+
+
+async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
+    """For people."""
+    response = await client.get("/docs")
+    assert response.status_code == 200
+    assert "/openapi.json" in response.text

@@ -1,0 +1,509 @@
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+from gateway.domain import (
+    Action,
+    Batch,
+    Chunk,
+    Completion,
+    Context,
+    Delta,
+    Detections,
+    Detector,
+    DetectorFailure,
+    Detectors,
+    Direction,
+    Done,
+    Event,
+    Finish,
+    Message,
+    Passage,
+    PromptStyle,
+    Retrieval,
+    Start,
+    TokenCounts,
+    Turn,
+    Usage,
+    Verdict,
+)
+from gateway.fakes import FakeGenerator, FakeGuardrails, FakeRetriever
+from gateway.pipeline import Pipeline
+from gateway.ports import Prompt
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+MESSAGE = "Withheld."
+QUESTION = "when does the ferry leave"
+
+
+def passage(number: int, text: str) -> Passage:
+    return Passage(f"p{number}", "docs", f"d{number}", f"{number}.md", f"{number}.md", text, 1.0 / number)
+
+
+def words(action: Action) -> tuple[Detector, ...]:
+    return (Detector("words", action),)
+
+
+@dataclass
+class World:
+    retriever: FakeRetriever = field(
+        default_factory=lambda: FakeRetriever(
+            {"docs": [passage(1, "the ferry leaves at nine"), passage(2, "a secret ferry")], "empty": []}
+        )
+    )
+    generator: FakeGenerator = field(default_factory=lambda: FakeGenerator.saying("At ", "nine"))
+    guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
+
+    def answer(self, turn: Turn, seconds: float = 10) -> AsyncGenerator[Batch, None]:
+        pipeline = Pipeline(self.retriever, self.generator, self.guardrails, blocked_message=MESSAGE)
+        return pipeline.answer(turn, Deadline.after(seconds))
+
+    async def events(self, turn: Turn) -> list[Event]:
+        events: list[Event] = []
+        await self.collect(turn, events)
+        return events
+
+    async def collect(self, turn: Turn, events: list[Event]) -> None:
+        async with aclosing(self.answer(turn)) as batches:
+            async for batch in batches:
+                events += batch
+
+
+def turn(question: str = QUESTION, **more: Any) -> Turn:
+    return Turn(LOCAL, question, **({"retrieval": Retrieval(("docs",), top=3)} | more))
+
+
+def steps(events: Sequence[Event]) -> list[str]:
+    assert isinstance(events[-1], Done)
+    return [step.name for step in events[-1].steps]
+
+
+def of(kind: type, events: Sequence[Event]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+async def test_the_order_of_events() -> None:
+    """What the answer rests on, the model's events as they came, the steps."""
+    world = World()
+    events = await world.events(turn())
+    assert [type(event) for event in events] == [Context, Start, Delta, Delta, Finish, Usage, Done]
+    context = of(Context, events)[0]
+    assert context.query == QUESTION
+    assert [each.id for each in context.passages] == ["p1", "p2"]
+    assert context.prompt == world.generator.prompts[0].messages
+    assert "1.md: the ferry leaves at nine" in context.prompt[-1].text
+    assert [step.name for step in context.steps] == ["retrieve", "budget"]
+    assert steps(events) == ["retrieve", "budget", "first token", "generate"]
+
+
+async def test_without_an_index_nothing_is_searched() -> None:
+    """The model is asked without sources, and the context says that nothing was searched."""
+    world = World()
+    events = await world.events(turn(retrieval=Retrieval()))
+    assert world.retriever.queries == []
+    assert of(Context, events)[0].query == ""
+    assert world.generator.prompts[0].messages[-1].text == QUESTION
+
+
+async def test_the_input_is_checked_while_passages_are_fetched() -> None:
+    """Neither waits for the other."""
+    world, both = World(), asyncio.Barrier(2)
+
+    class Retriever(FakeRetriever):
+        async def retrieve(
+            self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+        ) -> tuple[Passage, ...]:
+            await asyncio.wait_for(both.wait(), 5)
+            return await super().retrieve(principal, retrieval, query, top, deadline)
+
+    class Guardrails(FakeGuardrails):
+        async def detect(
+            self,
+            principal: Principal,
+            direction: Direction,
+            detectors: Sequence[Detector],
+            texts: Sequence[str],
+            deadline: Deadline,
+        ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            await asyncio.wait_for(both.wait(), 5)
+            return await super().detect(principal, direction, detectors, texts, deadline)
+
+    world.retriever, world.guardrails = Retriever(world.retriever.indexes), Guardrails()
+    events = await world.events(turn(detectors=Detectors(input=words(Action.BLOCK))))
+    assert steps(events)[:2] in (["check input", "retrieve"], ["retrieve", "check input"])
+
+
+async def test_nothing_leaves_before_the_verdict() -> None:
+    """The model is not asked while the input is being judged, however quick everything else is."""
+    world, verdict = World(), asyncio.Event()
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            await verdict.wait()
+            return await super().detect(*args)
+
+    world.guardrails = Guardrails()
+    async with aclosing(world.answer(turn(detectors=Detectors(input=words(Action.BLOCK))))) as batches:
+        first = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0.02)
+        assert world.retriever.queries == [QUESTION]
+        assert world.generator.prompts == []
+        verdict.set()
+        await first
+        assert len(world.generator.prompts) == 1
+
+
+async def test_a_blocked_question_is_refused() -> None:
+    """The error says what was found, and the model is never asked."""
+    world = World()
+    with pytest.raises(Blocked, match="secret"):
+        await world.events(turn("my secret", detectors=Detectors(input=words(Action.BLOCK))))
+    assert world.generator.prompts == []
+
+
+async def test_a_detector_that_fails_closed_is_named() -> None:
+    """A block without a finding says which detector failed."""
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
+
+    world = World(guardrails=Guardrails())
+    with pytest.raises(Blocked, match="pii failed"):
+        await world.events(turn(detectors=Detectors(input=words(Action.BLOCK))))
+
+
+HISTORY = (
+    Message("system", "secret of the system"),
+    Message("user", "an old secret"),
+    Message("assistant", "no"),
+    Message("tool", "a secret result"),
+)
+
+
+async def test_an_old_message_does_not_close_a_conversation() -> None:
+    """What was found before the latest answer is told, but stops nothing."""
+    history = (*HISTORY[:3], Message("tool", "a clean result"))
+    events = await World().events(turn(history=history, detectors=Detectors(input=words(Action.BLOCK))))
+    assert [(event.direction, event.item) for event in of(Detections, events)] == [(Direction.INPUT, 1)]
+
+
+async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
+    """What a tool brought in is new, as the question is."""
+    with pytest.raises(Blocked):
+        await World().events(turn(history=HISTORY, detectors=Detectors(input=words(Action.BLOCK))))
+
+
+async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
+    """The original words reach neither the model nor what the answer rests on."""
+    world = World()
+    events = await world.events(
+        turn("a secret ferry", history=HISTORY, detectors=Detectors(input=words(Action.REDACT)))
+    )
+    assert world.retriever.queries == ["a secret ferry", "a [REDACTED] ferry"]
+    prompt = world.generator.prompts[0]
+    assert prompt.question == "a [REDACTED] ferry"
+    spoken = [message.text for message in prompt.messages if message.role in ("user", "tool")]
+    assert spoken[:2] == ["an old [REDACTED]", "a [REDACTED] result"]
+    assert spoken[2].startswith("a [REDACTED] ferry")
+    # The documents hold the word by themselves; the system's own words are not the user's.
+    assert prompt.messages[1].text == "secret of the system"
+    context = of(Context, events)[0]
+    assert context.query == "a [REDACTED] ferry"
+    assert [event.item for event in of(Detections, events)] == [1, 3, 4]
+
+
+async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
+    """What is shown was found by the redacted question."""
+    world = World()
+    world.retriever.indexes["docs"] = [passage(1, "secret"), passage(2, "[REDACTED]")]
+    events = await world.events(
+        turn("secret", retrieval=Retrieval(("docs",), top=1), detectors=Detectors(input=words(Action.REDACT)))
+    )
+    assert [each.id for each in of(Context, events)[0].passages] == ["p2"]
+
+
+async def test_a_stopped_passage_is_left_out() -> None:
+    """A document with instructions in it does not reach the model; the others do."""
+    world = World()
+    events = await world.events(turn(detectors=Detectors(context=words(Action.BLOCK))))
+    assert [each.id for each in of(Context, events)[0].passages] == ["p1"]
+    assert [each.id for each in world.generator.prompts[0].sources] == ["p1"]
+    assert [(event.direction, event.item) for event in of(Detections, events)] == [(Direction.CONTEXT, 1)]
+    assert "check context" in steps(events)
+
+
+async def test_a_redacted_passage_is_what_the_model_sees() -> None:
+    """In the messages and in the sources."""
+    world = World()
+    await world.events(turn(detectors=Detectors(context=words(Action.REDACT))))
+    prompt = world.generator.prompts[0]
+    assert "secret" not in str(prompt.messages)
+    assert [source.text for source in prompt.sources] == ["the ferry leaves at nine", "a [REDACTED] ferry"]
+
+
+async def test_output_goes_through_its_detectors() -> None:
+    """Text is redacted on its way, and what was found is told before it."""
+    world = World(generator=FakeGenerator.saying("the sec", "ret", " is out"))
+    events = await world.events(turn(detectors=Detectors(output=words(Action.REDACT))))
+    assert "".join(event.text for event in of(Delta, events)) == "the [REDACTED] is out"
+    assert len(of(Detections, events)) == 1
+    assert of(Usage, events) == [Usage(7, 3)]
+
+
+async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
+    """The model's own never came, so the prompt and what was said are counted."""
+    world = World(generator=FakeGenerator.saying("the ", "secret"))
+    events = await world.events(turn(retrieval=Retrieval(), detectors=Detectors(output=words(Action.BLOCK))))
+    assert [type(event) for event in events][-3:] == [Finish, Usage, Done]
+    assert of(Finish, events)[0].reason == "content_filter"
+    # "the Withheld." as the fake counts, a word a token.
+    assert of(Usage, events)[0].completion_tokens == 2
+    assert of(Usage, events)[0].prompt_tokens > 5
+    assert world.generator.closed == 1
+
+
+async def test_an_answer_survives_that_nobody_counts() -> None:
+    """Numbers of tokens are not worth an answer."""
+
+    class Generator(FakeGenerator):
+        async def count_tokens(self, *_: Any) -> TokenCounts:
+            raise Unavailable("gone")
+
+    world = World(generator=Generator([[Delta(0, "a"), Finish(0, "stop")]]))
+    events = await world.events(turn(retrieval=Retrieval()))
+    assert [type(event) for event in events] == [Context, Delta, Finish, Done]
+
+
+ORIGINAL = b'{"model":"m","messages":[{"role":"user","content":"x"}]}'
+
+
+async def test_a_pass_through_is_not_touched() -> None:
+    """The request goes to the model as it came, its chunks come back as they are; only the time is added."""
+    world = World(generator=FakeGenerator([[Chunk(b'{"a":1}')], [Chunk(b'{"a":2}')]]))
+    events = await world.events(Turn(LOCAL, "", model="m", original_json=ORIGINAL, passthrough=True))
+    assert world.generator.prompts == [Prompt(LOCAL, "m", passthrough_json=ORIGINAL)]
+    assert world.retriever.queries == []
+    assert events[:-1] == [Chunk(b'{"a":1}'), Chunk(b'{"a":2}')]
+    assert steps(events) == ["first token", "generate"]
+
+
+@pytest.mark.parametrize("index", ["empty", "docs"])
+async def test_nothing_found_is_a_pass_through(index: str) -> None:
+    """An OpenAI request for which nothing is found, or nothing fits, goes to the model as it came."""
+    world = World(generator=FakeGenerator([[Completion(b"{}")]], window=20))
+    events = await world.events(
+        turn(
+            "ferry",
+            retrieval=Retrieval((index,), top=1),
+            original_json=ORIGINAL,
+            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+            detectors=Detectors(input=words(Action.BLOCK)),
+        )
+    )
+    assert world.generator.prompts[0].passthrough_json == ORIGINAL
+    assert of(Context, events) == []
+    assert steps(events) == ["check input", "retrieve", "budget", "first token", "generate"]
+
+
+@pytest.mark.parametrize(
+    "detectors",
+    [
+        Detectors(output=words(Action.REPORT)),
+        Detectors(input=words(Action.REDACT)),
+        Detectors(context=words(Action.BLOCK)),
+    ],
+)
+async def test_what_was_changed_or_must_be_checked_never_passes_through(detectors: Detectors) -> None:
+    """A redacted question, a stopped passage or an answer to check: the request as it came must not go out."""
+    world = World()
+    world.retriever.indexes["docs"] = [passage(2, "a secret ferry")] if detectors.context else []
+    await world.events(
+        turn(
+            "my secret",
+            original_json=ORIGINAL,
+            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+            detectors=detectors,
+        )
+    )
+    assert world.generator.prompts[0].passthrough_json == b""
+
+
+async def test_no_sources_are_no_reason_not_to_ask() -> None:
+    """In dialects without a pass-through the model is asked with an empty list of sources."""
+    world = World()
+    await world.events(turn(retrieval=Retrieval(("empty",), top=3)))
+    assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
+
+
+async def test_the_window_decides_how_many_are_fetched() -> None:
+    """Without a number in the request, as many as could fit, and 100 at least."""
+    tops: list[int] = []
+
+    class Retriever(FakeRetriever):
+        async def retrieve(
+            self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+        ) -> tuple[Passage, ...]:
+            tops.append(top)
+            return await super().retrieve(principal, retrieval, query, top, deadline)
+
+    for window in (8192, 128_000, 10_000_000):
+        world = World(retriever=Retriever({"docs": []}), generator=FakeGenerator.saying("a"))
+        world.generator.window = window
+        await world.events(turn(retrieval=Retrieval(("docs",))))
+    assert tops == [100, 255, 1000]
+
+
+async def test_only_what_fits_is_used() -> None:
+    """A passage that is too large is left out; a smaller one behind it still comes in."""
+    world = World()
+    world.retriever.indexes["docs"] = [passage(1, "ferry " * 1000), passage(2, "ferry")]
+    world.generator.window = 1500
+    events = await world.events(turn("ferry"))
+    assert [each.id for each in of(Context, events)[0].passages] == ["p2"]
+
+
+@pytest.mark.parametrize("index", ["docs", "empty"])
+async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
+    """Equal to the window is fine, one more is not, whether anything was found or not."""
+    world = World()
+    world.generator.window = 3
+    plain = turn("one two three", retrieval=Retrieval((index,), top=3), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
+    await world.events(plain)
+    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+        await world.events(replace(plain, question="one two three four"))
+
+
+async def test_an_unknown_window_limits_nothing() -> None:
+    """A model that does not say how much it reads gets what was found."""
+    world = World()
+    world.generator.window = 0
+    events = await world.events(turn())
+    assert len(of(Context, events)[0].passages) == 2
+
+
+async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
+    """Nothing was yielded yet, so that it can be a status."""
+    world = World()
+    with pytest.raises(NotFound, match="nowhere"):
+        await world.events(turn(retrieval=Retrieval(("nowhere",), top=1)))
+    assert world.generator.prompts == []
+
+
+async def test_of_two_failures_the_inputs_counts() -> None:
+    """An unknown detector and an unknown index: always the same error, whichever came first."""
+    detectors = Detectors(input=(Detector("nobody", Action.BLOCK),))
+    for _ in range(5):
+        with pytest.raises(NotFound, match="detector"):
+            await World().events(turn(retrieval=Retrieval(("nowhere",), top=1), detectors=detectors))
+
+
+@pytest.mark.parametrize("script", [[], [[Start(b"{}")]]])
+async def test_a_model_that_says_nothing_is_a_failure(script: list[Batch]) -> None:
+    """Not an empty answer: nobody could tell it from a real one."""
+    for asked in (turn(), Turn(LOCAL, "", original_json=ORIGINAL, passthrough=True)):
+        with pytest.raises(Unavailable, match="no answer"):
+            await World(generator=FakeGenerator(list(script))).events(asked)
+
+
+async def test_a_failing_model_fails_the_answer() -> None:
+    """What came before it is out already."""
+    world = World(generator=FakeGenerator([[Delta(0, "a")], Unavailable("gone")]))
+    out: list[Event] = []
+    with pytest.raises(Unavailable):
+        await world.collect(turn(), out)
+    assert of(Delta, out) == [Delta(0, "a")]
+
+
+@pytest.mark.parametrize("detectors", [Detectors(), Detectors(output=words(Action.REPORT))])
+@pytest.mark.parametrize("passthrough", [False, True])
+async def test_leaving_closes_the_model(detectors: Detectors, passthrough: bool) -> None:
+    """A client that leaves in mid-stream: the model's iterator is closed before the pipeline's is."""
+    gate = asyncio.Event()
+    world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=gate))
+    original = Turn(LOCAL, "", original_json=ORIGINAL, passthrough=True)
+    asked = original if passthrough else turn(detectors=detectors)
+    async with aclosing(world.answer(asked)) as batches:
+        await anext(batches)
+    assert world.generator.closed == 1
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_leaving_before_the_first_event_stops_both_halves() -> None:
+    """A client that leaves while the input is judged and passages are fetched: neither goes on."""
+    stopped: list[str] = []
+
+    async def forever(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.append(name)
+
+    class Retriever(FakeRetriever):
+        async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
+            await forever("retriever")
+            return ()
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            await forever("guardrails")
+            return (), ()
+
+    world = World(retriever=Retriever(), guardrails=Guardrails())
+    waiting = asyncio.ensure_future(anext(world.answer(turn(detectors=Detectors(input=words(Action.BLOCK))))))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert sorted(stopped) == ["guardrails", "retriever"]
+
+
+async def test_a_blocked_question_does_not_wait_for_retrieval() -> None:
+    """The verdict alone is enough; the search is given up."""
+
+    class Retriever(FakeRetriever):
+        async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
+            await asyncio.Event().wait()
+            return ()
+
+    world = World(retriever=Retriever())
+    with pytest.raises(Blocked):
+        await asyncio.wait_for(
+            world.events(turn("my secret", detectors=Detectors(input=words(Action.BLOCK)))), timeout=5
+        )
+
+
+async def test_every_step_gets_the_requests_deadline() -> None:
+    """One deadline, set at the edge, is what all services are given."""
+    seen: list[Deadline] = []
+
+    class Retriever(FakeRetriever):
+        async def retrieve(
+            self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+        ) -> tuple[Passage, ...]:
+            seen.append(deadline)
+            return await super().retrieve(principal, retrieval, query, top, deadline)
+
+    class Generator(FakeGenerator):
+        def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+            seen.append(deadline)
+            return super().generate(prompt, deadline)
+
+        async def count_tokens(self, *args: Any) -> TokenCounts:
+            seen.append(args[-1])
+            return await super().count_tokens(*args)
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            seen.append(args[-1])
+            return await super().detect(*args)
+
+    world = World(Retriever({"docs": []}), Generator(FakeGenerator.saying("a").script), Guardrails())
+    await world.events(turn(retrieval=Retrieval(("docs",)), detectors=Detectors(input=words(Action.BLOCK))))
+    assert len(seen) == 5
+    assert len(set(seen)) == 1
