@@ -19,14 +19,18 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import report
 import uvloop
 from load import percentile, run
+from servicekit.broker import Broker
 from servicekit.testing import free_ports
 
 CONTENDER_CORE, LOAD_CORE = 0, 1
 PACE = 0.01
+JSON = {"Content-Type": "application/json"}
+QUESTION = json.dumps({"model": "stub", "messages": [{"role": "user", "content": "Hi"}]}).encode()
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -88,14 +92,12 @@ def running(*processes: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
             process.wait(20)
 
 
-def wait_for(url: str, seconds: float = 30) -> None:
-    """Waits until something answers."""
+def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
+    """Waits until a request is answered well."""
     end = time.monotonic() + seconds
     while True:
         try:
-            urllib.request.urlopen(url, timeout=1)
-        except urllib.error.HTTPError:
-            return
+            urllib.request.urlopen(urllib.request.Request(url, body, JSON), timeout=30)
         except OSError:
             if time.monotonic() > end:
                 raise
@@ -122,8 +124,12 @@ def memory_mib(pids: list[int]) -> float:
 @contextmanager
 def contenders(stub: str) -> Iterator[dict[str, tuple[str, list[int]]]]:
     """Name → base URL and processes."""
-    relay, generator, gateway = free_ports(3)
+    relay, generator, gateway, broker = free_ports(4)
     with ExitStack() as stack:
+        # The gateway has a queue to talk to, as in production; it costs nothing here and is not counted.
+        directory = Path(stack.enter_context(TemporaryDirectory()))
+        nats = subprocess.Popen(Broker(directory, broker).command(), stderr=subprocess.DEVNULL)
+        stack.enter_context(running(nats))
         floor = pinned(CONTENDER_CORE, "bench/relay.py", "--port", str(relay), "--target", stub)
         model = pinned(
             CONTENDER_CORE,
@@ -141,12 +147,13 @@ def contenders(stub: str) -> Iterator[dict[str, tuple[str, list[int]]]]:
             "gateway",
             CAUSEWAY_GATEWAY_PORT=str(gateway),
             CAUSEWAY_GENERATOR_TARGET=f"127.0.0.1:{generator}",
+            CAUSEWAY_NATS_URL=f"nats://127.0.0.1:{broker}",
             CAUSEWAY_LOG_LEVEL="WARNING",
         )
         floor_pids = stack.enter_context(running(floor))
         our_pids = stack.enter_context(running(model, ours))
-        wait_for(f"http://127.0.0.1:{gateway}/healthz")
-        wait_for(f"http://127.0.0.1:{relay}/v1/models")
+        for port in (relay, gateway):
+            wait_for(f"http://127.0.0.1:{port}/v1/chat/completions", QUESTION)
         yield {
             "stub directly": (stub, []),
             "asgi + aiohttp relay": (f"http://127.0.0.1:{relay}", floor_pids),

@@ -6,9 +6,11 @@ The files hold versions and hashes, no addresses: whichever registry the machine
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -47,7 +49,7 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
         str(Path(sys.executable).parent / "uv"), "pip", "compile", source,
         "--output-file", str(target / f"{name}.txt"),
         "--universal", "--generate-hashes", "--quiet", "--no-emit-index-url", "--no-emit-find-links",
-        "--no-annotate",        "--custom-compile-command", "make lock",
+        "--no-annotate", "--custom-compile-command", "make lock",
         *(flag for member in MEMBERS for flag in ("--no-emit-package", f"causeway-{member}")),
     ]  # fmt: skip
     if name not in ("bootstrap", "dev"):
@@ -60,28 +62,46 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
     subprocess.run(command, cwd=ROOT, check=True)
 
 
+def changes(old: str, new: str) -> str:
+    """What is pinned otherwise, for example ``-grpcio==1.80, +grpcio==1.81``."""
+    before, after = (set(re.findall(r"^[^#\s]+==[^\s;]+", text, re.MULTILINE)) for text in (old, new))
+    named = [f"-{line}" for line in sorted(before - after)] + [f"+{line}" for line in sorted(after - before)]
+    return ", ".join(named) or "hashes or markers only"
+
+
 def main() -> int:
-    """Runs the command line; 1 where the check finds a file out of step."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Runs the command line; 1 where the check finds a file out of step, 2 where nothing can be said."""
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="exit codes: 0 in step or renewed, 1 --check found a file out of step, 2 the resolver failed",
+    )
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is out of step")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
     arguments = parser.parse_args()
-    stale = []
-    with tempfile.TemporaryDirectory() as directory:
+    pinned = {name: path.read_text() if (path := TARGET / f"{name}.txt").exists() else "" for name in SOURCES}
+    with tempfile.TemporaryDirectory() as directory, ThreadPoolExecutor(4) as pool:
         work = Path(directory)
-        for name in SOURCES:
-            pinned = TARGET / f"{name}.txt"
-            if pinned.exists():
-                (work / pinned.name).write_bytes(pinned.read_bytes())
-        for name, source in SOURCES.items():
-            compile_one(name, source, work, upgrade=arguments.upgrade)
-            fresh, pinned = work / f"{name}.txt", TARGET / f"{name}.txt"
-            if not pinned.exists() or fresh.read_bytes() != pinned.read_bytes():
-                stale.append(name)
-                if not arguments.check:
-                    pinned.write_bytes(fresh.read_bytes())
+        for name, text in pinned.items():
+            if text:
+                (work / f"{name}.txt").write_text(text)
+
+        def compiled(name: str) -> None:
+            compile_one(name, SOURCES[name], work, upgrade=arguments.upgrade)
+
+        try:
+            compiled("dev")  # the others are constrained by it
+            list(pool.map(compiled, (name for name in SOURCES if name != "dev")))
+        except subprocess.CalledProcessError:
+            print("the locks cannot be resolved (see above); is a package registry reachable?", file=sys.stderr)
+            return 2
+        fresh = {name: (work / f"{name}.txt").read_text() for name in SOURCES}
+    stale = [name for name in SOURCES if fresh[name] != pinned[name]]
     for name in stale:
-        print(f"requirements/{name}.txt {'is out of step (run `make lock`)' if arguments.check else 'renewed'}")
+        what = "is out of step with its pyproject.toml; run `make lock`" if arguments.check else "renewed"
+        print(f"requirements/{name}.txt {what} ({changes(pinned[name], fresh[name])})")
+        if not arguments.check:
+            (TARGET / f"{name}.txt").write_text(fresh[name])
     return 1 if arguments.check and stale else 0
 
 
