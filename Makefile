@@ -44,7 +44,7 @@ lint: $(READY) ## Style, import rules, contracts in step
 
 types: $(READY) ## mypy, strict
 	@echo "==> types"
-	@$(BIN)/mypy libs services cli tests tools examples
+	@$(BIN)/mypy libs services cli tests tools examples bench
 
 unit: $(READY) ## Tests of each package, with the real store and broker
 	@echo "==> unit and integration tests"
@@ -59,7 +59,7 @@ test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what client
 	@$(BIN)/pytest tests/stack
 
 bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, first token through the platform; writes bench/results
-	@$(BIN)/python bench/gateway.py
+	@$(BIN)/python bench/bench_gateway.py
 
 $(VENV)/.bench: requirements/bench.txt $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt

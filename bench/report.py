@@ -1,4 +1,4 @@
-"""Tables and a plot of what `bench/gateway.py` measured."""
+"""Tables and a plot of what `bench/bench_gateway.py` measured."""
 
 import json
 from pathlib import Path

@@ -91,7 +91,6 @@ def test_bad_uploads_are_refused_at_once(http: httpx.Client, index: str) -> None
     cases: list[tuple[dict[str, str], list[Any], str]] = [
         ({"index": index}, [empty], "empty.md"),
         ({"index": index}, [good, empty], "empty.md"),
-        ({"index": index}, [], "file"),
         ({}, [good], "index"),
         ({"index": "a/b"}, [good], "index"),
         ({"index": index, "metadata": "[1]"}, [good], "metadata"),

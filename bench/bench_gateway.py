@@ -3,7 +3,7 @@
 One run on one machine: a stub model server, asked directly, through a bare relay, and through gateway and
 generator. Each contender is pinned to one core (gateway and generator together on it), stub and load to another.
 
-Usage: python bench/gateway.py [--quick] [--results DIR]
+Usage: python bench/bench_gateway.py [--quick] [--results DIR]
 """
 
 import argparse
