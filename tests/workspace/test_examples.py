@@ -1,0 +1,44 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def questions(root: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (root / "examples" / "questions.jsonl").read_text().splitlines()]
+
+
+def test_the_pdfs_are_what_their_sources_render_to(root: Path) -> None:
+    """The sample corpus' PDFs have the bytes that their sources give, on every machine."""
+    result = subprocess.run(
+        [sys.executable, "examples/build_pdfs.py", "--check"], cwd=root, capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_question_names_a_page_that_exists(root: Path, questions: list[dict[str, Any]]) -> None:
+    """A question's page is one of the corpus, named as answers cite it: a file without pages by its bare name."""
+    examples = root / "examples"
+    pages = {path.name for path in (examples / "corpus").glob("*.md")}
+    for source in (examples / "corpus_src").glob("*.md"):
+        count = source.read_text().count("<!-- page break -->") + 1
+        pages |= {f"{source.stem}.pdf#page={number}" for number in range(1, count + 1)}
+    assert [each for each in questions if each["sourcepage"] not in pages] == []
+    assert [each for each in questions if each["sourcepage"].split("#")[0] != each["sourcefile"]] == []
+
+
+def test_questions_are_whole_and_asked_once(questions: list[dict[str, Any]]) -> None:
+    """Each question has an answer and a source, nothing else, and stands there once."""
+    assert all(list(each) == ["question", "answer", "sourcefile", "sourcepage"] for each in questions)
+    assert all(text for each in questions for text in each.values())
+    assert len({each["question"] for each in questions}) == len(questions)
+
+
+def test_every_document_is_asked_about(root: Path, questions: list[dict[str, Any]]) -> None:
+    """No document of the corpus is there for nothing."""
+    corpus = {path.name for path in (root / "examples" / "corpus").iterdir()}
+    assert {each["sourcefile"] for each in questions} == corpus
