@@ -76,6 +76,7 @@ COPY --from=build /opt/causeway /opt/causeway
 ENV PATH=/opt/causeway/bin:${PATH} \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1 \
+    GRPC_VERBOSITY=ERROR \
     HOME=/tmp \
     CAUSEWAY_HOST=0.0.0.0 \
     CAUSEWAY_DATA_DIR=/data \

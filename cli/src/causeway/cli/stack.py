@@ -94,6 +94,8 @@ class Stack:
         }
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
+            # gRPC's core writes lines of its own about connections that close; ours say the same, structured.
+            "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
             # What the caller has set goes first, except for what ties the processes together.
             **os.environ,
