@@ -56,7 +56,7 @@ def cases(*, quick: bool) -> list[Case]:
         for pace, label in ((0.0, "burst"), (PACE, "10 ms/token")):
             for clients in (1, 16, 64):
                 # Paced streams last as long as they last; what is measured is CPU and the first token.
-                count = 800 * 64 // tokens if not pace else max(clients * 2, 8)
+                count = 800 * 64 // tokens if not pace else max(clients * 2, 4)
                 found.append(
                     Case(
                         f"stream of {tokens}, {label}, {clients} clients",

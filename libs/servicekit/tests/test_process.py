@@ -224,7 +224,7 @@ def test_a_wrong_environment_is_told_in_words(
     """Every variable that is wrong is named with what is wrong about it; the exit code says not to try again."""
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "http")
     monkeypatch.setenv("CAUSEWAY_LOG_LEVEL", "LOUD")
-    assert process.run("book", Settings, _serve) == 78
+    assert process.run("book", Settings, _serve, []) == 78
     lines = capsys.readouterr().err.splitlines()
     assert sorted(line.split(":")[1].strip() for line in lines) == ["CAUSEWAY_BOOK_PORT", "CAUSEWAY_LOG_LEVEL"]
     assert all(line.startswith("book: CAUSEWAY_") for line in lines)
@@ -236,7 +236,7 @@ def test_a_list_that_is_no_json_is_told_in_words(
 ) -> None:
     """A variable that holds a list must be JSON; what is not is wrong like any other, and named."""
     monkeypatch.setenv("CAUSEWAY_BOOK_SHELVES", "[one")
-    assert process.run("book", Settings, _serve) == 78
+    assert process.run("book", Settings, _serve, []) == 78
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("book: ")
     assert "book_shelves" in line
@@ -247,5 +247,16 @@ def test_a_secret_that_is_wrong_is_not_shown(
 ) -> None:
     """What a variable holds is not repeated: it may be a password in the wrong place."""
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "hunter2")
-    assert process.run("book", Settings, _serve) == 78
+    assert process.run("book", Settings, _serve, []) == 78
     assert "hunter2" not in capsys.readouterr().err
+
+
+async def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--help`` says which variables there are, what they default to and what they mean, and ends with 0."""
+    with pytest.raises(SystemExit) as ended:
+        process.run("book", ServiceSettings, _serve, ["--help"])
+    assert ended.value.code == 0
+    shown = capsys.readouterr().out
+    for name, field in ServiceSettings.model_fields.items():
+        assert f"CAUSEWAY_{name.upper()}" in shown
+        assert str(field.description) in shown
