@@ -69,7 +69,7 @@ async def serve(settings, stop):
     print("ready", flush=True)
     await serving
 
-sys.exit(process.run("book", ServiceSettings, serve))
+sys.exit(process.run("book", ServiceSettings, serve, []))
 """
 
 Start = Callable[..., Any]
@@ -254,7 +254,7 @@ def test_a_secret_that_is_wrong_is_not_shown(
 async def test_help_names_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
     """``--help`` says which variables there are, what they default to and what they mean, and ends with 0."""
     with pytest.raises(SystemExit) as ended:
-        process.run("book", ServiceSettings, _serve, ["--help"])
+        process.run("book", Settings, _serve, ["--help"])
     assert ended.value.code == 0
     shown = capsys.readouterr().out
     for name, field in ServiceSettings.model_fields.items():
