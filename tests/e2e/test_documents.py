@@ -106,3 +106,19 @@ def test_an_unknown_job_is_a_404(http: httpx.Client) -> None:
     response = http.get("/jobs/doesnotexist")
     assert response.status_code == 404
     assert "doesnotexist" in response.json()["detail"]
+
+
+def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """It is gone from the answers at once; the others stay; removing it again says that it is not there."""
+    jobs = ingest(
+        index,
+        {"cats.md": b"# Cats\n\nThe harbour has nine cats.\n", "dogs.md": b"# Dogs\n\nThe harbour has two dogs.\n"},
+    )
+    ids = {job["sourcefile"]: job["document_id"] for job in jobs}
+    path = f"/indexes/{index}/documents/delete"
+    removed = http.post(path, json={"doc_ids": [ids["cats.md"], "no-such-id"]}).raise_for_status().json()
+    assert removed == {"deleted_doc_ids": [ids["cats.md"]], "not_found_doc_ids": ["no-such-id"]}
+    points = answer(http, index, "How many cats and dogs has the harbour?")["context"]["data_points"]["citations"]
+    assert points == ["dogs.md"]
+    again = http.post(path, json={"doc_ids": [ids["cats.md"]]}).json()
+    assert again == {"deleted_doc_ids": [], "not_found_doc_ids": [ids["cats.md"]]}

@@ -5,12 +5,16 @@ from dataclasses import dataclass, field
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from gateway.domain import Detectors, Passage
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
 from gateway.main import HttpServer, Services, build_app, listen
 from gateway.settings import Settings
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from servicekit import telemetry
+from starlette.types import ASGIApp
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,14 +52,25 @@ class Fakes:
 
     def services(self) -> Services:
         return Services(
-            self.retriever, self.generator, self.guardrails, self.ingest, self.probes, lambda: self.policy
+            self.retriever,
+            self.generator,
+            self.guardrails,
+            self.ingest,
+            self.retriever,
+            self.probes,
+            lambda: self.policy,
         )
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _traces() -> None:
-    # Without a provider every trace id is zero.
+def spans() -> InMemorySpanExporter:
+    """All spans that ended; without a provider every trace id is zero."""
     telemetry.configure("gateway", Settings())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter
 
 
 @pytest.fixture
@@ -69,12 +84,12 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def app(fakes: Fakes, settings: Settings) -> FastAPI:
+def app(fakes: Fakes, settings: Settings) -> ASGIApp:
     return build_app(settings, fakes.services())
 
 
 @pytest.fixture
-async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+async def client(app: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
     """Speaks to the application without a network."""
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
@@ -82,11 +97,11 @@ async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[FastAPI], int]]:
+async def serve() -> AsyncIterator[Callable[[ASGIApp], int]]:
     """Puts applications on real ports."""
     async with contextlib.AsyncExitStack() as stack:
 
-        def start(app: FastAPI) -> int:
+        def start(app: ASGIApp) -> int:
             listener = stack.enter_context(listen("127.0.0.1", 0))
             port: int = listener.getsockname()[1]
             server = HttpServer(app, grace=1)
@@ -103,7 +118,7 @@ async def serve() -> AsyncIterator[Callable[[FastAPI], int]]:
 
 
 @pytest.fixture
-async def port(app: FastAPI, serve: Callable[[FastAPI], int]) -> int:
+async def port(app: ASGIApp, serve: Callable[[ASGIApp], int]) -> int:
     """Where the application listens."""
     return serve(app)
 

@@ -139,6 +139,26 @@ def test_detections_have_a_key_for_each_side_that_was_asked_for() -> None:
     assert json.dumps(block)
 
 
+@pytest.mark.parametrize(
+    ("direction", "action", "told"),
+    [
+        (Direction.OUTPUT, Action.REPORT, "secret"),
+        (Direction.OUTPUT, Action.REDACT, "[X]"),
+        (Direction.OUTPUT, Action.BLOCK, ""),
+        (Direction.CONTEXT, Action.REDACT, "[X]"),
+        (Direction.INPUT, Action.REDACT, "secret"),
+    ],
+)
+def test_what_was_withheld_is_not_told_among_the_detections(
+    direction: Direction, action: Action, told: str
+) -> None:
+    """Else a redaction would be for nothing; only the user's own words come back."""
+    replacement = "[X]" if action is Action.REDACT else ""
+    found = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
+    block = detections_block([Detections(direction, 0, (found,))], (direction,))
+    assert block[direction.value][0]["results"][0]["text"] == told
+
+
 def test_warnings_say_what_fired_and_what_failed() -> None:
     """Output that fired, and detectors that were passed over."""
     failures = (DetectorFailure("pii", "no answer"),)

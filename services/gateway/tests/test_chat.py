@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from gateway.domain import Batch, Delta, Finish, Passage, Start, Step
 from gateway.fakes import FakeGenerator, FakeRetriever
 from gateway.main import build_app
@@ -21,6 +20,7 @@ from gateway.settings import Settings
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.testing import eventually
+from starlette.types import ASGIApp
 
 QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
 COMPLETION = QUESTION | {"index_name": "docs"}
@@ -87,7 +87,7 @@ async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 
 
 @pytest.fixture
-async def start(fakes: Any, settings: Settings, serve: Callable[[FastAPI], int]) -> Callable[..., int]:
+async def start(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -> Callable[..., int]:
     """Serves with a generator and settings of the test's own; returns the port."""
 
     def begin(generator: FakeGenerator, **more: Any) -> int:

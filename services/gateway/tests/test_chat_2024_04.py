@@ -341,7 +341,8 @@ async def test_detections_stand_in_the_context(fakes: Any, client: httpx.AsyncCl
     detectors = {"output": {"words": {"action": "redact"}}, "input": {"words": {}}}
     for path in ("/chat", "/chat/stream"):
         response = await client.post(path, json=ask({"detectors": detectors}))
-        assert "secret" not in response.text.replace('"text":"secret"', "").replace('"detection":"secret"', "")
+        # The fake calls the detection by the word that it found.
+        assert "secret" not in response.text.replace('"detection":"secret"', "")
         last = json.loads(response.text.splitlines()[-1])
         assert last["context"]["detections"]["input"] == []
         [entry] = last["context"]["detections"]["output"]

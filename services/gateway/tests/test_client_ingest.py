@@ -15,7 +15,7 @@ from causeway.ingest.v1 import ingest_pb2
 from gateway.clients.ingest import NatsIngest
 from gateway.clients.link import NatsLink
 from gateway.clients.probes import NatsProbe
-from gateway.domain import Upload
+from gateway.documents import Upload
 from gateway.fakes import FakeIngest
 from gateway.ports import Ingest
 from opentelemetry import trace

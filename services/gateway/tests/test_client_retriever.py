@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
+from gateway.documents import Removal
 from gateway.domain import Passage, Retrieval, RetrievalMode
 from gateway.fakes import FakeRetriever
-from gateway.ports import Retriever
+from gateway.ports import Catalogue, Retriever
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
@@ -66,6 +67,17 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
         return retriever_pb2.RetrieveResponse(passages=[_message(each) for each in found])
 
+    async def DeleteDocuments(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
+    ) -> retriever_pb2.DeleteDocumentsResponse:
+        removal = await self._fake.remove(
+            Principal.from_proto(request.principal), request.index, request.document_ids, Deadline.of(context)
+        )
+        return retriever_pb2.DeleteDocumentsResponse(
+            deleted=[document_pb2.Document(document_id=each) for each in removal.removed],
+            not_found_ids=removal.not_found,
+        )
+
 
 def _message(passage: Passage) -> retriever_pb2.Passage:
     return retriever_pb2.Passage(
@@ -115,8 +127,22 @@ def retriever(request: pytest.FixtureRequest, fake: FakeRetriever, adapter: Grpc
     return fake if request.param == "fake" else adapter
 
 
+@pytest.fixture(params=["fake", "grpc"])
+def catalogue(request: pytest.FixtureRequest, fake: FakeRetriever, adapter: GrpcRetriever) -> Catalogue:
+    return fake if request.param == "fake" else adapter
+
+
 def soon() -> Deadline:
     return Deadline.after(5)
+
+
+async def test_documents_are_removed(catalogue: Catalogue) -> None:
+    """Those that were there are named, and those that were not; an unknown index is an error."""
+    removal = await catalogue.remove(LOCAL, "docs", ["d1", "nope", "d1"], soon())
+    assert removal == Removal(("d1",), ("nope",))
+    assert (await catalogue.remove(LOCAL, "docs", ["d1"], soon())).not_found == ("d1",)
+    with pytest.raises(NotFound, match="nowhere"):
+        await catalogue.remove(LOCAL, "nowhere", ["d1"], soon())
 
 
 async def test_passages_arrive_whole(retriever: Retriever) -> None:

@@ -2,7 +2,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Upload
+from gateway.documents import Upload
 from servicekit.errors import Unavailable
 
 FORM = {"index": "docs"}

@@ -20,7 +20,7 @@ from gateway.domain import (
     Start,
     Usage,
 )
-from gateway.guard import HELD_CHARACTERS, OutputGuard
+from gateway.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
 from gateway.ports import Clearance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -64,6 +64,7 @@ class Detector:
     async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
         assert choice not in self.complete, "a piece for a choice that was complete"
         assert not self.ended
+        assert len(text) <= LONGEST_PIECE
         whole = self.texts[choice] = self.texts.get(choice, "") + text
         if last:
             self.complete.add(choice)
@@ -222,11 +223,28 @@ def test_what_is_found_comes_out_redacted(
     assert [event for event in events if isinstance(event, Finish)] == ending
 
 
-async def test_spans_that_overlap_are_one_gap() -> None:
-    """Two detectors that found overlapping spans leave no rest of either."""
-    watch = Detector({0: [finding(2, 6, replacement="[A]"), finding(4, 8, replacement="[B]")]}, shares=(0, 100))
+@pytest.mark.parametrize("second", [(4, 8), (3, 5), (2, 8), (2, 3)])
+async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
+    """Two detectors that found overlapping spans, one within the other even, leave no rest of either."""
+    spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
+
+    class Both(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            async for clearance in super().clearances():
+                found = tuple(spans) if clearance.cleared_until == 10 else ()
+                yield Clearance(0, clearance.cleared_until, found, blocked=False)
+
+    watch = Both(shares=(0,))
     events = await guarded(watch, [Delta(0, "ab345")], [Delta(0, "678yz")], [Finish(0, "stop")])
     assert said(events) == "ab[A]yz"
+
+
+async def test_a_model_may_say_everything_at_once() -> None:
+    """Text far beyond every bound, in one event: judged in pieces, released whole, with its redaction."""
+    text = "0123456789" * 40_000
+    watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
+    events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
+    assert said(events) == text[: LONGEST_PIECE - 3] + "[X]" + text[LONGEST_PIECE + 3 :]
 
 
 async def test_a_report_changes_nothing() -> None:
@@ -291,6 +309,35 @@ async def test_a_block_ends_every_choice_well() -> None:
         Finish(0, "content_filter"),
         Finish(1, "content_filter"),
     ]
+
+
+async def test_nothing_leaves_after_a_block() -> None:
+    """Neither what the detectors clear behind it, nor what the model goes on to say beside the content."""
+    told = asyncio.Event()
+
+    class Confused(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            yield Clearance(0, 0, (), blocked=True)
+            told.set()
+            yield Clearance(1, 2, (), blocked=False)
+            await asyncio.sleep(1)
+
+    async def talkative() -> AsyncIterator[Batch]:
+        yield [Delta(0, "ab"), Delta(1, "cd")]
+        await asyncio.sleep(0)
+        await told.wait()
+        for _ in range(10):
+            yield [Delta(2, "", b'{"tool_calls":[]}')]
+
+    watch = Confused()
+    out: list[Event] = []
+    guard = OutputGuard(talkative(), watch, MESSAGE)
+    # The reader is slow: everything above happens before it looks.
+    async with aclosing(guard.events()) as events:
+        async for batch in events:
+            out += batch
+    assert said(out, 0) == said(out, 1) == MESSAGE
+    assert not any(event.delta_json for event in out if isinstance(event, Delta))
 
 
 @given(st.text(min_size=1, max_size=30), st.integers(0, 29), SHARES, st.integers(1, 5))

@@ -6,15 +6,17 @@ from typing import Any
 import httpx
 import pytest
 import structlog
-from fastapi import FastAPI
 from gateway.domain import Delta
 from gateway.fakes import FakeGenerator, FakeProbe
 from gateway.main import build_app
 from gateway.middleware import BodyLimit
 from gateway.settings import Settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 from servicekit import telemetry
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable
 from servicekit.testing import eventually
+from starlette.types import ASGIApp
 
 QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -109,7 +111,7 @@ async def test_a_request_leaves_one_line(client: httpx.AsyncClient) -> None:
     assert all(line["duration_ms"] > 0 for line in lines)
 
 
-async def test_a_client_that_left_is_logged_as_such(serve: Callable[[FastAPI], int], fakes: Any) -> None:
+async def test_a_client_that_left_is_logged_as_such(serve: Callable[[ASGIApp], int], fakes: Any) -> None:
     """Status 499: there was no answer."""
     fakes.generator.gate = asyncio.Event()
     fakes.generator.script = [[], [Delta(0, "never")]]
@@ -260,3 +262,27 @@ async def test_retry_after_is_a_header_wherever_an_error_has_it(fakes: Any, clie
     response = await client.post("/documents", data={"index": "docs"}, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
     assert response.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "name"),
+    [
+        ("POST", "/chat", "POST /chat"),
+        ("POST", "/v1/chat/completions", "POST /v1/chat/completions"),
+        ("GET", "/jobs/7", "GET /jobs/{job_id}"),
+        ("GET", "/nowhere/7", "GET"),
+    ],
+)
+async def test_a_request_is_one_span_named_by_its_route(
+    client: httpx.AsyncClient, spans: InMemorySpanExporter, method: str, path: str, name: str
+) -> None:
+    """Names are few, whatever clients ask for; FastAPI adds no span of its own."""
+    response = await client.request(method, path)
+    own = [
+        span
+        for span in spans.get_finished_spans()
+        if format(span.context.trace_id, "032x") == response.headers["x-trace-id"]
+    ]
+    assert [(span.name, span.kind) for span in own] == [(name, SpanKind.SERVER)]
+    assert own[0].attributes is not None
+    assert own[0].attributes["http.response.status_code"] == response.status_code

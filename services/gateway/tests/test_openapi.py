@@ -8,7 +8,14 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
     """The chat routes, which are declared by hand, beside those that declare themselves; twice the same."""
     document = (await client.get("/openapi.json")).json()
     OpenAPI.model_validate(document)
-    assert set(document["paths"]) == {*CHATS, "/documents", "/jobs/{job_id}", "/healthz", "/readyz"}
+    assert set(document["paths"]) == {
+        *CHATS,
+        "/documents",
+        "/indexes/{index}/documents/delete",
+        "/jobs/{job_id}",
+        "/healthz",
+        "/readyz",
+    }
     assert (await client.get("/openapi.json")).json() == document
 
 

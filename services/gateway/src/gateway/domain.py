@@ -5,8 +5,8 @@ No protocol's words and no transport's types: dialects turn requests into a `Tur
 """
 
 import enum
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import msgspec
 from servicekit.principal import Principal
@@ -300,40 +300,6 @@ class Completion:
 
 Event = Context | Start | Delta | Detections | FollowUps | Usage | Finish | Done | Chunk | Completion
 Batch = Sequence[Event]
-
-
-# --- documents ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """A file that shall be made findable."""
-
-    index: str
-    sourcefile: str
-    content: bytes
-    category: str = ""
-    metadata_json: bytes = b"{}"
-    oids: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """How far the ingest of a file is."""
-
-    id: str
-    state: str
-    index: str
-    document_id: str
-    sourcefile: str
-    created_at: str
-    updated_at: str
-    trace_id: str
-    attempt: int = 0
-    progress: Mapping[str, int] = field(default_factory=dict)
-    error_reason: str = ""
-    error_message: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, InvalidRequest, NotFound
 from servicekit.principal import Principal
 
+from gateway.documents import Job, Removal, Upload
 from gateway.domain import (
     Action,
     Batch,
@@ -21,14 +22,12 @@ from gateway.domain import (
     Direction,
     Finding,
     Finish,
-    Job,
     Message,
     Model,
     Passage,
     Retrieval,
     Start,
     TokenCounts,
-    Upload,
     Usage,
     Verdict,
 )
@@ -37,10 +36,23 @@ from gateway.ports import Clearance, Prompt, Watch
 
 @dataclass(slots=True)
 class FakeRetriever:
-    """Finds, in named indexes, the passages that share most words with the query."""
+    """Finds, in named indexes, the passages that share most words with the query; knows their documents."""
 
     indexes: dict[str, list[Passage]] = field(default_factory=dict)
     queries: list[str] = field(default_factory=list)
+
+    async def remove(
+        self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
+    ) -> Removal:
+        """See `ports.Catalogue`."""
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", resource=index)
+        there = {passage.document_id for passage in self.indexes[index]}
+        wanted = dict.fromkeys(document_ids)
+        self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
+        return Removal(
+            tuple(each for each in wanted if each in there), tuple(each for each in wanted if each not in there)
+        )
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline

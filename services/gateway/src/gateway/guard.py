@@ -14,6 +14,9 @@ from gateway.ports import Clearance, Watch
 HELD_CHARACTERS = 64 * 1024
 """What of each choice may wait, for the detectors and for the reader; beyond it the model's stream is not read."""
 
+LONGEST_PIECE = 16 * 1024
+"""Characters that the detectors get at once, however much a model says at once."""
+
 
 class Choice:
     """What is held back of one choice.
@@ -181,8 +184,12 @@ class OutputGuard:
         async for batch in self._batches:
             texts = self._take(batch)
             for choice, pieces in texts.items():
+                text = "".join(pieces)
+                while len(text) > LONGEST_PIECE:
+                    await self._watch.feed(choice.index, text[:LONGEST_PIECE])
+                    text = text[LONGEST_PIECE:]
                 # Complete for the detectors, too, with its finish: what they hold back of it need not wait longer.
-                await self._watch.feed(choice.index, "".join(pieces), last=choice.told)
+                await self._watch.feed(choice.index, text, last=choice.told)
             while self._held > HELD_CHARACTERS * len(self._choices):
                 self._room.clear()
                 await self._room.wait()
@@ -222,8 +229,6 @@ class OutputGuard:
         async for clearance in self._watch.clearances():
             self._apply(clearance)
             self._wake.set()
-            if self._blocked:
-                return
 
     def _apply(self, clearance: Clearance) -> None:
         choice = self._choice(clearance.choice)
@@ -244,6 +249,7 @@ class OutputGuard:
 
     def _release(self, choice: Choice) -> None:
         if self._blocked:
+            # Before the reader has seen the block, its tasks may still have gone on.
             return
         before = len(self._ready)
         self._ready_size += choice.release(self._ready)

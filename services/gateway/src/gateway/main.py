@@ -11,10 +11,12 @@ import structlog
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi_offline import FastAPIOffline
 from servicekit import principal
 from servicekit.channel import open_channel
 from servicekit.errors import (
     CausewayError,
+    Internal,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
@@ -22,8 +24,7 @@ from servicekit.errors import (
     http_status,
 )
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
-from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from gateway import openapi, policy
 from gateway.clients import generator, guardrails, ingest, retriever
@@ -32,14 +33,14 @@ from gateway.clients.probes import GrpcProbe, NatsProbe
 from gateway.domain import Detectors
 from gateway.middleware import Admission, BodyLimit, Identity, Tracing
 from gateway.pipeline import Pipeline
-from gateway.ports import Generator, Guardrails, Ingest, Probe, Retriever
+from gateway.ports import Catalogue, Generator, Guardrails, Ingest, Probe, Retriever
 from gateway.protocols.chat_2024_04 import Chat202404
 from gateway.protocols.exchange import Dialect
 from gateway.protocols.openai_chat import OpenAiChat
 from gateway.protocols.problem import problem
 from gateway.responses import ErrorBody, error_headers
-from gateway.routes import documents, health
-from gateway.routes.chat import ChatEndpoint
+from gateway.routes import documents, health, indexes
+from gateway.routes.chat import ChatEndpoint, ChatRoutes
 from gateway.settings import Settings
 
 _log = structlog.get_logger(__name__)
@@ -53,12 +54,13 @@ class Services:
     generator: Generator
     guardrails: Guardrails
     ingest: Ingest
+    catalogue: Catalogue
     probes: Sequence[Probe] = ()
     policy: Callable[[], Detectors] = Detectors
 
 
-def build_app(settings: Settings, services: Services) -> FastAPI:
-    """The ASGI application."""
+def build_app(settings: Settings, services: Services) -> ASGIApp:
+    """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all."""
     pipeline = Pipeline(
         services.retriever,
         services.generator,
@@ -67,44 +69,48 @@ def build_app(settings: Settings, services: Services) -> FastAPI:
     )
     openai_chat = OpenAiChat(services.policy)
     chat = Chat202404(settings.default_index, services.policy)
-    # Path → dialect, and whether the path says that the answer is streamed.
-    chats: dict[str, tuple[Dialect, bool | None]] = {
-        "/v1/chat/completions": (openai_chat, None),
+
+    def endpoint(dialect: Dialect, streaming: bool | None) -> ChatEndpoint:
+        return ChatEndpoint(dialect, pipeline, timeout=settings.answer_timeout, streaming=streaming)
+
+    chats = {
+        "/v1/chat/completions": endpoint(openai_chat, None),
         # The fixed mount never changes its meaning; the bare paths are the default dialect's.
-        "/2024-04/chat": (chat, False),
-        "/2024-04/chat/stream": (chat, True),
-        "/chat": (chat, False),
-        "/chat/stream": (chat, True),
+        "/2024-04/chat": endpoint(chat, False),
+        "/2024-04/chat/stream": endpoint(chat, True),
+        "/chat": endpoint(chat, False),
+        "/chat/stream": endpoint(chat, True),
     }
 
     def error_body(path: str, error: CausewayError) -> bytes:
-        return chats[path][0].error(error) if path in chats else problem(error)
+        return chats[path].dialect.error(error) if path in chats else problem(error)
 
-    app = FastAPI(
+    app: ASGIApp = ChatRoutes(chats, _other_routes(settings, services, error_body))
+    # Innermost first. Authentication and quotas are further layers here.
+    app = BodyLimit(
+        app,
+        limit=settings.max_body_bytes,
+        exceptions={"/documents": settings.max_upload_bytes},
+        pause=settings.body_pause,
+    )
+    app = Identity(app, principal=principal.LOCAL)
+    app = Admission(app, limit=settings.max_requests)
+    return Tracing(app, error_body)
+
+
+def _other_routes(settings: Settings, services: Services, error_body: ErrorBody) -> FastAPI:
+    # With the page's scripts in the package: FastAPI's own page loads them from elsewhere.
+    app = FastAPIOffline(
         title="Causeway",
         version="0.1.0",
         description="Retrieval-augmented generation behind every chat protocol.",
-        middleware=[
-            # Outermost first. Authentication and quotas are further layers here.
-            Middleware(Tracing, error_body=error_body),
-            Middleware(Admission, limit=settings.max_requests),
-            Middleware(Identity, principal=principal.LOCAL),
-            Middleware(
-                BodyLimit,
-                limit=settings.max_body_bytes,
-                exceptions={"/documents": settings.max_upload_bytes},
-                pause=settings.body_pause,
-            ),
-        ],
         exception_handlers=_refusals(error_body),
         redoc_url=None,
         # `Tracing` makes the one span of a request; FastAPI's own would be a second one beside it.
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
-    for path, (dialect, streaming) in chats.items():
-        endpoint = ChatEndpoint(dialect, pipeline, timeout=settings.answer_timeout, streaming=streaming)
-        app.router.routes.append(Route(path, endpoint, methods=["POST"], include_in_schema=False))
     app.include_router(documents.router(services.ingest, timeout=settings.upload_timeout))
+    app.include_router(indexes.router(services.catalogue, timeout=settings.answer_timeout))
     app.include_router(health.router(services.probes))
     openapi.describe(app)
     return app
@@ -138,7 +144,12 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         field = ".".join(str(part) for part in first["loc"][1:])
         return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
 
+    async def refused_by_a_defect(request: Request, _: Exception) -> Response:
+        # It is raised on, and so gets to the log.
+        return await refused(request, Internal())
+
     return {
+        Exception: refused_by_a_defect,
         CausewayError: refused,
         HTTPException: refused_by_routing,
         RequestValidationError: refused_by_validation,
@@ -161,11 +172,13 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.policy_file is not None:
             file = await stack.enter_async_context(policy.load(settings.policy_file))
             detectors = lambda: file.current  # noqa: E731  # a name would say no more
+        passages = retriever.GrpcRetriever(channels["retriever"])
         yield Services(
-            retriever.GrpcRetriever(channels["retriever"]),
+            passages,
             generator.GrpcGenerator(channels["generator"]),
             guardrails.GrpcGuardrails(channels["guardrails"]),
             ingest.NatsIngest(link.ingest),
+            passages,
             (*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)),
             detectors,
         )
@@ -179,7 +192,7 @@ class HttpServer(uvicorn.Server):
         grace: Seconds that running answers get when the server stops.
     """
 
-    def __init__(self, app: FastAPI, grace: float) -> None:
+    def __init__(self, app: ASGIApp, grace: float) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

@@ -1,8 +1,8 @@
 """What every request passes through, as pure ASGI: tracing, admission, identity, limits, the last error boundary.
 
 FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
-further layer (authentication, quotas) is a class like these, put into the list in `main.build_app`; it refuses by
-raising an error of the tree, which the outermost layer answers in the words of the dialect that is spoken there.
+further layer (authentication, quotas) is a class like these, put around the others in `main.build_app`. It refuses
+by raising an error of the tree, which the outermost layer answers in the words of the dialect that is spoken there.
 """
 
 import asyncio
@@ -97,7 +97,7 @@ class Tracing:
 
 
 def _describe(span: Span, scope: Scope, status: int) -> None:
-    route = getattr(scope.get("route"), "path", None)
+    route = scope.get("http.route") or getattr(scope.get("route"), "path", None)
     if route is not None:
         # The route, not the path: names of spans must be few.
         span.update_name(f"{scope['method']} {route}")

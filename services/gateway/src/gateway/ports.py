@@ -8,19 +8,18 @@ from typing import Protocol
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
+from gateway.documents import Job, Removal, Upload
 from gateway.domain import (
     Batch,
     Detector,
     DetectorFailure,
     Direction,
     Finding,
-    Job,
     Message,
     Model,
     Passage,
     Retrieval,
     TokenCounts,
-    Upload,
     Verdict,
 )
 
@@ -149,6 +148,20 @@ class Ingest(Protocol):
 
         Raises:
             NotFound: No such job of this tenant.
+        """
+        ...
+
+
+class Catalogue(Protocol):
+    """Knows the documents of the indexes."""
+
+    async def remove(
+        self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
+    ) -> Removal:
+        """Removes documents with all their chunks.
+
+        Raises:
+            NotFound: The index does not exist for the principal.
         """
         ...
 

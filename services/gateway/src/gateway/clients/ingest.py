@@ -18,7 +18,7 @@ from servicekit.errors import NotFound, Unavailable
 from servicekit.nats import IngestTransport, trace_headers
 from servicekit.principal import Principal
 
-from gateway.domain import Job, Upload
+from gateway.documents import Job, Upload
 
 T = TypeVar("T")
 

@@ -1,5 +1,7 @@
 """Retriever over gRPC."""
 
+from collections.abc import Sequence
+
 import grpc
 import msgspec
 from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
@@ -7,6 +9,7 @@ from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
+from gateway.documents import Removal
 from gateway.domain import Passage, Retrieval, RetrievalMode
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
@@ -23,7 +26,7 @@ _FOUND_BY = {
 
 
 class GrpcRetriever:
-    """`ports.Retriever` over a channel."""
+    """`ports.Retriever` and `ports.Catalogue` over a channel: one service has both."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
@@ -43,6 +46,19 @@ class GrpcRetriever:
         )
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
         return tuple(_passage(passage) for passage in response.passages)
+
+    async def remove(
+        self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
+    ) -> Removal:
+        """See `ports.Catalogue`."""
+        request = retriever_pb2.DeleteDocumentsRequest(
+            principal=principal.to_proto(), index=index, document_ids=dict.fromkeys(document_ids)
+        )
+        response: retriever_pb2.DeleteDocumentsResponse = await rpc.unary(
+            self._stub.DeleteDocuments, request, deadline
+        )
+        removed = tuple(document.document_id for document in response.deleted)
+        return Removal(removed, tuple(response.not_found_ids))
 
 
 def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:

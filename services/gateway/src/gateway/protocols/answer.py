@@ -8,6 +8,7 @@ import msgspec
 from servicekit.errors import Unavailable
 
 from gateway.domain import (
+    Action,
     Batch,
     Chunk,
     Completion,
@@ -150,16 +151,19 @@ def _merge_lists(whole: list[Any], piece: list[Any]) -> None:
             merge(same, item)
 
 
-def detection_results(findings: tuple[Finding, ...]) -> list[dict[str, Any]]:
+def detection_results(event: Detections) -> list[dict[str, Any]]:
     """Findings as clients of the guardrails ADR read them; those with a span first, by their start."""
-    ordered = sorted(findings, key=lambda finding: (finding.start is None, finding.start or 0))
-    return [_result(finding) for finding in ordered]
+    ordered = sorted(event.findings, key=lambda finding: (finding.start is None, finding.start or 0))
+    return [_result(finding, event.direction) for finding in ordered]
 
 
-def _result(finding: Finding) -> dict[str, Any]:
+def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
     if finding.start is not None:
-        result = {"start": finding.start, "end": finding.end, "text": finding.text}
+        # What was kept from the client in the answer is not told here, either; its own words it knows.
+        shown = finding.action is Action.REPORT or direction is Direction.INPUT
+        text = finding.text if shown else finding.replacement
+        result = {"start": finding.start, "end": finding.end, "text": text}
     result |= {
         "detection_type": finding.detection_type,
         "detection": finding.detection,
@@ -167,7 +171,7 @@ def _result(finding: Finding) -> dict[str, Any]:
         "score": finding.score,
     }
     if finding.extra_json:
-        result |= msgspec.json.decode(finding.extra_json)
+        result |= members_of(finding.extra_json)
     return result
 
 
@@ -184,7 +188,7 @@ def detections_block(detections: Sequence[Detections], asked: Sequence[Direction
         by_item: dict[int, list[dict[str, Any]]] = {}
         for event in detections:
             if event.direction is direction and event.findings:
-                by_item.setdefault(event.item, []).extend(detection_results(event.findings))
+                by_item.setdefault(event.item, []).extend(detection_results(event))
         block[direction.value] = [
             {item[direction]: index, "results": results} for index, results in sorted(by_item.items())
         ]

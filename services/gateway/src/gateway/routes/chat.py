@@ -5,13 +5,21 @@ the body is read once, the events are written as bytes.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import aclosing
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, DeadlineExceeded, Internal, UnsupportedMedia
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    MethodNotAllowed,
+    UnsupportedMedia,
+    http_status,
+)
 from servicekit.principal import Principal
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.domain import Done, Step
 from gateway.pipeline import Pipeline
@@ -24,6 +32,31 @@ _log = structlog.get_logger(__name__)
 _SLACK = 1.0
 
 
+class ChatRoutes:
+    """Answers the chat paths; what is asked of others goes to another application.
+
+    A look-up, because the matching of a router and the layers that a framework puts around each of its routes would
+    cost a sixth of what a short answer does.
+
+    Args:
+        endpoints: By path.
+        others: All other paths.
+    """
+
+    def __init__(self, endpoints: Mapping[str, "ChatEndpoint"], others: ASGIApp) -> None:
+        self._endpoints = endpoints
+        self._others = others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
+        if endpoint is None:
+            await self._others(scope, receive, send)
+        else:
+            scope["http.route"] = scope["path"]
+            await endpoint(scope, receive, send)
+
+
 class ChatEndpoint:
     """An ASGI application that answers one dialect at one path.
 
@@ -32,24 +65,31 @@ class ChatEndpoint:
         pipeline: Answers.
         timeout: Seconds a whole answer may take, once the request is there.
         streaming: What the path says of streaming; None where the body decides.
+
+    Attributes:
+        dialect: As given.
     """
 
     def __init__(
         self, dialect: Dialect, pipeline: Pipeline, *, timeout: float, streaming: bool | None = None
     ) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self._pipeline = pipeline
         self._timeout = timeout
         self._streaming = streaming
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; a client that leaves stops everything that runs for it."""
+        if scope["method"] != "POST":
+            wrong = MethodNotAllowed(f"{scope['path']} does not take {scope['method']}.")
+            await respond(send, http_status(wrong), JSON, self.dialect.error(wrong), [(b"allow", b"POST")])
+            return
         try:
             body = await _body(scope, receive)
         except _ClientLeft:
             return
         except CausewayError as error:
-            await refuse(send, error, self._dialect.error(error))
+            await refuse(send, error, self.dialect.error(error))
             return
         tasks = (
             asyncio.ensure_future(self._answer(scope["state"]["principal"], body, send)),
@@ -76,7 +116,7 @@ class ChatEndpoint:
         failure: CausewayError
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                exchange = self._dialect.parse(body, principal, streaming=self._streaming)
+                exchange = self.dialect.parse(body, principal, streaming=self._streaming)
                 deadline = Deadline.after(self._timeout)
                 if exchange.streaming:
                     await self._stream(exchange, deadline, send_noted)
@@ -89,13 +129,13 @@ class ChatEndpoint:
             failure = DeadlineExceeded("The request took longer than its deadline.")
             failure.__cause__ = error
         except Exception as error:  # the boundary: the client gets the dialect's answer, the log the cause
-            _log.exception("answer failed", dialect=self._dialect.name, error=str(error))
+            _log.exception("answer failed", dialect=self.dialect.name, error=str(error))
             failure = Internal()
         if begun:
             # The client reads no more, or is too slow: nothing that was written now would reach it in time.
-            _log.warning("answer broke off", dialect=self._dialect.name, error=failure.message)
+            _log.warning("answer broke off", dialect=self.dialect.name, error=failure.message)
             return
-        await refuse(send, failure, self._dialect.error(failure))
+        await refuse(send, failure, self.dialect.error(failure))
 
     async def _whole(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
         steps: tuple[Step, ...] = ()
@@ -105,7 +145,7 @@ class ChatEndpoint:
                 if isinstance(last := batch[-1], Done):
                     steps = last.steps
         headers = [(b"server-timing", server_timing(steps))]
-        await respond(send, 200, self._dialect.media.unary, exchange.complete(), headers)
+        await respond(send, 200, self.dialect.media.unary, exchange.complete(), headers)
 
     async def _stream(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
         async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
@@ -116,7 +156,7 @@ class ChatEndpoint:
                     "type": "http.response.start",
                     "status": 200,
                     "headers": [
-                        (b"content-type", self._dialect.media.stream),
+                        (b"content-type", self.dialect.media.stream),
                         (b"cache-control", b"no-cache"),
                         (b"x-accel-buffering", b"no"),
                     ],
@@ -127,10 +167,10 @@ class ChatEndpoint:
                 async for batch in events:
                     await _write(send, exchange.render(batch))
             except CausewayError as error:
-                _log.warning("answer broke off", dialect=self._dialect.name, error=error.message, exc_info=error)
+                _log.warning("answer broke off", dialect=self.dialect.name, error=error.message, exc_info=error)
                 await _write(send, exchange.render_failure(error))
             except Exception as error:  # the boundary, as above
-                _log.exception("answer broke off", dialect=self._dialect.name, error=str(error))
+                _log.exception("answer broke off", dialect=self.dialect.name, error=str(error))
                 await _write(send, exchange.render_failure(Internal()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

@@ -12,7 +12,7 @@ from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, RateLimited, UnsupportedMedia
 
-from gateway.domain import Job, Upload
+from gateway.documents import Job, Upload
 from gateway.ports import Ingest
 
 _LONGEST_NAME = 512
