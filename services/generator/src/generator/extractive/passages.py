@@ -111,7 +111,9 @@ class _Reader:
     def _is_title(self, line: str, following: str) -> bool:
         """A numbered heading, as of a page whose markup is lost: ``4.2 Rescue boat``, with text below it."""
         begins = not self._paragraph or _ENDED.search(self._paragraph[-1]) is not None
-        goes_on = following.strip()[:1].islower() or not following.strip()
+        # Behind a plain number an empty line may as well end a list; `4.2` begins nothing but a section.
+        dotted = re.match(r"\d+\.\d", line.strip()) is not None
+        goes_on = following.strip()[:1].islower() or not (following.strip() or dotted)
         return begins and not goes_on and _NUMBERED.match(line.strip()) is not None and not _ENDED.search(line)
 
     def _flush(self, *, title: bool = False) -> Iterator[Passage]:

@@ -30,6 +30,8 @@ _HOW = re.compile(
     r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
     re.IGNORECASE,
 )
+# The number of a section says nothing.
+_NUMBERING = re.compile(r"^\d+(?:\.\d+)*\.?\s")
 _PRONOUN = re.compile(r"(?:It|They|He|She|This|That|These|Those|Its|Their|His|Her|There|Such)\b")
 _MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
 _DAYS = "monday|tuesday|wednesday|thursday|friday|saturday|sunday"
@@ -116,7 +118,7 @@ def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
         score *= 1 + _KIND * sum(_gives(kind, passage.text, question) for kind in kinds)
         score *= 1 + _RANK / (place + 1)
         score /= 1 - _LENGTH + _LENGTH * len(found) / average
-        if passage.is_label and not any(character.isdigit() for character in passage.text):
+        if passage.is_label and not any(character.isdigit() for character in _NUMBERING.sub("", passage.text)):
             score *= _LABEL
         ranked.append(Ranked(name, passage, score, coverage / total, shared))
     return sorted(ranked, key=lambda each: -each.score)
