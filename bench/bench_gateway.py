@@ -167,7 +167,7 @@ async def measure(case: Case, base: str, pids: list[int]) -> dict[str, float]:
         {"model": "stub", "stream": case.stream, "messages": [{"role": "user", "content": "Tell me something."}]}
     ).encode()
     url = f"{base}/v1/chat/completions"
-    await run(url, body, min(case.clients, 4), min(case.requests, 2 * case.clients))
+    await run(url, body, case.clients, case.clients)
     before = cpu_seconds(pids)
     load = await run(url, body, case.clients, case.requests)
     return {

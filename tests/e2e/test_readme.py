@@ -1,0 +1,55 @@
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text()
+HOME = "http://127.0.0.1:8080"
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="session")
+def handbook(ingest: Callable[..., list[dict[str, Any]]]) -> None:
+    """The index that the README speaks of."""
+    files = {path.name: path.read_bytes() for path in sorted((ROOT / "examples" / "corpus").iterdir())}
+    assert all(job["state"] in ("succeeded", "unchanged") for job in ingest("handbook", files))
+
+
+@pytest.mark.usefixtures("handbook")
+def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
+    """Each request that the README shows is answered well, from the sources."""
+    requests = re.findall(rf"{HOME}(/\S+) .*?-d '(.*?)'", "\n".join(text for _, text in BLOCKS), re.DOTALL)
+    assert len(requests) >= 2
+    for path, body in requests:
+        response = http.post(path, json=json.loads(body))
+        assert response.status_code == 200, (path, response.text)
+        assert "handbook" in body
+        assert ".md" in response.text or ".pdf" in response.text
+
+
+def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
+    """The file is there, and the form that the README shows is one."""
+    [(index, file, path)] = re.findall(rf"-F index=(\S+) -F file=@(\S+) {HOME}(\S+)", README)
+    content = (ROOT / file).read_bytes()
+    response = http.post(path, data={"index": index}, files={"file": (Path(file).name, content)})
+    assert response.status_code == 202
+
+
+@pytest.mark.usefixtures("handbook")
+def test_the_python_example_runs(base_url: str) -> None:
+    """It prints the answer and the sources' names."""
+    [code] = [text for language, text in BLOCKS if language == "python"]
+    printed = io.StringIO()
+    variables: dict[str, Any] = {}
+    with contextlib.redirect_stdout(printed):
+        exec(code.replace(HOME, base_url), variables)
+    variables["client"].close()
+    assert "six days" in printed.getvalue()
+    assert "leave-and-absence.md" in printed.getvalue()
