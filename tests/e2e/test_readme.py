@@ -25,7 +25,8 @@ def handbook(ingest: Callable[..., list[dict[str, Any]]]) -> None:
 @pytest.mark.usefixtures("handbook")
 def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
     """Each request that the README shows is answered well, from the sources."""
-    requests = re.findall(rf"{HOME}(/\S+) .*?-d '(.*?)'", "\n".join(text for _, text in BLOCKS), re.DOTALL)
+    shell = "\n".join(text for language, text in BLOCKS if language == "sh")
+    requests = re.findall(rf"curl -N {HOME}(/\S+) .*?-d '(.*?)'", shell, re.DOTALL)
     assert len(requests) >= 2
     for path, body in requests:
         response = http.post(path, json=json.loads(body))

@@ -7,7 +7,8 @@ def test_help_lists_every_target(root: Path) -> None:
     """`make help` says in a line each what can be made; nothing is hidden."""
     makefile = (root / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", makefile, re.MULTILINE))
-    result = subprocess.run(["make", "--no-print-directory", "help"], cwd=root, capture_output=True, text=True, check=True)
+    command = ["make", "--no-print-directory", "help"]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
     listed = dict(line.split(None, 1) for line in result.stdout.splitlines())
     assert set(listed) == targets
     assert all(len(text) > 10 for text in listed.values())
