@@ -30,7 +30,8 @@ class _EventKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventKind.V
     """Not said."""
     EVENT_KIND_START: _EventKind.ValueType  # 1
     """The answer begins: `raw_json` holds the model server's own `id`, `created`, `model`, `system_fingerprint`
-    and other members outside of `choices`, where it sends any.
+    and other members outside of `choices`, where it sends any. May come again, with further members only: some
+    servers send their filters first and their id later, or citations last.
     """
     EVENT_KIND_TEXT: _EventKind.ValueType  # 2
     """`text` is the next piece of a choice's content; `raw_json` holds the choice's other members (logprobs, …)."""
@@ -52,7 +53,8 @@ EVENT_KIND_UNSPECIFIED: EventKind.ValueType  # 0
 """Not said."""
 EVENT_KIND_START: EventKind.ValueType  # 1
 """The answer begins: `raw_json` holds the model server's own `id`, `created`, `model`, `system_fingerprint`
-and other members outside of `choices`, where it sends any.
+and other members outside of `choices`, where it sends any. May come again, with further members only: some
+servers send their filters first and their id later, or citations last.
 """
 EVENT_KIND_TEXT: EventKind.ValueType  # 2
 """`text` is the next piece of a choice's content; `raw_json` holds the choice's other members (logprobs, …)."""

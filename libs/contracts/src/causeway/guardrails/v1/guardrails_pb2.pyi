@@ -194,7 +194,7 @@ class DetectTextResponse(_message.Message):
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectorFailure]:
-        """Detectors that failed and were passed over."""
+        """Detectors that failed; whether they were passed over or the texts count as blocked is their `on_error`."""
 
     def __init__(
         self,
@@ -460,7 +460,7 @@ class DetectResponse(_message.Message):
 
     @_builtins.property
     def failures(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectorFailure]:
-        """Detectors that failed and were passed over."""
+        """Detectors that failed; whether they were passed over or the text counts as blocked is their `on_error`."""
 
     def __init__(
         self,
