@@ -43,6 +43,8 @@ class CausewayError(Exception):
         details: Further facts for machines, under other names than ``field``, ``resource`` and ``retry_after``.
     """
 
+    DEFAULT_RETRY_AFTER: ClassVar[float | None] = None
+
     def __init__(
         self,
         message: str,
@@ -56,7 +58,7 @@ class CausewayError(Exception):
         self.message = message
         self.field = field
         self.resource = resource
-        self.retry_after = retry_after
+        self.retry_after = self.DEFAULT_RETRY_AFTER if retry_after is None else retry_after
         self.details: dict[str, str] = dict(details or {})
 
 
@@ -123,22 +125,7 @@ class NotSupported(CausewayError):
 class Unavailable(CausewayError):
     """A dependency cannot be reached; trying again later makes sense, in a second where nobody knows better."""
 
-    def __init__(
-        self,
-        message: str,
-        *,
-        field: str | None = None,
-        resource: str | None = None,
-        retry_after: float | None = None,
-        details: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(
-            message,
-            field=field,
-            resource=resource,
-            retry_after=1.0 if retry_after is None else retry_after,
-            details=details,
-        )
+    DEFAULT_RETRY_AFTER = 1.0
 
 
 class UpstreamRejected(CausewayError):

@@ -68,6 +68,12 @@ def ingest_dead_subject(tenant: str, index: str) -> str:
     return f"causeway.ingest.dead.{token(tenant)}.{token(index)}"
 
 
+def ingest_dead_subject_of(subject: str) -> str:
+    """`ingest_dead_subject` of the tenant and the index that an `ingest_subject` names."""
+    alive, dead = INGEST_SUBJECTS.removesuffix(">"), INGEST_DEAD_SUBJECTS.removesuffix(">")
+    return dead + subject.removeprefix(alive)
+
+
 def job_key(tenant: str, job_id: str) -> str:
     """Key of a job's state."""
     return f"{token(tenant)}.{token(job_id)}"

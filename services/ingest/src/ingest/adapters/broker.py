@@ -210,10 +210,4 @@ async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure) -> 
         "Causeway-Attempts": str(message.metadata.num_delivered),
     }
     with _unavailable():
-        await jetstream.publish(_dead_subject(message.subject), message.data, headers=headers)
-
-
-def _dead_subject(subject: str) -> str:
-    """`keys.ingest_dead_subject` of the tenant and the index that a subject of the queue names."""
-    alive, dead = keys.INGEST_SUBJECTS.removesuffix(">"), keys.INGEST_DEAD_SUBJECTS.removesuffix(">")
-    return dead + subject.removeprefix(alive)
+        await jetstream.publish(keys.ingest_dead_subject_of(message.subject), message.data, headers=headers)
