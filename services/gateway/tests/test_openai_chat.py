@@ -6,6 +6,8 @@ import msgspec
 import pytest
 from gateway import prompts
 from gateway.domain import Action, Detector, Detectors, Message, PromptStyle, RetrievalMode, Turn
+from gateway.frontends import Frontend
+from gateway.protocols.exchange import ChatRequest
 from gateway.protocols.openai_chat import OURS, OpenAiChat
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,8 @@ DETECTORS = {"output": {"words": {"action": "redact"}}}
 
 def parse(body: bytes | dict[str, Any], policy: Detectors | None = None) -> Turn:
     raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return OpenAiChat(lambda: policy or Detectors()).parse(raw, LOCAL, streaming=None).turn
+    frontend = Frontend(detectors=policy or Detectors())
+    return OpenAiChat().parse(ChatRequest(raw, LOCAL, frontend)).turn
 
 
 def refused(body: bytes | dict[str, Any]) -> InvalidRequest:

@@ -60,7 +60,7 @@ class World:
     guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
 
     def answer(self, turn: Turn, seconds: float = 10) -> AsyncGenerator[Batch, None]:
-        pipeline = Pipeline(self.retriever, self.generator, self.guardrails, blocked_message=MESSAGE)
+        pipeline = Pipeline(self.retriever, self.generator, self.guardrails)
         return pipeline.answer(turn, Deadline.after(seconds))
 
     async def events(self, turn: Turn) -> list[Event]:
@@ -75,7 +75,8 @@ class World:
 
 
 def turn(question: str = QUESTION, **more: Any) -> Turn:
-    return Turn(LOCAL, question, **({"retrieval": Retrieval(("docs",), top=3)} | more))
+    defaults: dict[str, Any] = {"retrieval": Retrieval(("docs",), top=3), "blocked_message": MESSAGE}
+    return Turn(LOCAL, question, **(defaults | more))
 
 
 def steps(events: Sequence[Event]) -> list[str]:

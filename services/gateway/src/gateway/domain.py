@@ -44,6 +44,10 @@ class Retrieval:
     Attributes:
         indexes: Searched together; none means no retrieval.
         top: Most passages; None lets the model's context window decide (`budget.candidates`).
+        minimum_score: Passages below are left out.
+        minimum_reranker_score: Likewise, by the reranker's score, where one ran.
+        semantic_ranker: Have a reranker order what was found.
+        semantic_captions: Give the model the best sentences of the passages instead of the whole.
         context_token_ratio: Share of the available tokens that passages may take.
     """
 
@@ -53,6 +57,9 @@ class Retrieval:
     include_category: str = ""
     exclude_category: str = ""
     minimum_score: float | None = None
+    minimum_reranker_score: float | None = None
+    semantic_ranker: bool = False
+    semantic_captions: bool = False
     context_token_ratio: float = 0.5
 
 
@@ -112,6 +119,10 @@ class Turn:
             the user's (a tool's result); such a turn searches nothing.
         parameters_json: Members of an OpenAI request that are for the model (temperature, stop, n, …), one object.
         original_json: The OpenAI request that it came as, less our own keys; empty in other dialects.
+        frontend: The profile that it belongs to.
+        rewrite: The search query is made from the question and the history, by the model.
+        follow_ups: The model is asked for questions that the user may ask next.
+        blocked_message: Stands for an answer that the detectors stopped.
         passthrough: ``original_json`` goes to the model as it is, and the rest does not matter.
     """
 
@@ -126,6 +137,10 @@ class Turn:
     max_tokens: int | None = None
     detectors: Detectors = Detectors()
     original_json: bytes = b""
+    frontend: str = "default"
+    rewrite: bool = False
+    follow_ups: bool = False
+    blocked_message: str = ""
     passthrough: bool = False
 
 

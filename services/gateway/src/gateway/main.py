@@ -31,6 +31,7 @@ from gateway.clients import generator, guardrails, ingest, retriever
 from gateway.clients.link import NatsLink
 from gateway.clients.probes import GrpcProbe, NatsProbe
 from gateway.domain import Detectors
+from gateway.frontends import Frontend
 from gateway.middleware import Admission, BodyLimit, Identity, Tracing
 from gateway.pipeline import Pipeline
 from gateway.ports import Catalogue, Generator, Guardrails, Ingest, Probe, Retriever
@@ -61,17 +62,19 @@ class Services:
 
 def build_app(settings: Settings, services: Services) -> ASGIApp:
     """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all."""
-    pipeline = Pipeline(
-        services.retriever,
-        services.generator,
-        services.guardrails,
-        blocked_message=settings.blocked_message,
-    )
-    openai_chat = OpenAiChat(services.policy)
-    chat = Chat202404(settings.default_index, services.policy)
+    pipeline = Pipeline(services.retriever, services.generator, services.guardrails)
+    openai_chat = OpenAiChat()
+    chat = Chat202404()
+
+    def frontend() -> Frontend:
+        return Frontend(
+            default_index=settings.default_index,
+            detectors=services.policy(),
+            blocked_message=settings.blocked_message,
+        )
 
     def endpoint(dialect: Dialect, streaming: bool | None) -> ChatEndpoint:
-        return ChatEndpoint(dialect, pipeline, timeout=settings.answer_timeout, streaming=streaming)
+        return ChatEndpoint(dialect, pipeline, frontend, timeout=settings.answer_timeout, streaming=streaming)
 
     chats = {
         "/v1/chat/completions": endpoint(openai_chat, None),

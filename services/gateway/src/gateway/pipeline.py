@@ -20,7 +20,6 @@ from gateway.domain import (
     Context,
     Delta,
     Detections,
-    Detector,
     DetectorFailure,
     Direction,
     Done,
@@ -63,16 +62,12 @@ class Pipeline:
         retriever: Finds passages.
         generator: Asks models.
         guardrails: Judges texts.
-        blocked_message: Stands for an answer that the detectors stopped.
     """
 
-    def __init__(
-        self, retriever: Retriever, generator: Generator, guardrails: Guardrails, *, blocked_message: str
-    ) -> None:
+    def __init__(self, retriever: Retriever, generator: Generator, guardrails: Guardrails) -> None:
         self._retriever = retriever
         self._generator = generator
         self._guardrails = guardrails
-        self._blocked_message = blocked_message
 
     async def answer(self, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """The events of the answer, in batches of one at least, `Done` last.
@@ -93,7 +88,7 @@ class Pipeline:
                 prompt = _prompt(prepared)
                 query = turn.question if turn.retrieval.indexes else ""
                 opening = [Context(query, prepared.passages, prompt.messages, timeline.steps), *prepared.detections]
-        async with aclosing(self._generate(prompt, turn.detectors.output, timeline, deadline)) as events:
+        async with aclosing(self._generate(prompt, turn, timeline, deadline)) as events:
             async for batch in events:
                 yield [*opening, *batch] if opening else batch
                 opening = []
@@ -205,7 +200,7 @@ class Pipeline:
         return budget.select(passages, counts.texts, room)
 
     async def _generate(
-        self, prompt: Prompt, detectors: tuple[Detector, ...], timeline: Timeline, deadline: Deadline
+        self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
         """The model's events as they may leave: timed, and with numbers of tokens at the end.
 
@@ -215,7 +210,7 @@ class Pipeline:
         begin = time.perf_counter()
         spoke = counted = False
         texts: list[str] = []
-        async with aclosing(self._released(prompt, detectors, deadline)) as batches:
+        async with aclosing(self._released(prompt, turn, deadline)) as batches:
             async for batch in batches:
                 if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
                     spoke = True
@@ -246,17 +241,15 @@ class Pipeline:
             return None
         return Usage(counts.messages, sum(counts.texts))
 
-    async def _released(
-        self, prompt: Prompt, detectors: tuple[Detector, ...], deadline: Deadline
-    ) -> AsyncGenerator[Batch, None]:
+    async def _released(self, prompt: Prompt, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """The model's events, through the output detectors where there are any."""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:
-            if not detectors:
+            if not turn.detectors.output:
                 async for batch in batches:
                     yield batch
                 return
-            async with self._guardrails.watch(prompt.principal, detectors, deadline) as watch:
-                guard = OutputGuard(batches, watch, self._blocked_message)
+            async with self._guardrails.watch(prompt.principal, turn.detectors.output, deadline) as watch:
+                guard = OutputGuard(batches, watch, turn.blocked_message)
                 async with aclosing(guard.events()) as events:
                     async for batch in events:
                         yield batch

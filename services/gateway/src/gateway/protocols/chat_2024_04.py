@@ -3,19 +3,17 @@
 Source: the protocol's specification; where it contradicts itself, `docs/protocols.md` says what holds.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import msgspec
 from servicekit.errors import CausewayError, InvalidRequest
-from servicekit.principal import Principal
 
-from gateway.domain import Batch, Delta, Detectors, Done, Message, Retrieval, RetrievalMode, Turn
+from gateway.domain import Batch, Delta, Done, Message, Retrieval, RetrievalMode, Turn
 from gateway.protocols import context as context_block
 from gateway.protocols import detectors as detectors_block
 from gateway.protocols import reading
 from gateway.protocols.answer import Answer
-from gateway.protocols.exchange import Exchange, Media
+from gateway.protocols.exchange import ChatRequest, Exchange, Media
 from gateway.protocols.problem import one_line
 from gateway.protocols.reading import Fields
 
@@ -28,33 +26,26 @@ _LONGEST_ANSWER = 2**31
 
 
 class Chat202404:
-    """`Dialect` of ``/chat`` and ``/chat/stream``.
-
-    Args:
-        default_index: Searched where the request names no index; empty: nothing is searched then.
-        policy: Gives the detectors that every request goes through.
-    """
+    """`Dialect` of ``/chat`` and ``/chat/stream``."""
 
     name = "2024-04"
     media = Media(unary=b"application/json", stream=b"application/json-lines")
 
-    def __init__(self, default_index: str, policy: Callable[[], Detectors]) -> None:
-        self._default_index = default_index
-        self._policy = policy
-
-    def parse(self, body: bytes, principal: Principal, *, streaming: bool | None) -> Exchange:
+    def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the path decides on streaming."""
-        raw = reading.members(body)
-        request = Fields({name: reading.value(raw[name], name) for name in _READ if name in raw})
-        *history, question = _messages(request)
-        context = request.object("context")
+        frontend = request.frontend
+        raw = reading.members(request.body)
+        known = Fields({name: reading.value(raw[name], name) for name in _READ if name in raw})
+        *history, question = _messages(known)
+        context = known.object("context")
         overrides = _overrides(context)
-        index = overrides.text("index") or self._default_index
+        index = overrides.text("index") or frontend.default_index
         turn = Turn(
-            principal=principal,
+            principal=request.principal,
             question=question.text,
             history=tuple(history),
-            model=overrides.text("model"),
+            frontend=frontend.name,
+            model=overrides.text("model") or frontend.model,
             retrieval=Retrieval(
                 indexes=(index,) if index else (),
                 mode=RetrievalMode(overrides.one_of("retrieval_mode", _MODES) or "hybrid"),
@@ -65,9 +56,10 @@ class Chat202404:
             ),
             parameters_json=_parameters(overrides),
             max_tokens=overrides.integer("max_tokens", 1, _LONGEST_ANSWER),
-            detectors=self._policy() + detectors_block.parse(overrides.object("detectors")),
+            detectors=frontend.detectors + detectors_block.parse(overrides.object("detectors")),
+            blocked_message=frontend.blocked_message,
         )
-        return _Exchange(turn, raw.get("session_state", _NULL), streaming=bool(streaming))
+        return _Exchange(turn, raw.get("session_state", _NULL), streaming=bool(request.streaming))
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`: the error is a string."""

@@ -1,12 +1,13 @@
 """What the chat routes need of a dialect."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from servicekit.errors import CausewayError
 from servicekit.principal import Principal
 
 from gateway.domain import Batch, Turn
+from gateway.frontends import Frontend
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,27 @@ class Media:
 
     unary: bytes
     stream: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What came to a chat route.
+
+    Attributes:
+        body: As it came.
+        principal: Who asks.
+        frontend: The profile that it belongs to.
+        streaming: What the path says of streaming; None where the body decides.
+        content_type: The header, with its parameters.
+        single_turn: Only the last message of the user counts.
+    """
+
+    body: bytes
+    principal: Principal
+    frontend: Frontend = field(default_factory=Frontend)
+    streaming: bool | None = None
+    content_type: str = "application/json"
+    single_turn: bool = False
 
 
 class Exchange(Protocol):
@@ -50,13 +72,8 @@ class Dialect(Protocol):
     name: str
     media: Media
 
-    def parse(self, body: bytes, principal: Principal, *, streaming: bool | None) -> Exchange:
+    def parse(self, request: ChatRequest) -> Exchange:
         """What a request asks.
-
-        Args:
-            body: The request's body.
-            principal: Who asks.
-            streaming: What the path says of streaming; None where the body decides.
 
         Raises:
             InvalidRequest: Names the field.

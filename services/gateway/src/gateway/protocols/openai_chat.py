@@ -4,17 +4,16 @@ Sources: the OpenAI API reference for chat completions; the RAGEngine chat compl
 ``context_token_ratio``, the splitting of messages and the cases that go through to the model as they came.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
 from servicekit.errors import CausewayError, InvalidRequest
-from servicekit.principal import Principal
 
 from gateway.domain import Detectors, Message, PromptStyle, Retrieval, RetrievalMode, Turn
 from gateway.protocols import detectors as detectors_block
 from gateway.protocols import reading
-from gateway.protocols.exchange import Exchange, Media
+from gateway.protocols.exchange import ChatRequest, Exchange, Media
 from gateway.protocols.openai_render import OpenAiExchange
 from gateway.protocols.problem import problem
 from gateway.protocols.reading import Fields
@@ -36,31 +35,27 @@ _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 
 class OpenAiChat:
-    """`Dialect` of ``POST /v1/chat/completions``.
-
-    Args:
-        policy: Gives the detectors that every request goes through.
-    """
+    """`Dialect` of ``POST /v1/chat/completions``."""
 
     name = "openai"
     media = Media(unary=b"application/json", stream=b"text/event-stream; charset=utf-8")
 
-    def __init__(self, policy: Callable[[], Detectors]) -> None:
-        self._policy = policy
-
-    def parse(self, body: bytes, principal: Principal, *, streaming: bool | None) -> Exchange:
+    def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides."""
+        body, frontend = request.body, request.frontend
         raw = reading.members(body)
         known = _fields(raw, _READ)
-        stream = known.flag("stream") if streaming is None else streaming
+        stream = known.flag("stream") if request.streaming is None else request.streaming
         index, ratio = known.text("index_name"), _ratio(known)
-        detectors = self._policy() + detectors_block.parse(known.object("detectors"))
+        detectors = frontend.detectors + detectors_block.parse(known.object("detectors"))
         turn = Turn(
-            principal=principal,
+            principal=request.principal,
             question="",
-            model=known.text("model"),
+            frontend=frontend.name,
+            model=known.text("model") or frontend.model,
             original_json=body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
             passthrough=True,
+            blocked_message=frontend.blocked_message,
         )
         if _has_items(raw, "tools") or _has_items(raw, "functions"):
             index = ""

@@ -5,7 +5,7 @@ the body is read once, the events are written as bytes.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 
 import structlog
@@ -22,8 +22,9 @@ from servicekit.principal import Principal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.domain import Done, Step
+from gateway.frontends import Frontend
 from gateway.pipeline import Pipeline
-from gateway.protocols.exchange import Dialect, Exchange
+from gateway.protocols.exchange import ChatRequest, Dialect, Exchange
 from gateway.responses import JSON, refuse, respond
 
 _log = structlog.get_logger(__name__)
@@ -63,6 +64,7 @@ class ChatEndpoint:
     Args:
         dialect: Its wire format.
         pipeline: Answers.
+        frontend: Gives the profile that its requests belong to.
         timeout: Seconds a whole answer may take, once the request is there.
         streaming: What the path says of streaming; None where the body decides.
 
@@ -71,10 +73,17 @@ class ChatEndpoint:
     """
 
     def __init__(
-        self, dialect: Dialect, pipeline: Pipeline, *, timeout: float, streaming: bool | None = None
+        self,
+        dialect: Dialect,
+        pipeline: Pipeline,
+        frontend: Callable[[], Frontend],
+        *,
+        timeout: float,
+        streaming: bool | None = None,
     ) -> None:
         self.dialect = dialect
         self._pipeline = pipeline
+        self._frontend = frontend
         self._timeout = timeout
         self._streaming = streaming
 
@@ -116,7 +125,8 @@ class ChatEndpoint:
         failure: CausewayError
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                exchange = self.dialect.parse(body, principal, streaming=self._streaming)
+                asked = ChatRequest(body, principal, self._frontend(), self._streaming)
+                exchange = self.dialect.parse(asked)
                 deadline = Deadline.after(self._timeout)
                 if exchange.streaming:
                     await self._stream(exchange, deadline, send_noted)
