@@ -68,6 +68,24 @@ def test_two_owners_never_share_a_name(build: object, one: tuple[str, str], othe
     assert (build(*one) == build(*other)) == (one == other)
 
 
+@given(st.tuples(name, name, name), st.tuples(name, name, name))
+def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
+    """Nor do what a list says of one and what was said in it; the pattern of a user's keys matches no other's."""
+    assert (keys.history_head_key(*one) == keys.history_head_key(*other)) == (one == other)
+    assert (keys.history_answers_key(*one) == keys.history_answers_key(*other)) == (one == other)
+    assert keys.history_head_key(*one) != keys.history_answers_key(*other)
+    prefix = keys.history_heads(*one[:2]).removesuffix("*")
+    assert keys.history_head_key(*other).startswith(prefix) == (one[:2] == other[:2])
+
+
+@given(name, name)
+def test_users_documents_of_one_name_are_several(user: str, sourcefile: str) -> None:
+    """Nobody's own document replaces another's, nor one that is nobody's."""
+    own = keys.document_id(sourcefile, user)
+    assert (own == keys.document_id(sourcefile)) == (user == "")
+    assert own != keys.document_id(sourcefile, user + "x")
+
+
 @given(name, name, st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
 def test_two_tenants_never_share_an_original(one: str, other: str, first: bytes, second: bytes) -> None:
     """The same file of two tenants is two objects."""

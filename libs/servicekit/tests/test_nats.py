@@ -142,6 +142,16 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     assert (originals.storage, originals.discard, originals.max_age) == (StorageType.FILE, DiscardPolicy.NEW, 0)
 
 
+async def test_the_history_is_bounded(client: Client) -> None:
+    """A conversation is kept once, for its time, on disk; the second making changes nothing."""
+    bucket = await transport.history_bucket(client, days=7)
+    await bucket.put("a", b"1")
+    assert (await (await transport.history_bucket(client, days=9)).get("a")).value == b"1"
+    config = (await client.jetstream().stream_info(f"KV_{keys.HISTORY_BUCKET}")).config
+    assert (config.max_msgs_per_subject, config.max_age, config.max_bytes) == (1, 7 * DAY, GIB)
+    assert (config.storage, config.discard) == (StorageType.FILE, DiscardPolicy.NEW)
+
+
 async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
     """A gateway that repeats a publication, not knowing whether it arrived, does not double the job."""
     jetstream = (await ingest_transport(client)).jetstream

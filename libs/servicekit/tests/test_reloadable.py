@@ -119,6 +119,24 @@ async def test_the_watch_sees_changes_until_it_ends(path: Path) -> None:
     assert asyncio.all_tasks() == before
 
 
+async def test_a_change_that_the_watch_sees_is_told(path: Path, log: Any) -> None:
+    """In the event loop, once, good ones only; a listener that fails ends neither the watch nor the telling."""
+    told: list[tuple[int, bool]] = []
+
+    def listen(value: int) -> None:
+        told.append((value, asyncio.current_task() is not None))
+        raise RuntimeError("cannot use it")
+
+    async with Reloadable(path, number, interval=0.01, on_change=listen):
+        path.write_text("2")
+        await eventually(lambda: told == [(2, True)])
+        path.write_text("bad")
+        await asyncio.sleep(0.05)
+        path.write_text("3")
+        await eventually(lambda: told == [(2, True), (3, True)])
+    assert "a new configuration cannot be used" in [entry["event"] for entry in log]
+
+
 async def test_ending_the_watch_can_be_cancelled(path: Path) -> None:
     """A cancellation that arrives while the watch ends is not swallowed."""
     reloadable = Reloadable(path, number, interval=60)

@@ -18,6 +18,7 @@ CausewayError
 ├── NotSupported                known, but not offered here
 ├── Unavailable                 a dependency is down; says when to come back
 ├── UpstreamRejected            a model server's own refusal, status and body kept
+├── BrokenOff                   failed in mid-answer; asking again costs again
 └── Internal                    a defect; the client learns nothing of the inside
 
 Messages are written for the client: they name the field or the resource and never hold a stack trace, a secret
@@ -147,6 +148,10 @@ class UpstreamRejected(CausewayError):
         return self.details["upstream_body"]
 
 
+class BrokenOff(CausewayError):
+    """The answer had begun when it failed. Not to be retried without thought: what was spent is spent."""
+
+
 class Internal(CausewayError):
     """A defect. Its message is the same whatever happened inside."""
 
@@ -184,6 +189,8 @@ TABLE: tuple[Row, ...] = (
     Row(NotSupported, StatusCode.UNIMPLEMENTED, 501, "NOT_SUPPORTED"),
     Row(Unavailable, StatusCode.UNAVAILABLE, 503, "UNAVAILABLE"),
     Row(UpstreamRejected, StatusCode.FAILED_PRECONDITION, 502, "UPSTREAM_REJECTED"),
+    # No 5xx: clients that repeat those by themselves must not repeat this one.
+    Row(BrokenOff, StatusCode.ABORTED, 424, "BROKEN_OFF"),
     Row(Internal, StatusCode.INTERNAL, 500, "INTERNAL"),
 )
 

@@ -19,6 +19,7 @@ INGEST_SUBJECTS = "causeway.ingest.job.>"
 INGEST_DEAD_SUBJECTS = "causeway.ingest.dead.>"
 JOBS_BUCKET = "causeway-jobs"
 ORIGINALS_BUCKET = "causeway-originals"
+HISTORY_BUCKET = "causeway-history"
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
@@ -38,8 +39,12 @@ def token(text: str) -> str:
     return _base64url(raw) or "-"
 
 
-def index_name(name: str) -> str:
+def index_name(name: str, field: str = "index") -> str:
     """The name itself, once it is known to be one.
+
+    Args:
+        name: What should be one.
+        field: Path of the request's field that it came in.
 
     Raises:
         InvalidRequest: Not 1 to 128 letters, digits, ``_``, ``.`` or ``-``, beginning with a letter or digit.
@@ -48,7 +53,7 @@ def index_name(name: str) -> str:
         raise InvalidRequest(
             f"Invalid index name: {name[:200]!r}. A name has 1 to 128 letters, digits, '_', '.' or '-' and begins "
             "with a letter or digit.",
-            field="index",
+            field=field,
         )
     return name
 
@@ -84,9 +89,35 @@ def original_object(tenant: str, sha256: str) -> str:
     return f"{token(tenant)}.{sha256}"
 
 
-def document_id(sourcefile: str) -> str:
-    """Id of a document that came as a file and was given none: its name decides, so that it replaces itself."""
-    return hashlib.sha256(sourcefile.encode(errors="surrogatepass")).hexdigest()
+def texts_object(tenant: str, job_id: str) -> str:
+    """Object that holds the texts of a job, and goes when the job is over."""
+    return f"{token(tenant)}.texts.{job_id}"
+
+
+def history_heads(tenant: str, user: str) -> str:
+    """Pattern of the keys that name a user's conversations."""
+    return f"head.{token(tenant)}.{token(user)}.*"
+
+
+def history_head_key(tenant: str, user: str, conversation: str) -> str:
+    """Key of what a list says of a conversation."""
+    return f"head.{token(tenant)}.{token(user)}.{token(conversation)}"
+
+
+def history_answers_key(tenant: str, user: str, conversation: str) -> str:
+    """Key of what was said in a conversation."""
+    return f"answers.{token(tenant)}.{token(user)}.{token(conversation)}"
+
+
+def document_id(sourcefile: str, owner: str = "") -> str:
+    """Id of a document that came as a file and was given none: its name decides, so that it replaces itself.
+
+    Args:
+        sourcefile: Its name.
+        owner: The user whose own document it is; users' documents do not replace each other's. Empty: nobody's.
+    """
+    named = f"{owner}\0{sourcefile}" if owner else sourcefile
+    return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
 
 
 def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
@@ -102,6 +133,16 @@ def point_id(collection_name: str, document: str, generation: int, number: int, 
 def document_point_id(collection_name: str, document: str) -> uuid.UUID:
     """Id of the catalogue's record of a document."""
     return uuid.uuid5(_DOCUMENTS, "\0".join((collection_name, document)))
+
+
+def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
+    """Id of the note that a document's chunks may not agree with its record."""
+    return document_point_id(f"{collection_name}/mark", document)
+
+
+def snapshots(tenant: str) -> str:
+    """Directory that holds a tenant's snapshots."""
+    return token(tenant)
 
 
 def _base64url(raw: bytes) -> str:

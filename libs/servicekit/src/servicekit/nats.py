@@ -177,6 +177,30 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
     return IngestTransport(jetstream, jobs, originals, stream)
 
 
+async def history_bucket(client: Client, *, replicas: int = 1, days: float = 365) -> KeyValue:
+    """Makes the bucket of the chat history where it is missing, and returns a handle of it.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+        days: How long a conversation is kept after it was last saved.
+    """
+    jetstream = client.jetstream(timeout=10)
+    try:
+        return await jetstream.key_value(keys.HISTORY_BUCKET)
+    except BucketNotFoundError:
+        return await jetstream.create_key_value(
+            KeyValueConfig(
+                bucket=keys.HISTORY_BUCKET,
+                history=1,
+                ttl=days * 86400,
+                max_bytes=1024 * 1024 * 1024,
+                storage=StorageType.FILE,
+                replicas=replicas,
+            )
+        )
+
+
 async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:
     assert config.name is not None
     try:

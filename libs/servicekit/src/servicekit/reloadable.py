@@ -21,15 +21,24 @@ class Reloadable(Generic[T]):
         path: The file.
         parse: Bytes of the file → snapshot; raises ``ValueError`` on a bad file, with words for the operator.
         interval: Seconds between looks at the file.
+        on_change: Called in the event loop with each new snapshot that the watch finds.
 
     Raises:
         OSError, ValueError: The first load failed.
     """
 
-    def __init__(self, path: Path, parse: Callable[[bytes], T], *, interval: float = 1.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        parse: Callable[[bytes], T],
+        *,
+        interval: float = 1.0,
+        on_change: Callable[[T], None] | None = None,
+    ) -> None:
         self._path = path
         self._parse = parse
         self._interval = interval
+        self._on_change = on_change
         self._raw = path.read_bytes()
         self._current = parse(self._raw)
         self._problem = ""
@@ -76,4 +85,9 @@ class Reloadable(Generic[T]):
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(self._interval)
-            await asyncio.to_thread(self.check)
+            changed = await asyncio.to_thread(self.check)
+            if changed and self._on_change is not None:
+                try:
+                    self._on_change(self._current)
+                except Exception:  # as above
+                    _log.exception("a new configuration cannot be used", path=str(self._path))

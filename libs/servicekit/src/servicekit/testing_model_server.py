@@ -165,6 +165,8 @@ class ModelServer:
         if request.path == "/v1/models":
             entries = [{"id": name, "object": "model", **members} for name, members in self.models.items()]
             return Answer((json.dumps({"object": "list", "data": entries}).encode(),))
+        if request.path == "/health":
+            return Answer((b"{}",))
         if request.path == "/requests":
             return Answer((json.dumps([_plain(each) for each in self.requests]).encode(),))
         return refusal(404, "There is no such path.")

@@ -1,0 +1,95 @@
+"""Immutable objects in a NATS object store: written once whoever comes first, and removed without a trace.
+
+nats-py's own `put` replaces: of two clients that write the same object at once, the later one takes the earlier
+one's pieces away under whoever is reading them; and its `delete` leaves a record for ever. The layout in the
+stream is that of all NATS clients (ADR-20 of nats-architecture-and-design): `ObjectStore.get` reads what is written
+here.
+"""
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import json
+import uuid
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+import nats.errors
+import nats.js.errors
+from nats.js import JetStreamContext
+
+_PIECE = 128 * 1024
+_PURGE_SECONDS = 2.0
+_WRONG_LAST_SEQUENCE = 10071
+
+
+async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: BinaryIO) -> None:
+    """Writes an object unless it is there; then what is there stays as it is.
+
+    Args:
+        jetstream: Holds the bucket.
+        bucket: The object store.
+        name: The object; its name says what it holds.
+        source: Its bytes, read in pieces.
+
+    Raises:
+        nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. Nothing is there then,
+            unless somebody else has written it.
+    """
+    meta = _meta_subject(bucket, name)
+    nuid = uuid.uuid4().hex
+    pieces = f"$O.{bucket}.C.{nuid}"
+    digest = hashlib.sha256()
+    size = count = 0
+    named = False
+    try:
+        while piece := source.read(_PIECE):
+            digest.update(piece)
+            await jetstream.publish(pieces, piece)
+            size += len(piece)
+            count += 1
+        info = {
+            "name": name,
+            "bucket": bucket,
+            "nuid": nuid,
+            "size": size,
+            "chunks": count,
+            "mtime": datetime.now(UTC).isoformat(),
+            "digest": f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}",
+            "options": {"max_chunk_size": _PIECE},
+        }
+        # The one step that makes the object be: it fails where another has been made meanwhile.
+        named = True
+        await jetstream.publish(
+            meta, json.dumps(info).encode(), headers={"Nats-Expected-Last-Subject-Sequence": "0"}
+        )
+    except BaseException as error:
+        refused = isinstance(error, nats.js.errors.APIError)
+        if refused or not named:  # else nobody knows whether the object is there, and needs its pieces
+            with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
+                await asyncio.wait_for(jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces), _PURGE_SECONDS)
+        if not (isinstance(error, nats.js.errors.APIError) and error.err_code == _WRONG_LAST_SEQUENCE):
+            raise
+
+
+async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
+    """Removes an object; nothing happens where it is not there.
+
+    Raises:
+        nats.errors.Error, nats.js.errors.Error: The store does not answer.
+    """
+    stream, meta = f"OBJ_{bucket}", _meta_subject(bucket, name)
+    try:
+        message = await jetstream.get_last_msg(stream, meta)
+    except nats.js.errors.NotFoundError:
+        return
+    nuid = json.loads(message.data or b"{}").get("nuid")
+    # Its record first: what is half gone can no longer be found.
+    await jetstream.purge_stream(stream, subject=meta)
+    if nuid:
+        await jetstream.purge_stream(stream, subject=f"$O.{bucket}.C.{nuid}")
+
+
+def _meta_subject(bucket: str, name: str) -> str:
+    return f"$O.{bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"

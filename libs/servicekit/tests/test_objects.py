@@ -1,0 +1,88 @@
+import asyncio
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from nats.js.errors import ObjectNotFoundError
+from servicekit import keys, nats, objects
+from servicekit.nats import IngestTransport
+from servicekit.testing import nats_server
+
+CONTENT = bytes(range(256)) * 2000
+
+
+@pytest.fixture
+async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
+    async with nats_server(tmp_path / "nats") as url:
+        client = await nats.connect(url, "test")
+        try:
+            yield await nats.ingest_transport(client)
+        finally:
+            await client.close()
+
+
+async def put(transport: IngestTransport, name: str, content: bytes = CONTENT) -> None:
+    await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, name, io.BytesIO(content))
+
+
+async def read(transport: IngestTransport, name: str) -> bytes:
+    target = io.BytesIO()
+    await asyncio.wait_for(transport.originals.get(name, target), 10)
+    return target.getvalue()
+
+
+async def messages(transport: IngestTransport) -> int:
+    return (await transport.jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).state.messages
+
+
+async def test_what_is_written_is_read_by_any_client(transport: IngestTransport) -> None:
+    """Byte for byte, by the library's own reader, which checks the digest; an empty object, too."""
+    await put(transport, "a")
+    await put(transport, "empty", b"")
+    assert await read(transport, "a") == CONTENT
+    assert (await transport.originals.get("empty")).data == b""
+    assert {info.name for info in await transport.originals.list()} == {"a", "empty"}
+
+
+async def test_the_first_writer_wins(transport: IngestTransport) -> None:
+    """Ten at once: one object is there, its pieces are whole, and nobody else's are left."""
+    await asyncio.gather(*(put(transport, "a") for _ in range(10)))
+    assert await read(transport, "a") == CONTENT
+    assert await messages(transport) == 4 + 1
+    [before] = await transport.originals.list()
+    await put(transport, "a")
+    [after] = await transport.originals.list()
+    assert before.nuid == after.nuid
+    assert await messages(transport) == 4 + 1
+
+
+async def test_a_writer_that_gives_up_leaves_nothing(transport: IngestTransport) -> None:
+    """Neither an object nor pieces, and the next one writes it."""
+
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() > 200_000:
+                raise ZeroDivisionError
+            return super().read(size)
+
+    with pytest.raises(ZeroDivisionError):
+        await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, "a", Broken(CONTENT))
+    large = io.BytesIO(bytes(50_000_000))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, "a", large), 0.05)
+    assert await messages(transport) == 0
+    await put(transport, "a")
+    assert await read(transport, "a") == CONTENT
+
+
+async def test_a_removed_object_leaves_nothing(transport: IngestTransport) -> None:
+    """Neither pieces nor a record; it can be written again, and removing what is not there is no error."""
+    await put(transport, "a")
+    await objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, "a")
+    assert await messages(transport) == 0
+    with pytest.raises(ObjectNotFoundError):
+        await transport.originals.get_info("a")
+    await objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, "a")
+    await put(transport, "a", b"again")
+    assert await read(transport, "a") == b"again"

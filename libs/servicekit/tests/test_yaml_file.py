@@ -1,0 +1,107 @@
+"""Configuration files in YAML."""
+
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+from servicekit.yaml_file import BadFile, Document
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["a"]
+    size: int = Field(1, ge=1)
+    version: str = ""
+
+
+class Other(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    kind: Literal["b"]
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, value: str, info: ValidationInfo) -> str:
+        assert info.context is not None
+        if value not in info.context["names"]:
+            raise ValueError("nobody has this name")
+        return value
+
+
+class Schema(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    parts: list[Annotated[Part | Other, Field(discriminator="kind")]] = []
+    flags: dict[str, bool] = {}
+
+
+def read(text: str) -> Schema:
+    return Document(text.encode(), "f.yaml").validated(Schema, {"names": ("x", "no", "on")})
+
+
+def test_a_good_file_is_its_model() -> None:
+    """Dates, `no` and `on` are words, numbers are numbers, anchors work; nothing at all is an empty file."""
+    schema = read(
+        "parts:\n- &one {kind: a, version: 2024-10-21, size: 3}\n- {kind: b, name: no}\n"
+        "- {kind: b, name: on}\n- {<<: *one, size: 4}\nflags: {x: true}\n"
+    )
+    assert schema.model_dump() == {
+        "parts": [
+            {"kind": "a", "size": 3, "version": "2024-10-21"},
+            {"kind": "b", "name": "no"},
+            {"kind": "b", "name": "on"},
+            {"kind": "a", "size": 4, "version": "2024-10-21"},
+        ],
+        "flags": {"x": True},
+    }
+    assert read("") == read("# nothing\n") == Schema()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("parts:\n- kind: a\n  sise: 3\n", "f.yaml, line 3, parts[0].sise: there is no such key"),
+        ("parts:\n- kind: a\n  size: 0\n", "f.yaml, line 3, parts[0].size: Input should be greater than"),
+        ("parts:\n- kind: a\n- kind: b\n", "f.yaml, line 3, parts[1].name: this is missing"),
+        ("parts:\n- {}\n", "f.yaml, line 2, parts[0]: this is missing"),
+        ("parts:\n- kind: b\n\n  name: y\n", "f.yaml, line 4, parts[0].name: nobody has this name"),
+        ("flags: {x: 1, x: 2}", "f.yaml, line 1, flags.x: this key stands here twice"),
+        ("a:\n  b: [\n", "f.yaml, line 3: this is no YAML"),
+        ("- a\n", "f.yaml, line 1: Input should be a valid dictionary"),
+        ("a: 1\n---\nb: 2\n", "f.yaml, line 2: this is no YAML"),
+        ("\x00", "f.yaml: this is no YAML"),
+        ("parts: !!python/object:os.system {}", "f.yaml, line 1: this is no YAML"),
+        ("[" * 5000, "f.yaml"),
+    ],
+)
+def test_what_is_wrong_is_said_with_file_line_and_key(text: str, message: str) -> None:
+    """The operator finds the place without counting."""
+    with pytest.raises(BadFile) as caught:
+        read(text)
+    assert message in str(caught.value)
+
+
+def test_several_problems_are_said_together() -> None:
+    """Up to ten, and how many more there are."""
+    with pytest.raises(BadFile) as caught:
+        read("".join(f"wrong{number}: 1\n" for number in range(13)))
+    assert str(caught.value).count("there is no such key") == 10
+    assert str(caught.value).endswith("and 3 more")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["parts:\n- {kind: a, size: s3cret}", "a: s3cret: b", "s3cret\t[: }", "- 's3cret", "a: *s3cret", "a: !s3cret"],
+)
+def test_no_value_is_said(text: str) -> None:
+    """A file may hold what is not for the log; the causes of the error hold nothing, either."""
+    with pytest.raises(BadFile) as caught:
+        read(text)
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+
+
+def test_further_problems_can_be_placed() -> None:
+    """A check that no model can make names its key in the same way."""
+    document = Document(b"a:\n- b: 1\n- b: 2\n", "f.yaml")
+    assert str(document.wrong(("a", 1, "b"), "no")) == "f.yaml, line 3, a[1].b: no"
