@@ -1,9 +1,19 @@
-from collections.abc import AsyncIterator
+import asyncio
+import contextlib
+import json
+import shutil
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 from embedding.build import build
+from embedding.cache import GRAPH, TOKENIZER, entry
+from embedding.fake import HashingEmbedder
 from embedding.minilm import MiniLmEmbedder
+from servicekit.testing_triton import triton_server
 
 
 @pytest.fixture(scope="session")
@@ -35,3 +45,94 @@ def passages() -> list[str]:
     ]
     assert len(paragraphs) >= 100, f"only {len(paragraphs)} paragraphs in {corpus}"
     return [paragraphs[number * len(paragraphs) // 100] for number in range(100)]
+
+
+class EmbeddingServer(ThreadingHTTPServer):
+    """A server with the OpenAI API's embeddings, of `HashingEmbedder`, times three; it notes what it was sent.
+
+    Attributes:
+        script: Given first, in order: a status with headers, or a body.
+        requests: Bodies that came.
+        together: The most requests that were there at a time.
+        hold: While it is not set nobody is answered.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script: list[tuple[int, dict[str, str]] | bytes] = []
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
+        self.together = self.now = 0
+        self.hold = threading.Event()
+        self.hold.set()
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: EmbeddingServer
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        server = self.server
+        with server.lock:
+            server.now += 1
+            server.together = max(server.together, server.now)
+            server.requests.append(body)
+            server.headers.append({name.lower(): value for name, value in self.headers.items()})
+            step = server.script.pop(0) if server.script else None
+        server.hold.wait()
+        headers: dict[str, str] = {}
+        status, answer = 200, step if isinstance(step, bytes) else b"{}"
+        if isinstance(step, tuple):
+            status, headers = step
+        elif step is None:
+            answer = _embeddings(body["input"])
+        with server.lock:
+            server.now -= 1
+        self.send_response(status)
+        for name, value in {**headers, "content-length": str(len(answer))}.items():
+            self.send_header(name, value)
+        with contextlib.suppress(OSError):  # who waited has left
+            self.end_headers()
+            self.wfile.write(answer)
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def _embeddings(texts: list[str]) -> bytes:
+    vectors = asyncio.run(HashingEmbedder().embed(texts)) * 3
+    entries = [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(vectors.tolist())]
+    return json.dumps({"object": "list", "data": entries[::-1], "model": "hashing"}).encode()
+
+
+@pytest.fixture
+def embedding_server() -> Iterator[EmbeddingServer]:
+    """A recording server on a free port."""
+    with EmbeddingServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.hold.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def triton(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Iterator[str]:
+    """A real Triton server with the models of deploy/triton that need no GPU; its address."""
+    models = Path(__file__).parents[3] / "deploy" / "triton" / "model_repository"
+    repository = tmp_path_factory.mktemp("repository")
+    for name in ("all-minilm-l6-v2", "words"):
+        shutil.copytree(models / name, repository / name)
+    for name in (GRAPH, TOKENIZER):
+        shutil.copy(entry(cache, "int8") / name, repository / "all-minilm-l6-v2" / "1" / name)
+    with triton_server(repository, models=["all-minilm-l6-v2", "words"]) as address:
+        yield address

@@ -1,4 +1,4 @@
-"""The contract of the port; the fake and the bundled model both keep it."""
+"""The contract of the port; the fake, the bundled model and those of servers keep it alike."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from embedding import EmbeddingConfig, make
+from embedding.cache import TOKENIZER, entry
 from embedding.errors import UnembeddableText
 from embedding.fake import HashingEmbedder, WordTokenizer
 from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
 from embedding.port import Embedder, Tokenizer
+from embedding.tokenizer import ApproximateTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import InvalidRequest, Unavailable
@@ -23,17 +26,40 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["fake", "minilm"])
+@pytest.fixture(params=["fake", "minilm", "openai", "triton"])
 async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator[Embedder]:
     """Each adapter in turn."""
-    embedder: Embedder = HashingEmbedder() if request.param == "fake" else MiniLmEmbedder.load(cache, workers=2)
+    embedder = make_embedder(request, cache)
     yield embedder
     await embedder.aclose()
 
 
-@pytest.fixture(params=["fake", "minilm"], scope="module")
+def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
+    if request.param == "fake":
+        return HashingEmbedder()
+    if request.param == "minilm":
+        return make(EmbeddingConfig(cache_dir=cache))
+    if request.param == "openai":
+        url = request.getfixturevalue("embedding_server").url
+        return make(EmbeddingConfig("openai", address=url, model="hashing", dimension=256, max_tokens=256, batch=3))
+    return make(
+        EmbeddingConfig(
+            "triton",
+            address=request.getfixturevalue("triton"),
+            model="all-minilm-l6-v2",
+            dimension=384,
+            max_tokens=254,
+            tokenizer=entry(cache, "int8") / TOKENIZER,
+            batch=3,
+        )
+    )
+
+
+@pytest.fixture(params=["fake", "minilm", "approximate"], scope="module")
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> Tokenizer:
     """Each adapter's tokenizer in turn."""
+    if request.param == "approximate":
+        return ApproximateTokenizer()
     return WordTokenizer() if request.param == "fake" else MiniLmEmbedder.load(cache).tokenizer
 
 

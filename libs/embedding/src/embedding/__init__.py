@@ -3,4 +3,10 @@
 - `embedding.port`: what an embedder and a tokenizer are; `embedding.fake` stands beside it.
 - `embedding.minilm`: the bundled all-MiniLM-L6-v2, offline, int8 on the CPU. It reads what
   ``python -m embedding.build`` wrote: `weights` (checked) → `graph` (written) → `quantization` → `cache` (kept).
+- `embedding.remote`: models of servers, in batches, with retries, through `embedding.openai` or `embedding.triton`.
+- `embedding.make` makes the one that a configuration asks for.
 """
+
+from embedding.choice import EmbeddingConfig, make
+
+__all__ = ["EmbeddingConfig", "make"]

@@ -5,6 +5,9 @@ servicekit's tree, for callers at run time:
 InvalidRequest
 └── UnembeddableText        a text has no vector: empty, only white space, or no Unicode text
 Unavailable                 the embedder is closed, or (adapters of remote models) cannot be reached
+└── WrongVectors            a server sent something else than vectors of the configured model
+RateLimited                 a server takes no more at present
+DeadlineExceeded            a server did not answer in time
 
 and a tree of its own for operators, at start-up and at build time; no client ever sees these:
 
@@ -15,7 +18,7 @@ SetupError
 └── CacheUnreadable         what was built cannot be loaded
 """
 
-from servicekit.errors import InvalidRequest
+from servicekit.errors import InvalidRequest, Unavailable
 
 
 class UnembeddableText(InvalidRequest, ValueError):
@@ -29,6 +32,10 @@ class UnembeddableText(InvalidRequest, ValueError):
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"Text {index} cannot be embedded: it {reason}.", field=f"texts[{index}]")
         self.index = index
+
+
+class WrongVectors(Unavailable):
+    """A server sent something else than was asked for, most likely because its model is not the configured one."""
 
 
 class SetupError(RuntimeError):

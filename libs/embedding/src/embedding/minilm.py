@@ -12,11 +12,11 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 import onnxruntime  # type: ignore[import-untyped]  # has no types
-import tokenizers
 
 from embedding.cache import GRAPH, MODEL, TOKENIZER, Precision, entry
 from embedding.errors import CacheMissing, CacheUnreadable
-from embedding.port import check_texts, is_unicode
+from embedding.port import check_texts
+from embedding.tokenizer import FileTokenizer
 from embedding.turns import TurnTaker
 
 DIMENSION = 384
@@ -24,7 +24,7 @@ MAX_SEQUENCE = 256
 """The model's max_seq_length: what it was trained and measured with. It counts [CLS] and [SEP]."""
 
 
-class WordPieceTokenizer:
+class WordPieceTokenizer(FileTokenizer):
     """The model's own tokenizer (WordPiece, lower case, accents stripped); see `embedding.port.Tokenizer`.
 
     Args:
@@ -32,30 +32,13 @@ class WordPieceTokenizer:
     """
 
     def __init__(self, path: Path) -> None:
-        self._tokenizer = tokenizers.Tokenizer.from_file(str(path))
-        # The file asks for both, at 128 tokens; here the caller decides.
-        self._tokenizer.no_truncation()
-        self._tokenizer.no_padding()
-        self._tokenizer.encode_special_tokens = True  # "[SEP]" in a document is five characters of it
+        super().__init__(path)
         self._first = self._tokenizer.token_to_id("[CLS]")
         self._last = self._tokenizer.token_to_id("[SEP]")
-
-    def count(self, text: str) -> int:
-        """How many tokens the text has."""
-        return len(self._encode(text))
-
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token stands, in code points."""
-        return self._encode(text).offsets
 
     def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
         """What the model reads: the text's tokens between [CLS] and [SEP], cut to ``length`` tokens in all."""
         return np.array([self._first, *self._encode(text).ids[: length - 2], self._last], np.int64)
-
-    def _encode(self, text: str) -> tokenizers.Encoding:
-        if not is_unicode(text):
-            raise ValueError("The text holds lone surrogates.")
-        return self._tokenizer.encode(text, add_special_tokens=False)
 
 
 class MiniLmEmbedder:

@@ -1,0 +1,82 @@
+"""Which embedder a configuration asks for."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import SecretStr
+
+from embedding.errors import SetupError
+from embedding.port import Embedder
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingConfig:
+    """An embedding model.
+
+    Attributes:
+        kind: ``minilm`` is bundled; ``openai`` is a server with the OpenAI API's ``/embeddings``; ``triton`` is a
+            model on a Triton server that turns one input of strings into one output of FP32 vectors.
+        cache_dir: Of ``minilm``: where its graph is.
+        workers: Of ``minilm``: texts that are embedded at the same time.
+        address: Of a server: base URL with its version (``http://127.0.0.1:8000/v1``), or Triton's ``host:port``.
+        model: What the server calls the model.
+        name: What an index records, so that vectors of two models are never compared; empty: as ``model``.
+        dimension: Length of its vectors.
+        max_tokens: How much of a text it reads; what is longer is cut here.
+        tokenizer: Its ``tokenizer.json``; None for an approximation that counts rather more tokens than fewer.
+        ask_dimension: Of ``openai``: the server is told the dimension, for models that can shorten their vectors.
+        api_key: None where the server wants none.
+        tls: Of ``triton``: the connection is encrypted.
+        batch: Most texts of a request.
+        concurrency: Most requests at a time.
+        tries: How often a request is sent that the server is too busy for, or that does not reach it.
+        timeout: Seconds for each of them.
+    """
+
+    kind: Literal["minilm", "openai", "triton"] = "minilm"
+    cache_dir: Path | None = None
+    workers: int = 2
+    address: str = ""
+    model: str = ""
+    name: str = ""
+    dimension: int = 0
+    max_tokens: int = 512
+    tokenizer: Path | None = None
+    ask_dimension: bool = False
+    api_key: SecretStr | None = None
+    tls: bool = False
+    batch: int = 32
+    concurrency: int = 4
+    tries: int = 4
+    timeout: float = 30.0
+
+
+def make(config: EmbeddingConfig) -> Embedder:
+    """The embedder; it belongs to the event loop that it is first used in.
+
+    Raises:
+        SetupError: It cannot be made so; the message says what is missing.
+    """
+    if config.kind == "minilm":
+        # Each is imported when it is asked for: the graph's runtime takes 40 MB, Triton's client 15.
+        from embedding.minilm import MiniLmEmbedder
+
+        if config.cache_dir is None:
+            raise SetupError("The bundled embedding model needs the directory of its cache.")
+        return MiniLmEmbedder.load(config.cache_dir, workers=config.workers)
+    missing = [name for name in ("address", "model", "dimension") if not getattr(config, name)]
+    if missing:
+        raise SetupError(f"An embedding model of kind '{config.kind}' needs: {', '.join(missing)}.")
+    from embedding.remote import RemoteEmbedder, Source
+
+    source: Source
+    if config.kind == "openai":
+        from embedding.openai import OpenAISource
+
+        source = OpenAISource(config)
+    else:
+        from embedding.triton import TritonSource
+
+        source = TritonSource(config)
+    return RemoteEmbedder(config, source)

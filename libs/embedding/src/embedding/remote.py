@@ -1,0 +1,165 @@
+"""Models of a server: batches, a bounded number of requests, retries where they make sense, vectors checked."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import structlog
+from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unavailable
+
+from embedding.choice import EmbeddingConfig
+from embedding.errors import SetupError, WrongVectors
+from embedding.port import Tokenizer, check_texts
+from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
+
+_log = structlog.get_logger(__name__)
+_FIRST_PAUSE = 0.1
+# Nobody waits longer for a server that asks for patience; the caller may.
+_LONGEST_PAUSE = 20.0
+
+Vectors = npt.NDArray[np.float32]
+
+
+class Source(Protocol):
+    """Who embeds: a server."""
+
+    async def vectors(self, texts: Sequence[str]) -> Vectors:
+        """One request.
+
+        Returns:
+            Shape ``(len(texts), any)``, in the texts' order, of any length.
+
+        Raises:
+            RateLimited, Unavailable: It makes sense to try again.
+            CausewayError: It does not.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        ...
+
+
+class RemoteEmbedder:
+    """Embeds through a server; see `embedding.port.Embedder`.
+
+    Args:
+        config: Which model, and how much of it at a time.
+        source: Its server.
+
+    Raises:
+        SetupError: The tokenizer cannot be read.
+    """
+
+    def __init__(self, config: EmbeddingConfig, source: Source) -> None:
+        self.model = config.name or config.model
+        self.dimension = config.dimension
+        self.max_tokens = config.max_tokens
+        self.tokenizer: Tokenizer = ApproximateTokenizer()
+        if config.tokenizer is not None:
+            try:
+                self.tokenizer = FileTokenizer(config.tokenizer)
+            except Exception as error:  # the library raises nothing more exact
+                raise SetupError(f"The tokenizer {config.tokenizer} cannot be read: {error}") from error
+        self._config = config
+        self._source = source
+        self._turns = asyncio.Semaphore(config.concurrency)  # wakes its waiters in the order in which they came
+        self._closed = False
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """Embeds texts in batches; see `embedding.port.Embedder.embed`.
+
+        Raises:
+            RateLimited: The server takes no more at present, also after several tries.
+            DeadlineExceeded: It did not answer in time.
+        """
+        check_texts(texts)
+        self._check_open()
+        size = self._config.batch
+        numbered = iter(enumerate([texts[start : start + size] for start in range(0, len(texts), size)]))
+        results: dict[int, Vectors] = {}
+
+        async def lane() -> None:
+            for number, batch in numbered:
+                async with self._turns:
+                    self._check_open()
+                    vectors = await self._tried(await asyncio.to_thread(self._cut, batch))
+                    results[number] = self._checked(vectors, len(batch))
+
+        try:
+            async with asyncio.TaskGroup() as lanes:
+                for _ in range(min(self._config.concurrency, len(texts))):
+                    lanes.create_task(lane())
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures.exceptions[0].__cause__
+        return np.concatenate([np.empty((0, self.dimension), np.float32), *(results[at] for at in sorted(results))])
+
+    async def aclose(self) -> None:
+        """Waits for the requests that are under way, then closes the connections."""
+        if self._closed:
+            return
+        self._closed = True
+        for _ in range(self._config.concurrency):
+            await self._turns.acquire()
+        for _ in range(self._config.concurrency):
+            self._turns.release()  # who still waits learns that it is closed
+        await self._source.aclose()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("The embedding model is shut down.")
+
+    def _cut(self, texts: Sequence[str]) -> list[str]:
+        """The texts without what the model does not read; some servers refuse a longer one."""
+        return [self._first_tokens(text) for text in texts]
+
+    def _first_tokens(self, text: str) -> str:
+        # A token has a character at least, so most texts need not be looked at.
+        if len(text) <= self.max_tokens:
+            return text
+        spans = self.tokenizer.spans(text)
+        return text if len(spans) <= self.max_tokens else text[: spans[self.max_tokens - 1][1]]
+
+    async def _tried(self, texts: list[str]) -> Vectors:
+        """The vectors, asked for again while the server is too busy or away."""
+        for tried in range(1, self._config.tries + 1):
+            try:
+                async with asyncio.timeout(self._config.timeout):
+                    return await self._source.vectors(texts)
+            except TimeoutError as error:
+                raise DeadlineExceeded(
+                    f"The embedding server did not answer within {self._config.timeout:g} s."
+                ) from error
+            except WrongVectors:
+                raise
+            except (RateLimited, Unavailable) as error:
+                pause = _pause(error, tried)
+                if tried == self._config.tries or pause > _LONGEST_PAUSE:
+                    raise
+                _log.info("trying the embedding server again", model=self.model, error=error.message, pause=pause)
+            await asyncio.sleep(pause)
+        raise AssertionError("there is at least one try")
+
+    def _checked(self, vectors: Vectors, count: int) -> Vectors:
+        """The vectors, of length 1.
+
+        Raises:
+            WrongVectors: They are not what was asked for.
+        """
+        if vectors.shape != (count, self.dimension):
+            got = " by ".join(map(str, vectors.shape))
+            raise WrongVectors(f"The embedding server sent {got} numbers, not {count} by {self.dimension}.")
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        if not (np.isfinite(lengths).all() and (lengths > 0).all()):
+            raise WrongVectors("The embedding server sent vectors without a direction.")
+        unit: Vectors = (vectors / lengths).astype(np.float32)
+        return unit
+
+
+def _pause(error: CausewayError, tried: int) -> float:
+    """As long as the server asked for, else longer each time, and not the same for everybody."""
+    own: float = _FIRST_PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # no secret
+    return own if error.retry_after is None else max(own, error.retry_after)

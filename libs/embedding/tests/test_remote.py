@@ -1,0 +1,204 @@
+"""Models of servers: batches, bounds, retries, and vectors that are looked at."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from embedding import EmbeddingConfig, make
+from embedding.cache import TOKENIZER, entry
+from embedding.errors import SetupError, WrongVectors
+from embedding.minilm import MiniLmEmbedder
+from embedding.port import Embedder
+from pydantic import SecretStr
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
+from servicekit.testing import free_ports
+
+BUSY = (503, {"retry-after": "0"})
+
+
+@pytest.fixture
+def remote(embedding_server: Any) -> Callable[..., Embedder]:
+    def made(**members: Any) -> Embedder:
+        given = {"address": embedding_server.url, "model": "hashing", "dimension": 256, **members}
+        return make(EmbeddingConfig("openai", **given))
+
+    return made
+
+
+def vectors(*rows: list[float]) -> bytes:
+    return json.dumps({"data": [{"index": at, "embedding": row} for at, row in enumerate(rows)]}).encode()
+
+
+async def test_texts_go_in_batches_side_by_side(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """No request has more texts than a batch, no more requests are there at a time than allowed."""
+    embedder = remote(batch=8, concurrency=3)
+    embedding_server.hold.clear()
+    embedding = asyncio.create_task(embedder.embed([f"text {number}" for number in range(100)]))
+    await asyncio.sleep(0.2)
+    assert embedding_server.together == 3
+    embedding_server.hold.set()
+    assert (await embedding).shape == (100, 256)
+    assert embedding_server.together == 3
+    assert sorted(len(request["input"]) for request in embedding_server.requests) == [4] + [8] * 12
+    await embedder.aclose()
+
+
+async def test_a_short_call_overtakes_a_long_one(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """A query waits for requests that are under way, not for all of a document."""
+    embedder = remote(batch=1, concurrency=2)
+    document = asyncio.create_task(embedder.embed([f"chunk {number}" for number in range(60)]))
+    await asyncio.sleep(0.05)
+    await embedder.embed(["a query"])
+    assert not document.done()
+    await document
+    await embedder.aclose()
+
+
+async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """Model, texts and key; the dimension only where the model is to shorten its vectors."""
+    for ask in (False, True):
+        embedder = remote(api_key=SecretStr("k"), ask_dimension=ask)
+        await embedder.embed(["a"])
+        await embedder.aclose()
+    plain = {"model": "hashing", "encoding_format": "float", "input": ["a"]}
+    assert embedding_server.requests == [plain, {**plain, "dimensions": 256}]
+    assert embedding_server.headers[0]["authorization"] == "Bearer k"
+
+
+async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """After 429 and 503, so often and no more, with the server's own word for how long to wait."""
+    embedding_server.script = [BUSY, (429, {"retry-after": "0"}), BUSY]
+    embedder = remote()
+    assert (await embedder.embed(["a"])).shape == (1, 256)
+    assert len(embedding_server.requests) == 4
+    embedding_server.script = [BUSY] * 9
+    with pytest.raises(Unavailable, match="not ready"):
+        await embedder.embed(["a"])
+    assert len(embedding_server.requests) == 8
+    embedding_server.script = [(429, {"retry-after": "3600"})]
+    with pytest.raises(RateLimited) as caught:
+        await embedder.embed(["a"])
+    assert caught.value.retry_after == 3600
+    assert len(embedding_server.requests) == 9
+    await embedder.aclose()
+
+
+async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """The next try comes no sooner than it asked for."""
+    embedding_server.script = [(429, {"retry-after": "0.5"})]
+    embedder = remote()
+    begun = time.monotonic()
+    await embedder.embed(["a"])
+    assert time.monotonic() - begun >= 0.5
+    await embedder.aclose()
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        ((400, {}), InvalidRequest),
+        ((401, {}), WrongVectors),
+        ((404, {}), WrongVectors),
+        ((500, {}), WrongVectors),
+        (b"no json", WrongVectors),
+        (b'{"data":[]}', WrongVectors),
+        (vectors([1.0] * 256, [1.0] * 256), WrongVectors),
+        (vectors([1.0, 2.0]), WrongVectors),
+        (vectors([0.0] * 256), WrongVectors),
+        (vectors([1e300] * 256), WrongVectors),
+    ],
+)
+async def test_what_another_try_would_not_mend_is_tried_once(
+    embedding_server: Any, remote: Callable[..., Embedder], step: Any, error: type[CausewayError]
+) -> None:
+    """Refusals, and vectors of another number, another dimension or no direction."""
+    embedding_server.script = [step]
+    embedder = remote()
+    with pytest.raises(error, match="embedding server"), np.errstate(over="ignore"):
+        await embedder.embed(["a"])
+    assert len(embedding_server.requests) == 1
+    await embedder.aclose()
+
+
+async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """After the time that was set, without another try."""
+    embedding_server.hold.clear()
+    embedder = remote(timeout=0.2)
+    with pytest.raises(DeadlineExceeded, match=r"within 0\.2 s"):
+        await embedder.embed(["a"])
+    assert len(embedding_server.requests) == 1
+    embedding_server.hold.set()
+    await embedder.aclose()
+
+
+@pytest.mark.parametrize("kind", ["openai", "triton"])
+async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
+    """After the last try."""
+    (port,) = free_ports(1)
+    address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
+    embedder = make(EmbeddingConfig(kind, address=address, model="m", dimension=3, tries=2))
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await embedder.embed(["a"])
+    await embedder.aclose()
+
+
+async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
+    """What is under way is finished; texts that are left are not embedded."""
+    embedder = remote(batch=1, concurrency=1)
+    embedding_server.hold.clear()
+    call = asyncio.create_task(embedder.embed(["a", "b", "c"]))
+    await asyncio.sleep(0.1)
+    closing = asyncio.create_task(embedder.aclose())
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    embedding_server.hold.set()
+    await closing
+    with pytest.raises(Unavailable, match="shut down"):
+        await call
+    assert len(embedding_server.requests) == 1
+
+
+async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path) -> None:
+    """The model of deploy/triton is the bundled one: an index may be written by the one and read by the other."""
+    served = make(
+        EmbeddingConfig(
+            "triton",
+            address=triton,
+            model="all-minilm-l6-v2",
+            dimension=384,
+            max_tokens=254,
+            tokenizer=entry(cache, "int8") / TOKENIZER,
+        )
+    )
+    bundled = MiniLmEmbedder.load(cache)
+    texts = ["When does the ferry leave?", "word " * 400, "ü 漢字 [SEP]"]
+    np.testing.assert_allclose(await served.embed(texts), await bundled.embed(texts), atol=1e-6)
+    assert (served.model, served.dimension, served.max_tokens) == (bundled.model, 384, bundled.max_tokens)
+    await served.aclose()
+    await bundled.aclose()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"), [("words", "does not turn one input of strings into FP32"), ("nobody", "server failed")]
+)
+async def test_another_model_on_triton_is_named(triton: str, model: str, message: str) -> None:
+    """One that makes text, and one that is not there: mistakes in the configuration, tried once."""
+    embedder = make(EmbeddingConfig("triton", address=triton, model=model, dimension=384))
+    with pytest.raises(WrongVectors, match=message):
+        await embedder.embed(["a"])
+    await embedder.aclose()
+
+
+def test_a_configuration_that_cannot_work_is_named(tmp_path: Path) -> None:
+    """With what is missing."""
+    with pytest.raises(SetupError, match="needs: address, model, dimension"):
+        make(EmbeddingConfig("openai"))
+    with pytest.raises(SetupError, match="directory of its cache"):
+        make(EmbeddingConfig())
+    with pytest.raises(SetupError, match=r"tokenizer .*nowhere\.json cannot be read"):
+        make(EmbeddingConfig("openai", address="a", model="m", dimension=1, tokenizer=tmp_path / "nowhere.json"))

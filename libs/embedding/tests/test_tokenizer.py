@@ -1,0 +1,40 @@
+"""Tokenizers; their contract is in test_port.py."""
+
+from pathlib import Path
+
+import pytest
+import tokenizers
+from embedding.cache import TOKENIZER, entry
+from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
+
+
+def test_an_approximation_counts_rather_more(passages: list[str], cache: Path) -> None:
+    """Of a hundred paragraphs of English none has more tokens by the model's own tokenizer."""
+    own, approximate = FileTokenizer(entry(cache, "int8") / TOKENIZER), ApproximateTokenizer()
+    assert [text for text in passages if approximate.count(text) < own.count(text)] == []
+
+
+def test_an_approximation_takes_wide_characters_one_by_one() -> None:
+    """A model makes one token of one of them, or more."""
+    assert ApproximateTokenizer().spans("ab漢字 12345") == [(0, 1), (1, 2), (2, 3), (3, 4), (5, 7), (7, 9), (9, 10)]
+
+
+@pytest.fixture(scope="module")
+def byte_level(tmp_path_factory: pytest.TempPathFactory) -> FileTokenizer:
+    """A byte-level tokenizer that truncates and puts a space in front."""
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    made.train_from_iterator(["a ferry"] * 5, tokenizers.trainers.BpeTrainer(vocab_size=30, show_progress=False))
+    made.enable_truncation(2)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    made.save(str(path))
+    return FileTokenizer(path)
+
+
+def test_no_span_is_empty(byte_level: FileTokenizer) -> None:
+    """A space that the tokenizer puts in stands for no character; and nothing is truncated."""
+    spans = byte_level.spans("a ferry a ferry a ferry")
+    assert spans
+    assert all(start < end for start, end in spans)
+    assert spans[-1][1] == len("a ferry a ferry a ferry")
+    assert byte_level.count("a ferry a ferry a ferry") == len(spans)
