@@ -1,7 +1,10 @@
 """Fixtures of the generator's tests: a recording model server, models on it, and the service over gRPC."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import json
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -9,16 +12,19 @@ import pytest
 import structlog
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
-from generator.fakes import FakeTokenCounter
-from generator.models import Models
+from generator.fakes import FakeCatalogue, FakeTokenCounter
+from generator.openai.endpoint import Endpoint
 from generator.openai.model import OpenAIModel
 from generator.openai.reply import Limits
 from generator.openai.server import ModelServer
 from generator.ports import Model
 from generator.servicer import GeneratorServicer
+from generator.triton.config import TritonConfig
+from generator.triton.model import TritonModel
 from servicekit.principal import LOCAL
 from servicekit.testing import grpc_service
 from servicekit.testing_model_server import ModelServer as Stub
+from servicekit.testing_triton import triton_server
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
 LIMITS = Limits(connect=2.0, first_byte=0.5, idle=0.5, most_bytes=1024 * 1024)
@@ -50,7 +56,7 @@ async def openai_model(stub: Stub) -> AsyncIterator[Callable[..., OpenAIModel]]:
             url: str | None = None,
             window: int | None = None,
         ) -> OpenAIModel:
-            server = ModelServer(url or stub.url, limits=limits)
+            server = ModelServer(Endpoint(url or stub.url), limits)
             model = OpenAIModel(name, server, server_name=server_name, tokens=FakeTokenCounter(), window=window)
             stack.push_async_callback(model.aclose)
             return model
@@ -67,7 +73,7 @@ def serve() -> Serve:
 
     @contextlib.asynccontextmanager
     async def run(*models: Model, most_events: int = 256, most_bytes: int = 65536) -> AsyncIterator[Any]:
-        servicer = GeneratorServicer(Models(models), most_events=most_events, most_bytes=most_bytes)
+        servicer = GeneratorServicer(FakeCatalogue(*models), most_events=most_events, most_bytes=most_bytes)
 
         def add(server: grpc.aio.Server) -> None:
             generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
@@ -102,3 +108,98 @@ def openai_request() -> Callable[..., pb.GenerateRequest]:
         return pb.GenerateRequest(principal=LOCAL.to_proto(), model=model, openai_request_json=body)
 
     return make
+
+
+REPOSITORY = Path(__file__).parents[3] / "deploy" / "triton" / "model_repository"
+ENSEMBLE = """
+backend: "python"
+max_batch_size: 8
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "bad_words" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "stop_words" data_type: TYPE_STRING dims: [ -1 ] optional: true },
+  { name: "temperature" data_type: TYPE_FP32 dims: [ 1 ] optional: true },
+  { name: "random_seed" data_type: TYPE_UINT64 dims: [ 1 ] optional: true },
+  { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] optional: true }
+]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+
+PLAIN = """
+backend: "python"
+max_batch_size: 0
+model_transaction_policy { decoupled: true }
+input [
+  { name: "text_input" data_type: TYPE_STRING dims: [ 1 ] },
+  { name: "max_tokens" data_type: TYPE_INT32 dims: [ 1 ] },
+  { name: "stream" data_type: TYPE_BOOL dims: [ 1 ] }
+]
+output [ { name: "text_output" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+
+
+class Triton:
+    """A real Triton server with models that say their prompt again.
+
+    ``words`` takes what the vLLM backend takes; ``slow`` is it at 50 words a second, ``broken`` fails after two
+    words, ``ensemble`` takes what TensorRT-LLM's takes, ``deaf`` is slow and takes no stop sequences; ``unloaded``
+    is there, but not loaded.
+    """
+
+    def __init__(self, address: str, journal: Path) -> None:
+        self.address = address
+        self._journal = journal
+
+    def journal(self, text: str) -> list[dict[str, Any]]:
+        """What the models noted of answers to prompts with this text in them, or that had come so far."""
+        lines = self._journal.read_text().splitlines() if self._journal.exists() else []
+        return [entry for entry in map(json.loads, lines) if text in entry["text"]]
+
+
+@pytest.fixture(scope="session")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Triton]:
+    """One for all tests: it takes seconds to start."""
+    repository, journal = tmp_path_factory.mktemp("repository"), tmp_path_factory.mktemp("journal") / "journal"
+    words = (REPOSITORY / "words" / "config.pbtxt").read_text()
+    configurations = {
+        "words": (words, {"journal": str(journal)}),
+        "slow": (words, {"journal": str(journal), "pace": "0.02"}),
+        "broken": (words, {"fail_after": "2", "pace": "0.05"}),
+        "ensemble": (ENSEMBLE, {"journal": str(journal)}),
+        "deaf": (PLAIN, {"journal": str(journal), "pace": "0.02"}),
+        "unloaded": (words, {}),
+    }
+    for name, (text, parameters) in configurations.items():
+        shutil.copytree(REPOSITORY / "words", repository / name)
+        added = [
+            f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}'
+            for key, value in parameters.items()
+        ]
+        (repository / name / "config.pbtxt").write_text("\n".join([text, *added]))
+    with triton_server(repository, models=[name for name in configurations if name != "unloaded"]) as address:
+        yield Triton(address, journal)
+
+
+@pytest.fixture
+async def triton_model(triton: Triton) -> AsyncIterator[Callable[..., TritonModel]]:
+    """Makes models on the Triton server; they are closed at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(server_name: str = "words", **members: Any) -> TritonModel:
+            config = TritonConfig(
+                **{
+                    "address": triton.address,
+                    "model": server_name,
+                    "chat_template": "{{ messages[-1].content }}",
+                    **members,
+                }
+            )
+            model = TritonModel("public", config, tokens=FakeTokenCounter())
+            stack.push_async_callback(model.aclose)
+            return model
+
+        yield make

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,9 +110,74 @@ async def test_a_running_stream_is_finished_after_sigterm(
         assert await asyncio.wait_for(generator.process.wait(), 10) == 0
 
 
+def file_of(model: str, *stubs: Stub) -> str:
+    servers = "\n".join(
+        f"  s{at}: {{kind: openai, url: '{stub.url}', api_key: {{env: KEY}}}}" for at, stub in enumerate(stubs)
+    )
+    places = ", ".join(f"{{server: s{at}, model: stub, tier: {at + 1}}}" for at in range(len(stubs)))
+    return f"servers:\n{servers}\nmodels:\n- name: {model}\n  deployments: [{places}]\n"
+
+
+async def test_models_of_a_file_are_served_and_follow_it(
+    stub: Stub, conversation: Callable[..., pb.GenerateRequest], tmp_path: Path
+) -> None:
+    """With fallback; a changed file counts within seconds, a bad one keeps what was there and is logged."""
+    path = tmp_path / "models.yaml"
+    async with contextlib.AsyncExitStack() as stack:
+        second = await stack.enter_async_context(Stub.started(tokens=2))
+        path.write_text(file_of("one", stub, second))
+        running_one = running(CAUSEWAY_MODELS_FILE=str(path), KEY="s3cret")
+        generator = await stack.enter_async_context(running_one)
+
+        async def text(model: str) -> str:
+            call = rpc.server_stream(generator.stub.Generate, conversation(model=model), Deadline.after(5))
+            return "".join([event.text async for batch in call for event in batch.events if event.kind == 2])
+
+        assert await text("one") == "word0 word1 word2 word3 "
+        await stub.stop()
+        assert await text("one") == "word0 word1 "
+        path.write_text(file_of("two", second))
+        async with asyncio.timeout(10):
+            while await generator.models() != ["two"]:  # noqa: ASYNC110  # another process' file watch
+                await asyncio.sleep(0.05)
+        assert await text("two") == "word0 word1 "
+        path.write_text(file_of("three", second).replace("tier: 1", "teir: 1"))
+        await asyncio.sleep(2.5)
+        assert await generator.models() == ["two"]
+        generator.process.send_signal(signal.SIGTERM)
+        _, errors = await asyncio.wait_for(generator.process.communicate(), 10)
+    logged = errors.decode()
+    assert "models.yaml, line 5, models[0].deployments[0].teir: there is no such key" in logged
+    assert "s3cret" not in logged
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("models: 1", "models.yaml, line 1, servers: this is missing"),
+        (None, "No such file or directory"),
+        (file_of("a"), "models.yaml, line 1, servers"),
+    ],
+)
+async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, message: str) -> None:
+    """With file, line and key."""
+    path = tmp_path / "models.yaml"
+    if text is not None:
+        path.write_text(text)
+    process = await start({"CAUSEWAY_MODELS_FILE": str(path)}, free_ports(1)[0])
+    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert f"CAUSEWAY_MODELS_FILE: {tmp_path}" in errors.decode() or text is None
+    assert message in errors.decode()
+    assert process.returncode != 0
+
+
 @pytest.mark.parametrize(
     ("environment", "message"),
     [
+        (
+            {"CAUSEWAY_MODELS_FILE": "x.yaml", "CAUSEWAY_OPENAI_BASE_URL": "http://a"},
+            "CAUSEWAY_MODELS_FILE and CAUSEWAY_OPENAI_BASE_URL exclude each other",
+        ),
         ({"CAUSEWAY_MODEL": "nobody"}, "there is no model 'nobody'; there are: extractive"),
         ({"CAUSEWAY_OPENAI_MODELS": "a"}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
     ],

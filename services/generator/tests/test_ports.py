@@ -1,4 +1,4 @@
-"""The contract of models: the fake, the extractive one and one behind a server keep it alike."""
+"""The contract of models: the fake, the extractive one and those behind servers keep it alike."""
 
 import contextlib
 import json
@@ -7,9 +7,12 @@ from collections.abc import Callable
 import pytest
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
 from generator.extractive.model import ExtractiveModel
-from generator.fakes import FakeModel
+from generator.fakes import FakeModel, FakeTokenCounter, deployed
 from generator.openai.model import OpenAIModel
 from generator.ports import Model
+from generator.routing.route import Route
+from generator.routing.tries import Target
+from generator.triton.model import TritonModel
 
 CONVERSATION = Conversation(
     (ChatMessage("system", "Answer from the sources."), ChatMessage("user", "How heavy may a pallet be?")),
@@ -19,10 +22,18 @@ CONVERSATION = Conversation(
 MESSAGES = '"model":"public","messages":[{"role":"user","content":"Hi there"}]'
 
 
-@pytest.fixture(params=["fake", "extractive", "openai"])
-def model(request: pytest.FixtureRequest, openai_model: Callable[..., OpenAIModel]) -> Model:
+@pytest.fixture(params=["fake", "extractive", "openai", "triton", "route"])
+def model(
+    request: pytest.FixtureRequest,
+    openai_model: Callable[..., OpenAIModel],
+    triton_model: Callable[..., TritonModel],
+) -> Model:
     if request.param == "openai":
         return openai_model(window=1000)
+    if request.param == "triton":
+        return triton_model()
+    if request.param == "route":
+        return Route("public", [Target(deployed(openai_model(window=1000)))], tokens=FakeTokenCounter())
     return FakeModel() if request.param == "fake" else ExtractiveModel()
 
 
@@ -84,6 +95,7 @@ async def test_it_says_what_it_is(model: Model) -> None:
     """Name, owner, a window that is a number, and that it is there."""
     assert model.name
     assert model.owned_by
+    assert model.only_quotes is isinstance(model, ExtractiveModel)
     assert await model.context_window() > 0
     assert await model.ready()
 

@@ -18,6 +18,7 @@ def test_models_are_named_publicly_and_for_the_server(monkeypatch: pytest.Monkey
         ("OPENAI_MODELS", "a="),
         ("OPENAI_MODELS", "a,b=c,a=d"),
         ("OPENAI_BASE_URL", "localhost:8000"),
+        ("OPENAI_BASE_URL", "http://user:key@host/v1"),
         ("GENERATOR_PORT", "70000"),
         ("MODEL_IDLE_TIMEOUT", "0"),
         ("MODEL", ""),

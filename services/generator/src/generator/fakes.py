@@ -1,10 +1,19 @@
 """Fakes of the ports, for tests; they pass the contract that the real ones pass."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import AsyncGenerator, Sequence
+import math
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from generator.domain import ChatMessage, Event, EventKind, OpenAIRequest, Prompt, Usage
+from generator.ports import Model
+from generator.routing.circuit import Circuit
+from generator.routing.deployment import Deployment
+from generator.routing.models import Models
+from generator.routing.route import Route
+from generator.routing.slots import Slots
+from generator.routing.tries import Retries, Target
 
 
 class FakeTokenCounter:
@@ -15,6 +24,10 @@ class FakeTokenCounter:
     def count(self, text: str) -> int:
         """Words, parted by white space."""
         return len(text.split())
+
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        """Of each text."""
+        return [self.count(text) for text in texts]
 
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Words of the messages, and one for each message."""
@@ -61,6 +74,7 @@ class FakeModel:
     ) -> None:
         self.name = name
         self.owned_by = "tests"
+        self.only_quotes = False
         self.tokens = FakeTokenCounter()
         self.prompts: list[Prompt] = []
         self.yielded = 0
@@ -103,3 +117,36 @@ def _usual(prompt: Prompt) -> Sequence[Event]:
     if not isinstance(prompt, OpenAIRequest):
         return CONVERSATION_EVENTS
     return CHUNK_EVENTS if json.loads(prompt.body).get("stream") else COMPLETION_EVENTS
+
+
+def deployed(
+    model: Model,
+    *,
+    name: str = "",
+    most: int = 100,
+    queue: int = 0,
+    failures: int = 5,
+    seconds: float = 10.0,
+    first_token: float = math.inf,
+) -> Deployment:
+    """A deployment of a model."""
+    name = name or model.name
+    circuit = Circuit(name, failures=failures, seconds=seconds)
+    return Deployment(name, model, slots=Slots(most, queue), circuit=circuit, first_token=first_token)
+
+
+class FakeCatalogue:
+    """The same models always, each asked once and no more."""
+
+    def __init__(self, *models: Model) -> None:
+        self._models = Models(
+            [
+                Route(model.name, [Target(deployed(model))], tokens=model.tokens, retries=Retries(most=0))
+                for model in models
+            ]
+        )
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Models]:
+        """As constructed."""
+        yield self._models

@@ -18,6 +18,10 @@ class TokenCounter(Protocol):
         """Tokens of a plain text, without what a chat template adds."""
         ...
 
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        """`count` of each text; side by side, where that is faster."""
+        ...
+
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Tokens of a conversation with what the chat template adds."""
         ...
@@ -28,10 +32,12 @@ class Model(Protocol):
 
     Attributes:
         owned_by: Who serves it, as the OpenAI API says it.
+        only_quotes: It answers with sentences of its sources and follows no instructions.
     """
 
     name: str
     owned_by: str
+    only_quotes: bool
 
     @property
     def tokens(self) -> TokenCounter:

@@ -9,13 +9,14 @@ import grpc
 import msgspec
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
+from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
 from generator.batching import batched
 from generator.domain import ChatMessage, Conversation, Event, OpenAIRequest, Prompt, Source
-from generator.models import Models
 from generator.ports import Model
+from generator.routing.models import Catalogue
 
 _OWN_MEMBERS = ("messages", "model", "stream")
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -28,29 +29,29 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     """Serves `causeway.generator.v1.GeneratorService`.
 
     Args:
-        models: The models that can be asked for.
+        catalogue: The models that can be asked for, as of any time.
         most_events: Most events of a message.
         most_bytes: Most bytes of a message, about.
     """
 
-    def __init__(self, models: Models, *, most_events: int, most_bytes: int) -> None:
-        self._models = models
+    def __init__(self, catalogue: Catalogue, *, most_events: int, most_bytes: int) -> None:
+        self._catalogue = catalogue
         self._most_events = most_events
         self._most_bytes = most_bytes
 
     async def Generate(  # noqa: N802  # the contract's name
         self,
         request: pb.GenerateRequest,
-        context: _Context,  # noqa: ARG002  # gRPC's signature
+        context: _Context,
     ) -> AsyncGenerator[pb.GenerateResponse, None]:
         """A model's answer in batches of events."""
         Principal.from_proto(request.principal)
-        model = self._models.get(request.model)
-        events = model.generate(_prompt(request))
-        batches = batched(events, most_events=self._most_events, most_bytes=self._most_bytes)
-        async with contextlib.aclosing(batches):
-            async for batch in batches:
-                yield _response(batch)
+        with self._catalogue.held() as models:
+            events = models.get(request.model).generate(_prompt(request), Deadline.of(context))
+            batches = batched(events, most_events=self._most_events, most_bytes=self._most_bytes)
+            async with contextlib.aclosing(batches):
+                async for batch in batches:
+                    yield _response(batch)
 
     async def CountTokens(  # noqa: N802  # the contract's name
         self,
@@ -59,16 +60,18 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> pb.CountTokensResponse:
         """Counts, and the model's window."""
         Principal.from_proto(request.principal)
-        model = self._models.get(request.model)
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
-        # Counting megabytes, or loading a tokenizer first, would hold up everybody else's streams.
-        counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
-        return pb.CountTokensResponse(
-            counts=counts,
-            messages_count=total,
-            context_window=await model.context_window(),
-            exact=model.tokens.exact,
-        )
+        with self._catalogue.held() as models:
+            model = models.get(request.model)
+            # Counting megabytes, or loading a tokenizer first, would hold up everybody else's streams.
+            counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
+            return pb.CountTokensResponse(
+                counts=counts,
+                messages_count=total,
+                context_window=await model.context_window(),
+                exact=model.tokens.exact,
+                only_quotes=model.only_quotes,
+            )
 
     async def ListModels(  # noqa: N802  # the contract's name
         self,
@@ -77,7 +80,8 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
     ) -> pb.ListModelsResponse:
         """The models, looked at side by side."""
         Principal.from_proto(request.principal)
-        return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in self._models)))
+        with self._catalogue.held() as models:
+            return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
 
 
 async def _entry(model: Model) -> pb.Model:
@@ -86,7 +90,7 @@ async def _entry(model: Model) -> pb.Model:
 
 
 def _count(model: Model, texts: Sequence[str], messages: Sequence[ChatMessage]) -> tuple[list[int], int]:
-    counts = [model.tokens.count(text) for text in texts]
+    counts = model.tokens.count_all(texts)
     return counts, model.tokens.count_messages(messages) if messages else 0
 
 

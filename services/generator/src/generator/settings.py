@@ -1,20 +1,30 @@
 """What the generator can be told."""
 
+from pathlib import Path
+
 from pydantic import Field, SecretStr, field_validator
 from servicekit.settings import ServiceSettings
+
+from generator.routing.schema import URL_PATTERN
 
 
 class Settings(ServiceSettings):
     """Variables begin with ``CAUSEWAY_``."""
 
     generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
-    model: str = Field(
-        "extractive", min_length=1, description="The default model: extractive, or one of CAUSEWAY_OPENAI_MODELS."
+    models_file: Path | None = Field(
+        None,
+        description="YAML file of servers and the models on them (docs/models.md); read again when it changes.",
+    )
+    model: str | None = Field(
+        None,
+        min_length=1,
+        description="The default model; unset: the first of CAUSEWAY_MODELS_FILE, or extractive without one.",
     )
     openai_base_url: str | None = Field(
         None,
-        pattern="^https?://[^/]",
-        description="Base URL of an OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
+        pattern=URL_PATTERN,
+        description="Base URL of one OpenAI-compatible server, with its version: http://127.0.0.1:8000/v1.",
     )
     openai_api_key: SecretStr | None = Field(None, description="Its key; none where it wants none.")
     openai_models: str = Field(
@@ -28,11 +38,10 @@ class Settings(ServiceSettings):
         32_768, ge=1, description="Context window of the extractive model in its tokens, which are words."
     )
     model_connect_timeout: float = Field(5.0, gt=0, description="Seconds to wait for a model server's connection.")
-    model_first_byte_timeout: float = Field(
-        120.0,
-        gt=0,
-        description="Seconds until a model server begins to answer; one in one piece begins when it is whole.",
+    model_first_token_timeout: float = Field(
+        60.0, gt=0, description="Seconds until a streamed answer begins; then another deployment is asked."
     )
+    model_whole_timeout: float = Field(100.0, gt=0, description="Seconds until an answer in one piece is there.")
     model_idle_timeout: float = Field(
         60.0, gt=0, description="Seconds between two pieces of a model server's stream."
     )

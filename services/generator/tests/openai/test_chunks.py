@@ -223,8 +223,14 @@ def test_the_relay_passes_payloads_untouched(payload: bytes) -> None:
 
 @pytest.mark.parametrize("payload", [b"[1, 2]", b'{"choices": {"odd": 1}}', b'{"error":{"code":429}}', b'"x"'])
 def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
-    """What the JSON means is for the client to judge, errors too."""
-    assert ChunkRelay().read(payload) == [Event(EventKind.CHUNK, raw_json=payload)]
+    """What the JSON means is for the client to judge, errors too; one that comes first is a refusal."""
+    relay = ChunkRelay()
+    relay.read(b"{}")
+    assert relay.read(payload) == [Event(EventKind.CHUNK, raw_json=payload)]
+    if b"error" in payload:
+        with pytest.raises(UpstreamRejected) as caught:
+            ChunkRelay().read(payload)
+        assert caught.value.status == 429
 
 
 @pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]'])

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import logging
+import socket
 import time
 
 import pytest
+from generator.openai.endpoint import Endpoint
 from generator.openai.reply import Limits
 from generator.openai.server import ModelServer
 from pydantic import SecretStr
@@ -25,12 +27,15 @@ async def whole(server: ModelServer, body: bytes = b"{}") -> bytes:
 
 async def payloads(server: ModelServer) -> list[bytes]:
     async with server.chat(BODY) as reply:
-        return [payload async for read in reply.payloads() for payload in read]
+        found: list[bytes] = []
+        while read := await reply.payloads():
+            found += read
+        return found
 
 
 @pytest.fixture
 async def server(stub: Stub):  # type: ignore[no-untyped-def]  # pytest reads the generator
-    made = ModelServer(stub.url, SecretStr("s3cret-key"), LIMITS)
+    made = ModelServer(Endpoint(stub.url, SecretStr("s3cret-key")), LIMITS)
     yield made
     await made.aclose()
 
@@ -48,7 +53,7 @@ async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: 
 
 async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
     """A server that wants no key gets none, not an empty one."""
-    server = ModelServer(stub.url, None, LIMITS)
+    server = ModelServer(Endpoint(stub.url), LIMITS)
     await whole(server)
     assert "authorization" not in stub.requests[0].headers
     await server.aclose()
@@ -56,7 +61,7 @@ async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
 
 async def test_a_query_of_the_base_url_stays(stub: Stub) -> None:
     """Azure wants its API version with every request."""
-    server = ModelServer(f"{stub.url}/?api-version=2024-10-21", None, LIMITS)
+    server = ModelServer(Endpoint(f"{stub.url}/?api-version=2024-10-21"), LIMITS)
     await whole(server)
     assert stub.requests[0].path == "/v1/chat/completions?api-version=2024-10-21"
     await server.aclose()
@@ -86,7 +91,7 @@ async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> No
     assert {request.connection for request in stub.requests} == {1}
     stub.script(stream(["a"] * 50, pace=0.01))
     async with server.chat(BODY) as reply:
-        await anext(reply.payloads())
+        await reply.payloads()
     await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
     await whole(server)
     assert stub.requests[-1].connection == 2
@@ -114,7 +119,7 @@ async def test_a_refusal_of_any_size_is_read_up_to_a_limit(stub: Stub, server: M
 
 async def test_nobody_there_is_unavailable() -> None:
     """A refused connection says so at once, with a time for the next try."""
-    server = ModelServer(f"http://127.0.0.1:{free_ports(1)[0]}/v1", None, LIMITS)
+    server = ModelServer(Endpoint(f"http://127.0.0.1:{free_ports(1)[0]}/v1"), LIMITS)
     with pytest.raises(Unavailable) as caught:
         await whole(server)
     assert caught.value.retry_after is not None
@@ -133,12 +138,40 @@ async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> N
         await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
 
 
+async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
+    """A server may take long to begin; that gives it no longer between two pieces."""
+    server = ModelServer(Endpoint(stub.url), Limits(first_byte=30.0, idle=0.3))
+    stub.script(FAULTS["fault-hang-mid"]())
+    start = time.monotonic()
+    with pytest.raises(DeadlineExceeded, match="nothing further"):
+        await payloads(server)
+    assert time.monotonic() - start < 5
+    await server.aclose()
+
+
+async def test_a_proxy_of_the_environment_is_asked(stub: Stub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As other programs do, and not for what the environment excepts."""
+    for name in ("http_proxy", "no_proxy"):
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setenv("http_proxy", stub.url.removesuffix("/v1"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    for host, asked in (("model.example", "http://model.example/v1/chat/completions"), ("127.0.0.1", None)):
+        server = ModelServer(Endpoint(f"http://{host}/v1"), LIMITS)
+        if asked is None:
+            with pytest.raises(Unavailable):
+                await whole(server)
+        else:
+            await whole(server)
+            assert stub.requests[-1].path == asked
+        await server.aclose()
+
+
 async def test_a_reader_who_takes_his_time_is_not_a_silent_server(stub: Stub, server: ModelServer) -> None:
     """The patience counts only while something is waited for."""
     stub.script(stream(["a", "b", "c"]))
     async with server.chat(BODY) as reply:
         count = 0
-        async for read in reply.payloads():
+        while read := await reply.payloads():
             count += len(read)
             await asyncio.sleep(0.4)
     assert count == 6
@@ -173,9 +206,20 @@ async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: 
     assert await server.reachable()
 
 
+async def test_only_the_first_call_waits_for_a_window() -> None:
+    """Prompts are not held up, one after the other, by a server that is silent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody reads
+        server = ModelServer(Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1"), LIMITS)
+        assert await server.window("a") == 0
+        start = time.monotonic()
+        assert [await server.window("a") for _ in range(10)] == [0] * 10
+        assert time.monotonic() - start < 1
+        await server.aclose()
+
+
 async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
     """A 404 is an answer."""
-    server = ModelServer(stub.url.removesuffix("/v1") + "/other", None, LIMITS)
+    server = ModelServer(Endpoint(stub.url.removesuffix("/v1") + "/other"), LIMITS)
     assert await server.reachable()
     assert await server.window("a") == 0
     await server.aclose()
@@ -183,7 +227,7 @@ async def test_a_server_without_a_list_is_there(stub: Stub) -> None:
 
 async def test_closing_leaves_no_connection(stub: Stub) -> None:
     """Not even after use; closing again does no harm."""
-    server = ModelServer(stub.url, None, LIMITS)
+    server = ModelServer(Endpoint(stub.url), LIMITS)
     await whole(server)
     await server.aclose()
     await server.aclose()

@@ -1,17 +1,19 @@
 """The extractive model: the platform's default, which needs neither weights nor a server."""
 
 import asyncio
+import contextlib
+import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 from servicekit.errors import InvalidRequest
 
+from generator import openai_api
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
-from generator.extractive import openai_api
-from generator.extractive.answer import NO_SOURCES, answer
+from generator.extractive.answer import answer
 from generator.extractive.pieces import PieceCounter, text_of
-from generator.extractive.wording import Wanted, Worded, located, worded
+from generator.extractive.wording import Wanted, Worded, worded
 
 _parameters = msgspec.json.Decoder(Wanted)
 
@@ -33,6 +35,7 @@ class ExtractiveModel:
     ) -> None:
         self.name = name
         self.owned_by = "causeway"
+        self.only_quotes = True
         self.tokens = PieceCounter()
         self._window = window
         self._clock = clock
@@ -40,9 +43,16 @@ class ExtractiveModel:
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says, a TEXT event a word."""
         if isinstance(prompt, OpenAIRequest):
-            for event in self._openai(prompt.body):
+            request = openai_api.parse(prompt.body)
+            writer = openai_api.Writer(self.name, _identity(prompt.body), int(self._clock()))
+            events = writer.answer(request, self._answer(request.conversation))
+        else:
+            events = self._answer(prompt)
+        async with contextlib.aclosing(events):
+            async for event in events:
                 yield event
-            return
+
+    async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
         wanted = _wanted(prompt.parameters_json)
         # Reading long sources takes milliseconds, in which other streams go on.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
@@ -54,21 +64,6 @@ class ExtractiveModel:
         for choice in range(choices):
             yield Event(EventKind.FINISH, choice, said.finish_reason)
         yield Event(EventKind.USAGE, usage=self._usage(prompt.messages, said, choices))
-
-    def _openai(self, body: bytes) -> list[Event]:
-        request = openai_api.parse(body)
-        said, choices = worded(NO_SOURCES, request), request.n or 1
-        counted = self._usage(request.texts(), said, choices)
-        usage = {
-            "prompt_tokens": counted.prompt_tokens,
-            "completion_tokens": counted.completion_tokens,
-            "total_tokens": counted.prompt_tokens + counted.completion_tokens,
-        }
-        writer = openai_api.Writer(self.name, body, int(self._clock()))
-        if not request.stream:
-            return [Event(EventKind.COMPLETION, raw_json=writer.completion(said, choices, usage))]
-        chunks = writer.chunks(said, choices, usage if request.with_usage else None)
-        return [Event(EventKind.CHUNK, raw_json=chunk) for chunk in chunks]
 
     def _usage(self, messages: Sequence[ChatMessage], said: Worded, choices: int) -> Usage:
         return Usage(self.tokens.count_messages(messages), choices * len(said.pieces), exact=True)
@@ -85,12 +80,16 @@ class ExtractiveModel:
         """It holds nothing."""
 
 
+def _identity(body: bytes) -> str:
+    """An id that the same request has again, like all of its answer."""
+    return f"chatcmpl-{hashlib.sha256(body).hexdigest()[:29]}"
+
+
 def _wanted(parameters_json: bytes) -> Wanted:
     try:
         wanted = _parameters.decode(parameters_json)
     except msgspec.DecodeError as error:
-        message, path = located(error)
-        raise InvalidRequest(f"A parameter has the wrong type: {message}.", field=path or "parameters") from error
+        raise openai_api.invalid(error) from error
     problem = wanted.problem()
     if problem is not None:
         raise InvalidRequest(problem[1], field=problem[0])

@@ -25,6 +25,10 @@ class PieceCounter:
         """Pieces of a text."""
         return len(pieces(text))
 
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        """Of each text."""
+        return [self.count(text) for text in texts]
+
     def count_messages(self, messages: Sequence[ChatMessage]) -> int:
         """Pieces of the messages' texts; there is no template around them."""
         return sum(self.count(text_of(message)) for message in messages)

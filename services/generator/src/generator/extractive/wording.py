@@ -1,6 +1,5 @@
 """The answer as a request wants it: cut at stop strings and after so many tokens."""
 
-import re
 from dataclasses import dataclass
 
 import msgspec
@@ -8,7 +7,6 @@ import msgspec
 from generator.extractive.pieces import pieces
 
 MOST_CHOICES = 128
-_MISSING = re.compile("missing required field `([^`]+)`")
 
 
 class Wanted(msgspec.Struct, kw_only=True):
@@ -28,14 +26,6 @@ class Wanted(msgspec.Struct, kw_only=True):
         if self.n is not None and not 1 <= self.n <= MOST_CHOICES:
             return "n", f"'n' must be between 1 and {MOST_CHOICES}."
         return None
-
-
-def located(error: msgspec.DecodeError) -> tuple[str, str]:
-    """What is wrong with a document, and the path of what is wrong in it, empty for the whole."""
-    message, _, path = str(error).partition(" - at ")
-    missing = _MISSING.search(message)
-    steps = [path.strip("`").removeprefix("$").removeprefix("."), missing[1] if missing else ""]
-    return message, ".".join(filter(None, steps))
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class ChunkReader:
         return events
 
     def _events(self, chunk: Members) -> list[Event]:
-        if "error" in chunk and chunk["error"] != _NULL:
+        if _is_failure(chunk):
             raise _failure(chunk)
         events = []
         fresh = self._fresh(chunk)
@@ -198,10 +198,14 @@ class ChunkReader:
 
 
 class ChunkRelay:
-    """Passes the payloads of one streamed answer on as CHUNK events, having seen that they are JSON."""
+    """Passes the payloads of one streamed answer on as CHUNK events, having seen that they are JSON.
+
+    An error is passed on, too, unless it is the first payload: then it still can be the answer's status.
+    """
 
     def __init__(self) -> None:
         self._progress = _Progress()
+        self._begun = False
 
     @property
     def complete(self) -> bool:
@@ -212,8 +216,12 @@ class ChunkRelay:
         """The payload, untouched.
 
         Raises:
+            UpstreamRejected: It is the first, and an error.
             Unavailable: It is not JSON.
         """
+        if not self._begun:
+            self._begun = True
+            _refuse(payload)
         try:
             chunk = _choices.decode(payload)
         except msgspec.ValidationError:
@@ -233,6 +241,7 @@ class ChunkRelay:
 
 
 _ASSISTANT = Raw(b'"assistant"')
+_ERROR = Raw(b'"error"')
 
 
 def _said(members: Members) -> Members:
@@ -253,10 +262,26 @@ def _usage_event(raw: Raw) -> Event:
     return Event(EventKind.USAGE, raw_json=bytes(raw), usage=Usage(prompt, answer, exact=True))
 
 
+def _is_failure(chunk: Members) -> bool:
+    # vLLM before 0.11 sends the error's members bare.
+    return chunk.get("error", _NULL) != _NULL or chunk.get("object") == _ERROR
+
+
+def _refuse(payload: bytes) -> None:
+    try:
+        chunk = _object.decode(payload)
+    except msgspec.DecodeError:
+        return  # whether it is JSON at all is looked at elsewhere
+    if _is_failure(chunk):
+        raise _failure(chunk)
+
+
 def _failure(chunk: Members) -> Exception:
     status = _BAD_GATEWAY
     try:
-        code = msgspec.json.decode(chunk["error"], type=dict[str, Raw]).get("code", _NULL)
+        error = _object.decode(chunk["error"]) if "error" in chunk else chunk
+        # TGI calls it otherwise.
+        code = error.get("code", error.get("http_status_code", _NULL))
         status = msgspec.json.decode(code, type=int, strict=False)
     except msgspec.DecodeError:
         pass

@@ -31,11 +31,13 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRej
     )
 
 
-def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
-    """A failure of the connection before the answer began.
+def elsewhere(status: int) -> Unavailable:
+    """It wants to be asked at another address, which nobody configured."""
+    return Unavailable(f"The model server redirects (status {status}); its address has to be the final one.")
 
-    The client library calls a refused connection a time-out, too; only what lies beneath tells them apart.
-    """
+
+def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExceeded:
+    """A failure of the connection before the answer began; what lies beneath it tells whether it was a time-out."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, TimeoutError):

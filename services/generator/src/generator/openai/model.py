@@ -1,9 +1,9 @@
 """A model of an OpenAI-compatible server."""
 
-import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 
 import msgspec
+from pydantic import SecretStr
 
 from generator.domain import Event, EventKind, OpenAIRequest, Prompt
 from generator.openai.chunks import ChunkReader, ChunkRelay
@@ -23,6 +23,7 @@ class OpenAIModel:
         server_name: What the server calls it.
         tokens: Counts for it.
         window: Its context window; None to ask the server.
+        headers: Sent besides the server's.
     """
 
     def __init__(
@@ -33,13 +34,16 @@ class OpenAIModel:
         server_name: str,
         tokens: TokenCounter,
         window: int | None = None,
+        headers: Mapping[str, SecretStr] | None = None,
     ) -> None:
         self.name = name
         self.owned_by = "openai-compatible"
+        self.only_quotes = False
         self.tokens = tokens
         self._server = server
         self._server_name = server_name
         self._window = window
+        self._headers = headers
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says. What the server sends and the platform does not model crosses as its JSON."""
@@ -50,7 +54,7 @@ class OpenAIModel:
         else:
             body = request_body(prompt, self._server_name)
             reader = ChunkReader()
-        async with self._server.chat(body) as reply:
+        async with self._server.chat(body, self._server_name, self._headers) as reply:
             if not reply.streams:
                 answer = await reply.whole()
                 if isinstance(reader, ChunkRelay):
@@ -59,11 +63,10 @@ class OpenAIModel:
                     for event in reader.read(answer):
                         yield event
                 return
-            async with contextlib.aclosing(reply.payloads()) as reads:
-                async for payloads in reads:
-                    for payload in payloads:
-                        for event in reader.read(payload):
-                            yield event
+            while payloads := await reply.payloads():
+                for payload in payloads:
+                    for event in reader.read(payload):
+                        yield event
             if not (reply.done or reader.complete):
                 raise ended_early("ended its answer early")
 

@@ -4,25 +4,26 @@ import asyncio
 import contextlib
 import math
 import time
+import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import httpx2
+import aiohttp
 import msgspec
-import openai
 from pydantic import SecretStr
 from servicekit import telemetry
-from servicekit.errors import CausewayError, UpstreamRejected
+from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
+from yarl import URL
 
-from generator.openai.errors import MOST_ERROR_BYTES, refused, too_slow, unreachable
+from generator.openai.endpoint import Endpoint
+from generator.openai.errors import MOST_ERROR_BYTES, elsewhere, ended_early, refused, too_slow, unreachable
 from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
 
+_ELSEWHERE = 300
 _REFUSED = 400
 _SERVER_FAULT = 500
 # Servers name a model's window in their list of models differently: vLLM and SGLang, OpenRouter, Groq, Mistral.
 _WINDOW_MEMBERS = ("max_model_len", "context_length", "context_window", "max_context_length")
-# Headers that tell the package's makers about the machine it runs on.
-_STATISTICS = "X-Stainless-"
 _MOST_CONNECTIONS = 1000
 _KEEP_SECONDS = 3.0
 _LOOK_SECONDS = 2.0
@@ -34,59 +35,59 @@ class _List(msgspec.Struct):
 
 
 class ModelServer:
-    """A server that speaks the OpenAI API, through the ``openai`` package.
+    """A server that speaks the OpenAI API.
 
-    The package gives address, credentials and connections. Requests go out on its HTTP client as the bytes they
-    are, and answers come in as bytes: its own way of making a request takes longer than all the rest of one (0.5 ms
-    more than 0.4), and its typed chunks ten times as long. It must be made in a running event loop.
+    Requests go out and answers come in as the bytes they are, over aiohttp: the ``openai`` package's own way of
+    making a request takes longer than all the rest of one (0.5 ms more than 0.4), its typed chunks ten times as
+    long, and its HTTP client between us and aiohttp a sixth of the generator's time.
 
     Args:
-        base_url: With its version, for example ``http://127.0.0.1:8000/v1``.
-        api_key: None where the server wants none.
+        endpoint: Where it is.
+        limits: How long to wait for it, how much to take from it.
     """
 
-    def __init__(self, base_url: str, api_key: SecretStr | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
-        timeout = httpx2.Timeout(None, connect=self._limits.connect)
-        self._timeout = timeout.as_dict()
-        self._http = openai.DefaultAioHttpClient(
-            timeout=timeout,
-            # Many servers close a connection that was idle for five seconds. Ours goes first, so that no request is
-            # written into one that is being closed.
-            limits=httpx2.Limits(max_connections=_MOST_CONNECTIONS, keepalive_expiry=_KEEP_SECONDS),
-            event_hooks={"response": [_refuse]},
-        )
-        client = openai.AsyncOpenAI(
-            base_url=base_url,
-            api_key="unused" if api_key is None else api_key.get_secret_value(),
-            http_client=self._http,
-        )
-        self._chat_url = _below(client.base_url, "/chat/completions")
-        self._models_url = _below(client.base_url, "/models")
+        self._endpoint = endpoint
+        self._base_url = URL(endpoint.base_url).update_query(_plain(endpoint.query))
+        self._session: aiohttp.ClientSession | None = None
+        self._chat_urls: dict[str, URL] = {}
         self._headers = {
-            "Accept-Encoding": "identity",
-            **{
-                name: value
-                for name, value in client.default_headers.items()
-                if isinstance(value, str) and not name.startswith(_STATISTICS)
-            },
-            **({} if api_key is None else client.auth_headers),
+            "accept": "application/json",
+            "accept-encoding": "identity",
+            "content-type": "application/json",
+            "user-agent": "causeway",
+            **(
+                {} if endpoint.bearer is None else {"authorization": f"Bearer {endpoint.bearer.get_secret_value()}"}
+            ),
+            **_plain(endpoint.headers),
         }
         self._looking = asyncio.Lock()
         self._looked_at = -math.inf
         self._reachable = False
         self._windows: Mapping[str, int] = {}
+        self._background: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
-    async def chat(self, body: bytes) -> AsyncIterator[Reply]:
+    async def chat(
+        self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None
+    ) -> AsyncIterator[Reply]:
         """Posts a chat completion request; a reply that was not read to its end is closed with its connection.
+
+        Args:
+            body: The request.
+            model: The server's name of the model, for those that want it in the path.
+            headers: Sent besides the server's.
 
         Raises:
             UpstreamRejected: The server refused.
             DeadlineExceeded: It did not connect, or not begin to answer, in time.
             Unavailable: It cannot be reached.
         """
-        async with self._asked("POST", self._chat_url, self._limits.first_byte, body) as reply:
+        url = self._chat_urls.get(model)
+        if url is None:
+            url = self._chat_urls[model] = _below(self._base_url, self._endpoint.chat(model))
+        async with self._asked("POST", url, self._limits.first_byte, body, headers) as reply:
             yield reply
 
     async def reachable(self) -> bool:
@@ -95,40 +96,80 @@ class ModelServer:
         return self._reachable
 
     async def window(self, model: str) -> int:
-        """The context window that it names for a model; 0 where it names none, or has not been reached."""
+        """The context window that it names for a model; 0 where it names none, or has not been reached.
+
+        Only the very first call waits for the server: later ones would hold up every prompt while it is away.
+        """
         if model not in self._windows:
-            await self._look()
+            if math.isinf(self._looked_at):
+                await self._look()
+            elif self._background is None or self._background.done():
+                self._background = asyncio.create_task(self._look())
         return self._windows.get(model, 0)
 
     async def aclose(self) -> None:
         """Closes its connections; once more does no harm."""
-        await self._http.aclose()
+        if self._background is not None:
+            self._background.cancel()
+            await asyncio.wait({self._background})
+        if self._session is not None:
+            await self._session.close()
+
+    def _connections(self) -> aiohttp.ClientSession:
+        # Made with the first request: aiohttp wants a running event loop.
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # Many servers close a connection that was idle for five seconds. Ours goes first, so that no
+                # request is written into one that is being closed.
+                connector=aiohttp.TCPConnector(limit=_MOST_CONNECTIONS, keepalive_timeout=_KEEP_SECONDS),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._limits.connect),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                proxy=_proxy(self._base_url),
+            )
+        return self._session
 
     @contextlib.asynccontextmanager
     async def _asked(
-        self, method: str, url: httpx2.URL, patience: float, body: bytes | None = None
+        self,
+        method: str,
+        url: URL,
+        patience: float,
+        body: bytes | None = None,
+        extra: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
-        headers = dict(self._headers)
+        headers = {**self._headers, **_plain(extra)} if extra else dict(self._headers)
         telemetry.inject(headers)
-        request = httpx2.Request(method, url, headers=headers, content=body, extensions={"timeout": self._timeout})
+        began_at = time.monotonic()
         try:
             async with asyncio.timeout(patience):
-                response = await self._http.send(request, stream=True)
+                # Not followed: our keys were not given for where a redirection leads.
+                response = await self._connections().request(
+                    method, url, data=body, headers=headers, allow_redirects=False
+                )
+        except aiohttp.ConnectionTimeoutError as error:
+            raise unreachable(error, self._limits.connect) from error
         except TimeoutError as error:
             raise too_slow(patience, "did not begin to answer") from error
+        except aiohttp.ClientResponseError as error:
+            # Its own words tell URL and headers, keys included.
+            raise ended_early("did not answer in HTTP") from ConnectionError(error.message)
         except CONNECTION_ERRORS as error:
             raise unreachable(error, self._limits.connect) from error
+        reply = Reply(response, self._limits, patience - (time.monotonic() - began_at))
         try:
-            yield Reply(response, self._limits)
+            if response.status >= _ELSEWHERE:
+                await _refuse(response, reply)
+            yield reply
         finally:
-            await response.aclose()
+            await reply.aclose()
 
     async def _look(self) -> None:
         async with self._looking:
             if time.monotonic() - self._looked_at < _LOOK_AGAIN_SECONDS:
                 return
             try:
-                async with self._asked("GET", self._models_url, _LOOK_SECONDS) as reply:
+                url = _below(self._base_url, self._endpoint.models_path)
+                async with self._asked("GET", url, _LOOK_SECONDS) as reply:
                     self._windows = _windows(await reply.whole()) or self._windows
                 self._reachable = True
             except UpstreamRejected as error:
@@ -139,23 +180,33 @@ class ModelServer:
             self._looked_at = time.monotonic()
 
 
-def _below(base: httpx2.URL, path: str) -> httpx2.URL:
+def _below(base: URL, path: str) -> URL:
     # A query of the base URL (Azure's api-version) stays.
-    return base.copy_with(path=base.path.rstrip("/") + path)
+    return base.with_path(base.raw_path.rstrip("/") + path, encoded=True, keep_query=True)
 
 
-async def _refuse(response: httpx2.Response) -> None:
+def _proxy(url: URL) -> str | None:
+    """What the environment names for the server, looked up once: aiohttp itself would do it for each request."""
+    if url.host is None or urllib.request.proxy_bypass(url.host):
+        return None
+    return urllib.request.getproxies().get(url.scheme)
+
+
+def _plain(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
+    return {name: value.get_secret_value() for name, value in secrets.items()}
+
+
+async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
     """Turns a refusal into our error, with as much of its body as can be meant to be read."""
-    if response.status_code < _REFUSED:
-        return
+    if response.status < _REFUSED:
+        raise elsewhere(response.status)
     body = bytearray()
-    with contextlib.suppress(*CONNECTION_ERRORS):
-        async with contextlib.aclosing(response.aiter_bytes()) as pieces:
-            async for piece in pieces:
-                body += piece
-                if len(body) > MOST_ERROR_BYTES:
-                    break
-    raise refused(response.status_code, response.headers, bytes(body[:MOST_ERROR_BYTES]))
+    with contextlib.suppress(Unavailable):
+        while piece := await reply.read():
+            body += piece
+            if len(body) > MOST_ERROR_BYTES:
+                break
+    raise refused(response.status, response.headers, bytes(body[:MOST_ERROR_BYTES]))
 
 
 def _windows(document: bytes) -> dict[str, int]:

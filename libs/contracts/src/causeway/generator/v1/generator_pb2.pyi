@@ -360,12 +360,17 @@ class CountTokensResponse(_message.Message):
     MESSAGES_COUNT_FIELD_NUMBER: _builtins.int
     CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
+    ONLY_QUOTES_FIELD_NUMBER: _builtins.int
     messages_count: _builtins.int
     """Count of the conversation."""
     context_window: _builtins.int
     """The model's context window in tokens."""
     exact: _builtins.bool
     """Counted with the model's own tokenizer; else estimated."""
+    only_quotes: _builtins.bool
+    """The model answers with sentences of its sources and follows no instructions: it can be asked neither for a
+    search query nor for questions. Told here, because whoever needs it counts tokens for the same prompt.
+    """
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One count a text, in order."""
@@ -377,10 +382,11 @@ class CountTokensResponse(_message.Message):
         messages_count: _builtins.int = ...,
         context_window: _builtins.int = ...,
         exact: _builtins.bool = ...,
+        only_quotes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

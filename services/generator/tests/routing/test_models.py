@@ -1,14 +1,20 @@
 """The models of a process."""
 
 import pytest
-from generator.fakes import FakeModel
-from generator.models import Models
+from generator.fakes import FakeModel, FakeTokenCounter, deployed
+from generator.routing.models import Models
+from generator.routing.route import Route
+from generator.routing.tries import Target
 from servicekit.errors import NotFound
+
+
+def route(name: str) -> Route:
+    return Route(name, [Target(deployed(FakeModel()))], tokens=FakeTokenCounter())
 
 
 def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
     """An unknown one is named in the error."""
-    one, two = FakeModel("one"), FakeModel("two")
+    one, two = route("one"), route("two")
     models = Models([one, two])
     assert (models.get("two"), models.get("")) == (two, one)
     assert list(models) == [one, two]
@@ -20,4 +26,4 @@ def test_a_model_is_found_by_its_name_the_first_without_one() -> None:
 def test_names_are_used_once() -> None:
     """Two models of one name would hide each other."""
     with pytest.raises(ValueError, match="same name"):
-        Models([FakeModel("a"), FakeModel("a")])
+        Models([route("a"), route("a")])

@@ -1,10 +1,12 @@
 """The models of this process, by their public names."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from servicekit.errors import NotFound
 
-from generator.ports import Model
+from generator.routing.route import Route
 
 
 class Models:
@@ -17,18 +19,18 @@ class Models:
         ValueError: Two have the same name.
     """
 
-    def __init__(self, models: Sequence[Model]) -> None:
+    def __init__(self, models: Sequence[Route]) -> None:
         self._default = models[0]
         self._by_name = {model.name: model for model in models}
         if len(self._by_name) != len(models):
             names = sorted(model.name for model in models)
             raise ValueError(f"two models have the same name: {', '.join(names)}")
 
-    def __iter__(self) -> Iterator[Model]:
+    def __iter__(self) -> Iterator[Route]:
         """The models, the default one first."""
         return iter(self._by_name.values())
 
-    def get(self, name: str) -> Model:
+    def get(self, name: str) -> Route:
         """The model of a name; the default one for an empty name.
 
         Raises:
@@ -38,3 +40,11 @@ class Models:
         if model is None:
             raise NotFound(f"The model '{name}' does not exist.", field="model", resource=name)
         return model
+
+
+class Catalogue(Protocol):
+    """The models that are served; they may change between two requests."""
+
+    def held(self) -> AbstractContextManager[Models]:
+        """The models as of now, kept in working order for the block."""
+        ...

@@ -1,0 +1,1 @@
+"""Which deployment answers: the configured models, choice, limits, retries, circuits."""

@@ -1,0 +1,80 @@
+"""One place that serves a model, with what is known of how it does."""
+
+import contextlib
+import math
+from collections.abc import AsyncIterator
+
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, Unavailable, UpstreamRejected
+
+from generator.ports import Model
+from generator.routing.circuit import Call, Circuit
+from generator.routing.slots import Slots
+
+_TIMED_OUT = 408
+_SERVER_FAULT = 500
+
+
+class Deployment:
+    """A model on a server, limited and watched.
+
+    Args:
+        name: Of server and model, for the log.
+        model: Who answers.
+        slots: How many answers at once.
+        circuit: Whether it is let alone.
+        first_token: Seconds until a streamed answer has to begin.
+
+    Attributes:
+        name: As above.
+        model: As above.
+        slots: As above; `Slots.busy` and `Slots.waiting` tell its load.
+        circuit: As above; `Circuit.state` tells its health.
+        first_token: As above.
+    """
+
+    def __init__(
+        self, name: str, model: Model, *, slots: Slots, circuit: Circuit, first_token: float = math.inf
+    ) -> None:
+        self.name = name
+        self.model = model
+        self.slots = slots
+        self.circuit = circuit
+        self.first_token = first_token
+
+    @property
+    def admits(self) -> bool:
+        """A request may go there now, perhaps to wait."""
+        return self.circuit.admits and not self.slots.full
+
+    @contextlib.asynccontextmanager
+    async def visit(self, deadline: Deadline) -> AsyncIterator[Call]:
+        """Holds a slot, and tells the circuit how the block ended.
+
+        Raises:
+            RateLimited, DeadlineExceeded: As `Slots.taken`.
+            Unavailable: The circuit is open.
+        """
+        async with self.slots.taken(deadline):
+            call = self.circuit.call()
+            try:
+                yield call
+            except CausewayError as error:
+                if is_fault(error):
+                    call.failed()
+                else:
+                    call.answering()
+                    call.left()
+                raise
+            except BaseException:  # the caller left, or a defect of ours
+                call.left()
+                raise
+            else:
+                call.completed()
+
+
+def is_fault(error: CausewayError) -> bool:
+    """The server is to blame: unreachable, too slow, broken, without the model; not what it refuses for reasons."""
+    if isinstance(error, UpstreamRejected):
+        return error.status >= _SERVER_FAULT or error.status == _TIMED_OUT
+    return isinstance(error, Unavailable | DeadlineExceeded | NotFound)

@@ -1,0 +1,125 @@
+"""A model under its public name, answered by whichever of its deployments can."""
+
+import asyncio
+import contextlib
+import math
+import random
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded
+
+from generator.domain import Event, EventKind, OpenAIRequest, Prompt
+from generator.ports import TokenCounter
+from generator.routing.circuit import State
+from generator.routing.tries import Retries, Target, Tries
+
+UNBOUNDED = Deadline(math.inf)
+
+
+class _Stream(msgspec.Struct):
+    stream: object = None
+
+
+_stream = msgspec.json.Decoder(_Stream)
+
+
+class Route:
+    """A `generator.ports.Model` that others serve.
+
+    Args:
+        name: Its public name.
+        targets: At least one.
+        tokens: Counts for it, whoever answers.
+        window: Its context window; None for the smallest that its deployments tell.
+        retries: How often a deployment that failed is asked again.
+        dice: For equals and for pauses.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        targets: Sequence[Target],
+        *,
+        tokens: TokenCounter,
+        window: int | None = None,
+        retries: Retries | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.name = name
+        self.owned_by = targets[0].deployment.model.owned_by
+        # Nobody knows beforehand who will answer.
+        self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
+        self.targets = tuple(targets)
+        self.tokens = tokens
+        self._window = window
+        self._retries = retries or Retries()
+        self._dice = dice or random.Random()  # noqa: S311  # nobody gains by guessing it
+
+    async def generate(self, prompt: Prompt, deadline: Deadline = UNBOUNDED) -> AsyncGenerator[Event, None]:
+        """As the port says. Until the first event that says something, another deployment may step in.
+
+        Raises:
+            RateLimited: All deployments are busy and their queues full.
+            CausewayError: As the port says.
+        """
+        streamed = not isinstance(prompt, OpenAIRequest) or _stream.decode(prompt.body).stream is True
+        tries = Tries(self.name, self.targets, self._retries, deadline, self._dice)
+        while True:
+            deployment, pause = tries.next()
+            if pause:
+                await asyncio.sleep(pause)
+            admitted = spoke = False
+            try:
+                async with (
+                    deployment.visit(deadline) as call,
+                    contextlib.aclosing(deployment.model.generate(prompt)) as events,
+                ):
+                    admitted = True
+                    first = await _first(events, deployment.first_token if streamed else math.inf)
+                    call.answering()
+                    spoke = True
+                    for event in first:
+                        yield event
+                    async for event in events:
+                        yield event
+                return
+            except CausewayError as error:
+                if spoke or not tries.goes_on(deployment, error, admitted=admitted):
+                    raise
+
+    async def context_window(self) -> int:
+        """As configured, else the smallest that is known; 0 where none is."""
+        if self._window is not None:
+            return self._window
+        windows = await asyncio.gather(*(each.deployment.model.context_window() for each in self.targets))
+        return min(filter(None, windows), default=0)
+
+    async def ready(self) -> bool:
+        """Some deployment can be reached, and has not been failing."""
+        closed = [each.deployment for each in self.targets if each.deployment.circuit.state is not State.OPEN]
+        return any(await asyncio.gather(*(deployment.model.ready() for deployment in closed)))
+
+    async def aclose(self) -> None:
+        """Closes its deployments' models."""
+        for target in self.targets:
+            await target.deployment.model.aclose()
+
+
+async def _first(events: AsyncGenerator[Event, None], patience: float) -> list[Event]:
+    """The events up to the first that says something; a START alone can still be taken back.
+
+    Raises:
+        DeadlineExceeded: It did not come within so many seconds.
+    """
+    read = []
+    try:
+        async with asyncio.timeout(None if math.isinf(patience) else patience):
+            async for event in events:
+                read.append(event)
+                if event.kind is not EventKind.START:
+                    break
+    except TimeoutError as error:
+        raise DeadlineExceeded(f"The model server did not begin to answer within {patience:g} s.") from error
+    return read

@@ -1,0 +1,194 @@
+"""What stands in ``models.yaml``: servers, and models with their deployments on them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+)
+
+_SOURCES = "{env: NAME} or {file: PATH}"
+_LONGEST_PATH = 250
+
+URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
+"""Without credentials in it: they would stand in logs."""
+
+
+def _secret(value: object, info: ValidationInfo) -> object:
+    """What the named variable or file holds; a value that is secret already stays as it is."""
+    if isinstance(value, SecretStr):
+        return value
+    context: Mapping[str, Any] = info.context or {}
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            found = context["environ"].get(name, "")
+            source = f"the variable {name}"
+        case {"file": str(path), **rest} if not rest:
+            source = f"the file {path}"
+            try:
+                found = (context["folder"] / path).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"{source} cannot be read: {type(error).__name__}") from None
+        case _:
+            raise ValueError(f"this is {_SOURCES}, so that the key itself stands elsewhere")
+    if not found:
+        raise ValueError(f"{source} is not set, or empty")
+    return SecretStr(found)
+
+
+def _text(value: object, info: ValidationInfo) -> object:
+    """A text, or where it stands."""
+    return SecretStr(value) if isinstance(value, str) else _secret(value, info)
+
+
+def _beside(value: str, info: ValidationInfo) -> str:
+    """The path of a file that lies there, seen from the file's directory; anything else as it is."""
+    folder = (info.context or {}).get("folder")
+    if folder is None or not value or len(value) > _LONGEST_PATH or "{" in value:
+        return value
+    return str(folder / value) if (folder / value).exists() else value
+
+
+def _file(value: Path, info: ValidationInfo) -> Path:
+    path: Path = (info.context or {}).get("folder", Path()) / value
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    return path
+
+
+def _sendable(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("this holds characters that cannot stand in a header")
+    return value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
+Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
+Beside = Annotated[str, AfterValidator(_beside)]
+_HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", to_lower=True)]
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Timeouts(_Entry):
+    """Seconds; what is missing is as the settings say."""
+
+    connect: _Seconds | None = None
+    first_token: _Seconds | None = None
+    whole: _Seconds | None = None
+    idle: _Seconds | None = None
+
+
+class OpenAIEntry(_Entry):
+    """A server that speaks the OpenAI API."""
+
+    kind: Literal["openai"] = "openai"
+    url: Annotated[str, StringConstraints(pattern=URL_PATTERN)]
+    api_key: Secret | None = None
+    headers: dict[_HeaderName, Text] = {}
+    query: dict[_Name, Text] = {}
+    timeouts: Timeouts = Timeouts()
+
+
+class AzureEntry(OpenAIEntry):
+    """Azure OpenAI: the key in a header of its own, the model's deployment in the path, the API's version."""
+
+    kind: Literal["azure"] = "azure"  # type: ignore[assignment]  # the same way of speaking, another kind
+    api_version: _Name
+
+
+class TritonEntry(_Entry):
+    """A Triton Inference Server."""
+
+    kind: Literal["triton"] = "triton"
+    url: Annotated[str, StringConstraints(pattern=r"^[^/@\s]+:[0-9]{1,5}$")]
+    tls: bool = False
+    ca_file: Annotated[Path, AfterValidator(_file)] | None = None
+    api_key: Secret | None = None
+    timeouts: Timeouts = Timeouts()
+
+
+class ExtractiveEntry(_Entry):
+    """The model without weights, in this process."""
+
+    kind: Literal["extractive"] = "extractive"
+
+
+ServerEntry = Annotated[OpenAIEntry | AzureEntry | TritonEntry | ExtractiveEntry, Field(discriminator="kind")]
+
+
+class DeploymentEntry(_Entry):
+    """A model on a server.
+
+    Attributes:
+        model: The name that the server knows; empty: the public one.
+        weight: Its share among those of its tier.
+        tier: Those of the lowest tier are asked first.
+        max_concurrency: Most answers at once.
+        queue: Most requests that wait for one of those.
+        headers: Sent besides the server's.
+        version: Of the model; Triton only.
+        answer_tokens: Most tokens of an answer whose request does not say; Triton only.
+    """
+
+    server: _Name
+    model: str = ""
+    weight: float = Field(1.0, gt=0, le=1_000_000, allow_inf_nan=False)
+    tier: int = Field(1, ge=1)
+    max_concurrency: int = Field(512, ge=1)
+    queue: int = Field(512, ge=0)
+    headers: dict[_HeaderName, Text] = {}
+    version: str = ""
+    answer_tokens: int | None = Field(None, ge=1)
+
+
+class ModelEntry(_Entry):
+    """A model as callers see it.
+
+    Attributes:
+        context_window: In tokens; None: what its servers say.
+        tokenizer: As `generator.tokenizers.TokenizerSpec` says.
+        chat_template: What is put around the messages; empty: what the tokenizer brings.
+    """
+
+    name: _Name
+    context_window: int | None = Field(None, ge=1)
+    tokenizer: Beside = ""
+    chat_template: Beside = ""
+    deployments: tuple[DeploymentEntry, ...] = Field(min_length=1)
+
+
+class RetriesEntry(_Entry):
+    """How often, and for how long, a deployment that failed is asked again by the same request."""
+
+    most: int = Field(2, ge=0, le=10)
+    within: float = Field(10.0, ge=0, le=3600)
+
+
+class CircuitEntry(_Entry):
+    """After how many failures in a row a deployment is left alone, and for how many seconds."""
+
+    failures: int = Field(5, ge=1)
+    seconds: _Seconds = 10.0
+
+
+class ModelsFile(_Entry):
+    """The whole file; the first model is the default."""
+
+    servers: dict[_Name, ServerEntry]
+    models: tuple[ModelEntry, ...] = Field(min_length=1)
+    retries: RetriesEntry = RetriesEntry()
+    circuit: CircuitEntry = CircuitEntry()

@@ -1,0 +1,135 @@
+"""Counting by asking the model server: vLLM's and llama.cpp's ``/tokenize``.
+
+https://docs.vllm.ai/en/stable/serving/openai_compatible_server.html#tokenizer-api,
+https://github.com/ggml-org/llama.cpp/tree/master/tools/server#post-tokenize-tokenize-a-given-text
+"""
+
+import hashlib
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal
+
+import msgspec
+import structlog
+from pydantic import SecretStr
+
+from generator.domain import ChatMessage
+from generator.tokenizers.estimate import EstimatedTokens, conversation
+
+_log = structlog.get_logger(__name__)
+_MOST_KEPT = 4096
+_PATIENCE = 2.0
+_TOGETHER = 8
+# A server that did not answer is left alone for a while, so that counting a hundred passages does not wait for it a
+# hundred times; so long, too, is nothing said to be exact.
+_REST = 10.0
+
+Dialect = Literal["vllm", "llamacpp"]
+
+
+class ServerTokens:
+    """Asks the model server, once for a text; while it does not answer, estimates.
+
+    Args:
+        url: The server's, without ``/v1``.
+        dialect: What it is.
+        model: What it calls the model.
+        api_key: None where it wants none.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        dialect: Dialect,
+        model: str,
+        *,
+        api_key: SecretStr | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        # Imported here: only who needs it shall pay for it.
+        import httpx2
+
+        headers = {} if api_key is None else {"authorization": f"Bearer {api_key.get_secret_value()}"}
+        self._http = httpx2.Client(base_url=url.rstrip("/"), headers=headers, timeout=_PATIENCE)
+        # Counters are shared by whoever counts, so mostly nobody closes them.
+        self.close = weakref.finalize(self, self._http.close)
+        self._dialect = dialect
+        self._model = model
+        self._clock = clock
+        self._estimate = EstimatedTokens()
+        self._kept: OrderedDict[bytes, int] = OrderedDict()
+        self._lock = threading.Lock()
+        self._rests_until = -1.0
+
+    @property
+    def exact(self) -> bool:
+        """Nothing had to be estimated of late."""
+        return self._clock() >= self._rests_until
+
+    def count(self, text: str) -> int:
+        """Tokens; none that the tokenizer would put around a text."""
+        if not text:
+            return 0
+        if self._dialect == "vllm":
+            body = {"model": self._model, "prompt": text, "add_special_tokens": False}
+        else:
+            body = {"content": text, "add_special": False, "parse_special": False}
+        return self._counted(body, lambda: self._estimate.count(text))
+
+    def count_all(self, texts: Sequence[str]) -> list[int]:
+        """Of each text, a few at a time."""
+        with ThreadPoolExecutor(min(_TOGETHER, len(texts)) or 1) as pool:
+            return list(pool.map(self.count, texts))
+
+    def count_messages(self, messages: Sequence[ChatMessage]) -> int:
+        """Tokens of the prompt that the server's chat template makes."""
+        if self._dialect != "vllm":  # it counts texts only
+            return conversation(self.count, messages)
+        body = {"model": self._model, "messages": [_message(message) for message in messages]}
+        return self._counted(body, lambda: self._estimate.count_messages(messages))
+
+    def _counted(self, body: dict[str, Any], estimate: Callable[[], int]) -> int:
+        import httpx2
+
+        try:
+            content = msgspec.json.encode(body)
+        except UnicodeEncodeError:  # a lone surrogate, which no JSON can hold
+            return estimate()
+        key = hashlib.sha256(content).digest()
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        if not self.exact:
+            return estimate()
+        try:
+            counted = self._ask(content)
+        except (httpx2.HTTPError, ValueError, LookupError, TypeError) as error:
+            self._rests_until = self._clock() + _REST
+            _log.warning("the model server does not count tokens; estimating", model=self._model, error=str(error))
+            return estimate()
+        with self._lock:
+            self._kept[key] = counted
+            while len(self._kept) > _MOST_KEPT:
+                self._kept.popitem(last=False)
+        return counted
+
+    def _ask(self, content: bytes) -> int:
+        response = self._http.post("/tokenize", content=content, headers={"content-type": "application/json"})
+        response.raise_for_status()
+        answer = msgspec.json.decode(response.content)
+        counted = answer["count"] if self._dialect == "vllm" else len(answer["tokens"])
+        if not isinstance(counted, int):
+            raise TypeError("the count is no number")
+        return counted
+
+
+def _message(message: ChatMessage) -> dict[str, Any]:
+    extra = msgspec.json.decode(message.extra_json) if message.extra_json else {}
+    content = msgspec.Raw(message.content_json) if message.content_json else message.text
+    return {**extra, "role": message.role, "content": content}

@@ -1,0 +1,201 @@
+"""Chat templates: how messages become the one text that a model reads.
+
+They are Jinja, as Hugging Face keeps them beside a tokenizer:
+https://huggingface.co/docs/transformers/chat_templating. They run in a sandbox, for they come with a model.
+"""
+
+import datetime
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from generator.domain import ChatMessage
+
+if TYPE_CHECKING:
+    import jinja2.sandbox
+
+PLAIN = (
+    "{% for message in messages %}{{ message.role }}: {{ message.content }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+"""For a model that was not taught any: the roles and texts."""
+
+_CONFIG = "tokenizer_config.json"
+_BESIDE = "chat_template.jinja"
+_SPECIAL = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class _Refused(Exception):
+    """The template called `raise_exception`."""
+
+
+class ChatTemplate:
+    """Renders conversations; safe to use from any thread.
+
+    Args:
+        source: The template.
+        special: What the tokenizer's special tokens are called and how they are written, ``bos_token`` and others.
+
+    Raises:
+        ValueError: It is no template.
+    """
+
+    def __init__(self, source: str = PLAIN, special: Mapping[str, str] | None = None) -> None:
+        import jinja2
+
+        self._special = dict(special or {})
+        try:
+            self._template = _environment().from_string(source)
+        except jinja2.TemplateError as error:
+            raise ValueError(f"The chat template cannot be read: {error}") from error
+
+    def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """The prompt, up to where the model is to go on.
+
+        Raises:
+            InvalidRequest: The template does not take these messages.
+        """
+        import jinja2
+
+        try:
+            return self._template.render(messages=messages, add_generation_prompt=True, **self._special)
+        except _Refused as error:
+            raise InvalidRequest(f"The model does not take these messages: {error}", field="messages") from error
+        except (jinja2.TemplateError, TypeError, ValueError, KeyError, OverflowError) as error:
+            raise InvalidRequest(
+                "The model's chat template does not take these messages.", field="messages"
+            ) from error
+
+    def prompt(self, messages: Sequence[Mapping[str, Any]]) -> str:
+        """As `render`, without the token that begins every text: a server that tokenizes a text puts it there."""
+        return self.render(messages).removeprefix(self._special.get("bos_token", ""))
+
+
+def load_template(where: str, *, special: Mapping[str, str] | None = None) -> ChatTemplate:
+    """A template.
+
+    Args:
+        where: Its source (anything that holds a brace), a ``tokenizer_config.json``, a directory that holds one
+            (a ``chat_template.jinja`` in it goes first), or any other file with a source; empty for `PLAIN`.
+        special: Special tokens, where the place names none.
+
+    Raises:
+        ValueError: There is none, or it cannot be read.
+    """
+    if not where or "{" in where:
+        return ChatTemplate(where or PLAIN, special)
+    path = Path(where)
+    try:
+        if path.is_dir() or path.name == _CONFIG:
+            directory = path if path.is_dir() else path.parent
+            return _of_directory(directory, path if path.is_file() else directory / _CONFIG)
+        return ChatTemplate(path.read_text(encoding="utf-8"), special or _special(path.parent / _CONFIG))
+    except OSError as error:
+        raise ValueError(f"The chat template {where} cannot be read: {error.strerror}.") from error
+
+
+def template_beside(tokenizer: Path) -> ChatTemplate | None:
+    """The template that lies in a tokenizer's directory, if one does.
+
+    Raises:
+        ValueError: It cannot be read.
+    """
+    directory = tokenizer.parent
+    config = directory / _CONFIG
+    if not (directory / _BESIDE).is_file() and not (config.is_file() and _config(config).get("chat_template")):
+        return None
+    return load_template(str(directory))
+
+
+def plain_messages(messages: Sequence[ChatMessage]) -> list[dict[str, Any]]:
+    """Messages as templates read them, texts only.
+
+    Raises:
+        InvalidRequest: One holds something that a plain prompt cannot; the error has its path.
+    """
+    return [_plain(message, f"messages[{at}]") for at, message in enumerate(messages)]
+
+
+def _plain(message: ChatMessage, path: str) -> dict[str, Any]:
+    if message.role in ("tool", "function"):
+        raise InvalidRequest("This model takes no results of tools.", field=f"{path}.role")
+    extra = msgspec.json.decode(message.extra_json) if message.extra_json else {}
+    for name in ("tool_calls", "function_call", "audio"):
+        if extra.get(name):
+            raise InvalidRequest(f"This model takes no '{name}'.", field=f"{path}.{name}")
+    # What OpenAI calls a developer every template calls the system.
+    role = "system" if message.role == "developer" else message.role
+    return {**({"name": extra["name"]} if "name" in extra else {}), "role": role, "content": _text(message, path)}
+
+
+def _text(message: ChatMessage, path: str) -> str:
+    if not message.content_json:
+        return message.text
+    texts = []
+    for at, part in enumerate(msgspec.json.decode(message.content_json)):
+        text = part if isinstance(part, str) else part.get("text") if isinstance(part, dict) else None
+        if not isinstance(text, str):
+            kind = part.get("type") if isinstance(part, dict) else None
+            raise InvalidRequest(
+                f"This model takes text only, no parts of type '{kind}'.", field=f"{path}.content[{at}]"
+            )
+        texts.append(text)
+    return "\n".join(texts)
+
+
+def _of_directory(directory: Path, config: Path) -> ChatTemplate:
+    beside = directory / _BESIDE
+    if beside.is_file():
+        return ChatTemplate(beside.read_text(encoding="utf-8"), _special(config))
+    found = _config(config).get("chat_template")
+    if isinstance(found, list):  # several, by name
+        found = next((each.get("template") for each in found if each.get("name") == "default"), None)
+    if found:
+        return ChatTemplate(str(found), _special(config))
+    raise ValueError(f"{config} holds no chat template.")
+
+
+def _special(config: Path) -> dict[str, str]:
+    if not config.is_file():
+        return {}
+    special = {}
+    for name, value in _config(config).items():
+        written = value.get("content") if isinstance(value, dict) else value
+        if name in _SPECIAL and isinstance(written, str):
+            special[name] = written
+    return special
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        config = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON: {error}") from error
+    return config if isinstance(config, dict) else {}
+
+
+@functools.cache
+def _environment() -> "jinja2.sandbox.ImmutableSandboxedEnvironment":
+    # Imported here: only who needs it shall pay for it.
+    import jinja2.sandbox
+
+    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise
+    environment.globals["strftime_now"] = lambda layout: datetime.datetime.now().astimezone().strftime(layout)
+    return environment
+
+
+def _to_json(value: object, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> NoReturn:
+    raise _Refused(message)

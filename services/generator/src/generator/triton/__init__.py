@@ -1,0 +1,1 @@
+"""Models of a Triton Inference Server, over its gRPC streams."""

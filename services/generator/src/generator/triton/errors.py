@@ -1,0 +1,70 @@
+"""What a Triton server's failures become."""
+
+from typing import Any
+
+import grpc
+import msgspec
+import structlog
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    RateLimited,
+    Unavailable,
+    UpstreamRejected,
+)
+
+_log = structlog.get_logger(__name__)
+_MOST_WORDS = 2000
+_SERVER_FAULT = 500
+_CODES: dict[grpc.StatusCode, type[CausewayError]] = {
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidRequest,
+    grpc.StatusCode.OUT_OF_RANGE: InvalidRequest,
+    grpc.StatusCode.UNAVAILABLE: Unavailable,
+    grpc.StatusCode.CANCELLED: Unavailable,
+    grpc.StatusCode.ABORTED: Unavailable,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: RateLimited,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+}
+
+
+def failure(code: grpc.StatusCode | None, said: str, model: str, *, begun: bool) -> CausewayError:
+    """The error that stands for a failure of the server.
+
+    Args:
+        code: Its status; None where it sent words only.
+        said: Its words; those of a model go to the client, those of the server's inside to the log.
+        model: Its name on the server.
+        begun: Something of the answer had come; then the request was good, and what failed is the server.
+    """
+    _log.warning("the Triton server failed", model=model, code=code.name if code else "", said=said, begun=begun)
+    kind = _CODES.get(code) if code else None
+    if begun and kind is not DeadlineExceeded:
+        return Unavailable("The model server broke off its answer.")
+    if kind is InvalidRequest:
+        return InvalidRequest(f"The model refused the request: {said[:_MOST_WORDS]}")
+    if code is grpc.StatusCode.NOT_FOUND or (code is None and "unknown model" in said):
+        # The public name is known: this server has not, or not yet, what stands behind it.
+        return Unavailable(f"The Triton server has no model '{model}' loaded.", resource=model)
+    if kind is RateLimited:
+        return RateLimited("The model server takes no more requests at present.")
+    if kind is DeadlineExceeded:
+        return DeadlineExceeded("The model server did not answer in time.")
+    if kind is Unavailable:
+        return Unavailable("The model server cannot be reached, or the model is not ready.")
+    return UpstreamRejected("The model server failed.", status=_SERVER_FAULT, body=_body(said))
+
+
+def too_slow(seconds: float, what: str) -> DeadlineExceeded:
+    """Nothing came for too long."""
+    return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
+
+
+def code_of(error: Any) -> grpc.StatusCode | None:
+    """The status that Triton's client keeps as text, ``StatusCode.NOT_FOUND``."""
+    return grpc.StatusCode.__members__.get(str(error.status()).partition(".")[2])
+
+
+def _body(said: str) -> str:
+    error = {"message": said[:_MOST_WORDS], "type": "server_error", "param": None, "code": None}
+    return msgspec.json.encode({"error": error}).decode()

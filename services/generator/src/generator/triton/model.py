@@ -1,0 +1,105 @@
+"""A model of a Triton Inference Server."""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import AsyncGenerator
+
+from servicekit.errors import Unavailable
+
+from generator import openai_api
+from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
+from generator.ports import TokenCounter
+from generator.tokenizers.templates import load_template, plain_messages
+from generator.triton.answer import Answer
+from generator.triton.config import TritonConfig
+from generator.triton.parameters import sampling
+from generator.triton.server import TritonServer
+
+
+class TritonModel:
+    """A model behind Triton's gRPC streams; nothing is connected before the first call.
+
+    The server takes one text, so messages are put together with a chat template; what a text cannot hold (pictures,
+    tools, several choices) is refused by its name. A request of the OpenAI API is answered in that API's shape.
+
+    Args:
+        name: Its public name.
+        config: Where it is.
+        tokens: Counts for it.
+
+    Raises:
+        ValueError: The chat template cannot be read.
+    """
+
+    def __init__(self, name: str, config: TritonConfig, *, tokens: TokenCounter) -> None:
+        self.name = name
+        self.owned_by = "triton"
+        self.only_quotes = False
+        self.tokens = tokens
+        self._config = config
+        self._template = load_template(config.chat_template)
+        self._server = TritonServer(config)
+
+    async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
+        """As the port says, a TEXT event for each response of the server."""
+        if isinstance(prompt, OpenAIRequest):
+            request = openai_api.parse(prompt.body)
+            writer = openai_api.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+            events = writer.answer(request, self._answer(request.conversation))
+        else:
+            events = self._answer(prompt)
+        async with contextlib.aclosing(events):
+            async for event in events:
+                yield event
+
+    async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
+        wanted = sampling(prompt.parameters_json, self._config.answer_tokens)
+        text = self._template.prompt(plain_messages(prompt.messages))
+        model = await self._server.describe()
+        answer = Answer(wanted)
+        responses = self._server.stream(model.tensors(text, wanted))
+        async with contextlib.aclosing(responses):
+            async for outputs in responses:
+                said = answer.take(outputs)
+                if answer.responses == 1:
+                    yield Event(EventKind.START)
+                if said:
+                    yield Event(EventKind.TEXT, text=said)
+                if answer.stopped:
+                    break
+        if not answer.responses:
+            raise Unavailable("The model server ended its answer before it began.")
+        if rest := answer.close():
+            yield Event(EventKind.TEXT, text=rest)
+        usage = await self._usage(prompt, answer)
+        yield Event(EventKind.FINISH, text=answer.reason(usage.completion_tokens))
+        yield Event(EventKind.USAGE, usage=usage)
+
+    async def _usage(self, prompt: Conversation, answer: Answer) -> Usage:
+        """As the server counted; what it did not count we do."""
+        if answer.asked is not None and answer.said is not None:
+            return Usage(answer.asked, answer.said, exact=True)
+        asked, said = await asyncio.to_thread(
+            lambda: (self.tokens.count_messages(prompt.messages), self.tokens.count(answer.text))
+        )
+        return Usage(
+            asked if answer.asked is None else answer.asked,
+            said if answer.said is None else answer.said,
+            exact=False,
+        )
+
+    async def context_window(self) -> int:
+        """As configured, else as the model's configuration on the server says; 0 while it cannot be reached."""
+        if self._config.window is not None:
+            return self._config.window
+        return await self._server.window()
+
+    async def ready(self) -> bool:
+        """The server says so."""
+        return await self._server.ready()
+
+    async def aclose(self) -> None:
+        """Closes the connection."""
+        await self._server.aclose()

@@ -1,0 +1,131 @@
+"""A chat completion request's parameters, as far as a model that takes one text knows them.
+
+Nothing that would change the answer is dropped: it is refused by its name.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from generator.openai_api import invalid
+
+_NULL = msgspec.Raw(b"null")
+# They say nothing about the answer's text.
+_HARMLESS = frozenset(
+    (
+        "messages", "model", "stream", "stream_options", "user", "metadata", "store", "service_tier",
+        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "parallel_tool_calls",
+    )
+)  # fmt: skip
+# What others mean where they ask for nothing.
+_NOTHING: Mapping[str, tuple[Any, ...]] = {
+    "logprobs": (False,),
+    "top_logprobs": (0,),
+    "logit_bias": ({},),
+    "tools": ([],),
+    "functions": ([],),
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+}
+# What a sampling parameter is where it changes nothing.
+_NEUTRAL = {
+    "min_tokens": 0,
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "repetition_penalty": 1,
+}
+
+
+class _Parameters(msgspec.Struct):
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    min_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+
+
+_parameters = msgspec.json.Decoder(_Parameters)
+_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ASIDE = ("max_completion_tokens", "stop", "n")
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How an answer is to be made.
+
+    Attributes:
+        given: Sampling parameters by their name in the OpenAI API (or vLLM's, where it has none); ``max_tokens`` is
+            always there.
+        stops: Where the answer ends, before the first of these.
+    """
+
+    given: Mapping[str, float]
+    stops: Sequence[str]
+
+    @property
+    def most(self) -> int:
+        """Most tokens of the answer."""
+        return int(self.given["max_tokens"])
+
+    def is_neutral(self, parameter: str) -> bool:
+        """Its value changes nothing, so a model that does not know the parameter answers as asked."""
+        return parameter in _NEUTRAL and self.given[parameter] == _NEUTRAL[parameter]
+
+
+def sampling(parameters_json: bytes, most: int) -> Sampling:
+    """The parameters of a request.
+
+    Args:
+        parameters_json: A JSON object.
+        most: ``max_tokens``, where it does not say.
+
+    Raises:
+        InvalidRequest: One has the wrong type, is out of range, or is not known here; it is named.
+    """
+    try:
+        read = _parameters.decode(parameters_json)
+        members = _members.decode(parameters_json)
+    except msgspec.DecodeError as error:
+        raise invalid(error) from error
+    for name, value in members.items():
+        known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value == _NULL
+        if not known and msgspec.json.decode(value) not in _NOTHING.get(name, ()):
+            raise InvalidRequest(f"This model takes no '{name}'.", field=name)
+    stops = [read.stop] if isinstance(read.stop, str) else read.stop or []
+    _check(read, stops)
+    given = {
+        name: value
+        for name in _Parameters.__struct_fields__
+        if name not in _ASIDE and (value := getattr(read, name)) is not None
+    }
+    given["max_tokens"] = read.max_completion_tokens or read.max_tokens or most
+    return Sampling(given, stops)
+
+
+def _check(read: _Parameters, stops: Sequence[str]) -> None:
+    for name in ("max_tokens", "max_completion_tokens"):
+        value = getattr(read, name)
+        if value is not None and value < 1:
+            raise InvalidRequest(f"'{name}' must be at least 1.", field=name)
+    if read.n not in (None, 1):
+        raise InvalidRequest("This model gives one choice: 'n' must be 1.", field="n")
+    for at, stop in enumerate(stops):
+        if not stop:
+            field = "stop" if isinstance(read.stop, str) else f"stop[{at}]"
+            raise InvalidRequest("A stop sequence must not be empty.", field=field)

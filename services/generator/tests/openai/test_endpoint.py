@@ -1,0 +1,25 @@
+"""Where a server is."""
+
+from generator.openai.endpoint import Endpoint
+from pydantic import SecretStr
+
+
+def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
+    """There the deployment stands in it, whatever its name holds."""
+    plain = Endpoint("http://a/v1")
+    assert plain.chat("a b/c") == plain.chat("") == "/chat/completions"
+    azure = Endpoint.azure("https://a", "v", None, {}, {})
+    assert azure.chat("a b/c") == "/openai/deployments/a%20b%2Fc/chat/completions"
+
+
+def test_azure_takes_its_key_in_a_header_of_its_own() -> None:
+    """A header that is given goes before it; nothing is shown."""
+    key, other = SecretStr("s3cret-a"), SecretStr("s3cret-b")
+    endpoint = Endpoint.azure("https://a", "2024-10-21", key, {}, {"x": other})
+    assert (endpoint.bearer, endpoint.headers) == (None, {"api-key": key})
+    assert {name: value.get_secret_value() for name, value in endpoint.query.items()} == {
+        "x": "s3cret-b",
+        "api-version": "2024-10-21",
+    }
+    assert Endpoint.azure("https://a", "v", key, {"api-key": other}, {}).headers == {"api-key": other}
+    assert "s3cret" not in repr(endpoint)

@@ -1,0 +1,70 @@
+"""Fixtures of routing: routes over models and over recording model servers."""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+
+import pytest
+from generator.fakes import FakeTokenCounter, deployed
+from generator.openai.endpoint import Endpoint
+from generator.openai.model import OpenAIModel
+from generator.openai.reply import Limits
+from generator.openai.server import ModelServer
+from generator.ports import Model
+from generator.routing.deployment import Deployment
+from generator.routing.route import Route
+from generator.routing.tries import Retries, Target
+from servicekit.testing_model_server import ModelServer as Stub
+
+LIMITS = Limits(connect=1.0, first_byte=1.0, idle=1.0, most_bytes=1024 * 1024)
+MakeRoute = Callable[..., Route]
+
+
+@pytest.fixture
+def route() -> MakeRoute:
+    """Makes routes of deployments or models; each further one is of the next tier where ``tiers`` is true."""
+
+    def make(
+        *served: Deployment | Model,
+        weights: Sequence[float] = (),
+        tiers: bool = False,
+        retries: Retries | None = None,
+        window: int | None = None,
+    ) -> Route:
+        deployments = [each if isinstance(each, Deployment) else deployed(each) for each in served]
+        targets = [
+            Target(each, weights[at] if weights else 1.0, at + 1 if tiers else 1)
+            for at, each in enumerate(deployments)
+        ]
+        return Route(
+            "public",
+            targets,
+            tokens=FakeTokenCounter(),
+            retries=retries or Retries(most=0),
+            window=window,
+            dice=random.Random(7),
+        )
+
+    return make
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Stub]:
+    """A second recording model server."""
+    async with Stub.started() as server:
+        yield server
+
+
+@pytest.fixture
+async def deployment() -> AsyncIterator[Callable[..., Deployment]]:
+    """Makes deployments on recording servers, or on an address; their connections are closed at the end."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(server: Stub | str, model: str = "stub", *, limits: Limits = LIMITS, **members: int) -> Deployment:
+            url = server if isinstance(server, str) else server.url
+            connection = ModelServer(Endpoint(url), limits)
+            stack.push_async_callback(connection.aclose)
+            adapter = OpenAIModel("public", connection, server_name=model, tokens=FakeTokenCounter())
+            return deployed(adapter, name=f"{url}/{model}", **members)
+
+        yield make

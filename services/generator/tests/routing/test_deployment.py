@@ -1,0 +1,94 @@
+"""A deployment: slots and circuit around a model."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from generator.fakes import FakeModel, deployed
+from generator.routing.circuit import State
+from generator.routing.deployment import Deployment, is_fault
+from generator.routing.route import UNBOUNDED
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+    UpstreamRejected,
+)
+
+
+def rejected(status: int) -> UpstreamRejected:
+    return UpstreamRejected("no", status=status, body="")
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (Unavailable("x"), True),
+        (DeadlineExceeded("x"), True),
+        (NotFound("x"), True),  # the configuration names a model that the server does not have
+        (rejected(500), True),
+        (rejected(503), True),
+        (rejected(408), True),
+        (rejected(429), False),
+        (rejected(400), False),
+        (rejected(404), False),
+        (InvalidRequest("x"), False),
+    ],
+)
+async def test_only_the_servers_faults_count(error: CausewayError, fault: bool) -> None:
+    """What the caller did wrong, and what is too many, opens no circuit."""
+    assert is_fault(error) is fault
+    deployment = deployed(FakeModel(), failures=1)
+    with pytest.raises(type(error)):
+        async with deployment.visit(UNBOUNDED):
+            raise error
+    assert (deployment.circuit.state is State.OPEN) is fault
+    assert deployment.admits is not fault
+
+
+async def _leave(deployment: Deployment) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    async with deployment.visit(UNBOUNDED):
+        task.cancel()
+        await asyncio.sleep(0)
+
+
+async def _stumble(deployment: Deployment) -> None:
+    async with deployment.visit(UNBOUNDED):
+        raise ValueError
+
+
+@pytest.mark.parametrize("end", [_leave, _stumble])
+async def test_a_caller_who_leaves_and_a_defect_say_nothing(end: Callable[[Deployment], object]) -> None:
+    """Neither opens a circuit nor keeps the one try."""
+    deployment = deployed(FakeModel(), failures=1, seconds=0.001)
+    deployment.circuit.call().failed()
+    await asyncio.sleep(0.01)
+    assert deployment.circuit.state is State.HALF_OPEN
+    with pytest.raises((asyncio.CancelledError, ValueError)):
+        await asyncio.create_task(end(deployment))  # type: ignore[arg-type]  # both are coroutines
+    assert (deployment.slots.busy, deployment.circuit.state, deployment.admits) == (0, State.HALF_OPEN, True)
+
+
+async def test_a_refusal_shows_that_the_server_is_there() -> None:
+    """A try that the server refuses for good reasons closes the circuit."""
+    deployment = deployed(FakeModel(), failures=1, seconds=0.001)
+    deployment.circuit.call().failed()
+    await asyncio.sleep(0.01)
+    with pytest.raises(UpstreamRejected):
+        async with deployment.visit(UNBOUNDED):
+            raise rejected(400)
+    assert deployment.circuit.state is State.CLOSED
+
+
+async def test_an_open_circuit_lets_nobody_in_who_has_waited() -> None:
+    """And he leaves no slot behind."""
+    deployment = deployed(FakeModel(), failures=1)
+    deployment.circuit.call().failed()
+    with pytest.raises(Unavailable):
+        async with deployment.visit(UNBOUNDED):
+            raise AssertionError
+    assert deployment.slots.busy == 0

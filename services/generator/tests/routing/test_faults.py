@@ -1,0 +1,115 @@
+"""Model servers that go wrong: each fault ends as its error, in its time, and leaves nothing busy."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+from generator.domain import ChatMessage, Conversation, OpenAIRequest, Prompt
+from generator.routing.circuit import State
+from generator.routing.deployment import Deployment
+from generator.routing.route import Route
+from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.testing import eventually, free_ports
+from servicekit.testing_answers import DONE, FAULTS, STREAM, Answer, Fault, chunk, sse
+from servicekit.testing_model_server import ModelServer as Stub
+
+MakeRoute = Callable[..., Route]
+MakeDeployment = Callable[..., Deployment]
+PROMPTS: tuple[Prompt, ...] = (
+    Conversation((ChatMessage("user", "Hi"),)),
+    OpenAIRequest(b'{"model":"public","stream":true}'),
+)
+IN_TIME = 5.0  # seconds; the patience of these tests is one between any two pieces
+
+
+async def fault_of(route: Route, prompt: Prompt) -> tuple[int, CausewayError]:
+    """How many events came, and the error that ended them."""
+    count, start = 0, time.monotonic()
+    try:
+        async for _ in route.generate(prompt):
+            count += 1
+    except CausewayError as error:
+        assert time.monotonic() - start < IN_TIME
+        return count, error
+    raise AssertionError("it ended well")
+
+
+@pytest.mark.parametrize("prompt", PROMPTS, ids=["conversation", "request"])
+@pytest.mark.parametrize(
+    ("fault", "said", "error"),
+    [
+        ("fault-hang-before", False, DeadlineExceeded),
+        ("fault-close-before", False, Unavailable),
+        ("fault-hang-mid", True, DeadlineExceeded),
+        ("fault-close-mid", True, Unavailable),
+        ("fault-reset-mid", True, Unavailable),
+        ("fault-ends-early", True, Unavailable),
+        ("fault-broken-json", True, Unavailable),
+        ("fault-half-line", True, Unavailable),
+        ("fault-huge-chunk", True, Unavailable),
+        ("fault-huge-body", False, Unavailable),
+        ("fault-400", False, UpstreamRejected),
+        ("fault-429", False, UpstreamRejected),
+        ("fault-500", False, UpstreamRejected),
+        ("fault-503", False, UpstreamRejected),
+    ],
+)
+async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
+    stub: Stub,
+    route: MakeRoute,
+    deployment: MakeDeployment,
+    prompt: Prompt,
+    fault: str,
+    said: bool,
+    error: type[CausewayError],
+) -> None:
+    """No slot, no connection; the circuit counts what is the server's fault; the next request is answered."""
+    only = deployment(stub, failures=1)
+    stub.script(FAULTS[fault]())
+    count, raised = await fault_of(route(only), prompt)
+    assert type(raised) is error
+    assert bool(count) is said
+    if isinstance(raised, UpstreamRejected):
+        times = {429: 7, 503: 2}
+        assert raised.status == int(fault.removeprefix("fault-"))
+        assert raised.retry_after == times.get(raised.status)
+    refused = fault in ("fault-400", "fault-429")
+    assert only.circuit.state is (State.CLOSED if refused else State.OPEN)
+    assert (only.slots.busy, only.slots.waiting) == (0, 0)
+    # A connection whose answer was read to its end may wait for the next request; any other one is closed.
+    (request,) = stub.requests
+    await eventually(lambda: bool(request.finished_at or request.closed_at), within=2)
+    await eventually(lambda: stub.open_connections <= (0 if request.closed_at else 1), within=2)
+    again = route(deployment(stub))
+    assert [event async for event in again.generate(prompt)]
+
+
+async def test_a_refused_connection_is_unavailable_at_once(route: MakeRoute, deployment: MakeDeployment) -> None:
+    """And costs nothing but the circuit's patience."""
+    only = deployment(f"http://127.0.0.1:{free_ports(1)[0]}/v1", failures=1)
+    count, raised = await fault_of(route(only), PROMPTS[0])
+    assert (count, type(raised)) == (0, Unavailable)
+    assert raised.retry_after is not None
+    assert (only.slots.busy, only.circuit.state) == (0, State.OPEN)
+
+
+@pytest.mark.parametrize("head", [b": waiting\n\n", b""])
+async def test_a_head_is_no_first_token(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment, head: bytes
+) -> None:
+    """A server that sends its head and then thinks has the time of the first token, not of the next."""
+    steps = (head, 0.3, sse(chunk({"content": "a"}, "stop")), DONE) if head else (0.3, sse(chunk({}, "stop")), DONE)
+    stub.script(Answer(steps, content_type=STREAM), Answer((Fault.HANG,), content_type=STREAM))
+    only = deployment(stub)
+    assert [event async for event in route(only).generate(PROMPTS[0])]
+    count, raised = await fault_of(route(only), PROMPTS[0])
+    assert (count, type(raised)) == (0, DeadlineExceeded)
+    assert "did not begin to answer" in raised.message
+
+
+async def test_large_pieces_under_the_limit_pass(stub: Stub, route: MakeRoute, deployment: MakeDeployment) -> None:
+    """A megabyte less one is no fault."""
+    text = "x" * 1_000_000
+    stub.script(Answer((sse(chunk({"content": text}, "stop")), DONE), content_type=STREAM))
+    events = [event async for event in route(deployment(stub)).generate(PROMPTS[0])]
+    assert text in [event.text for event in events]

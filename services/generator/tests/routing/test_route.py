@@ -1,0 +1,330 @@
+"""A route: which deployment answers, and what happens when one cannot."""
+
+import asyncio
+import collections
+import contextlib
+import time
+from collections.abc import Callable
+
+import pytest
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt
+from generator.fakes import CONVERSATION_EVENTS, FakeModel, deployed
+from generator.openai.reply import Limits
+from generator.routing.circuit import State
+from generator.routing.deployment import Deployment
+from generator.routing.route import UNBOUNDED, Route
+from generator.routing.tries import Retries
+from servicekit.deadline import Deadline
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    RateLimited,
+    Unavailable,
+    UpstreamRejected,
+)
+from servicekit.testing import eventually
+from servicekit.testing_answers import FAULTS, refusal, stream
+from servicekit.testing_model_server import ModelServer as Stub
+from structlog.testing import capture_logs
+
+MakeRoute = Callable[..., Route]
+MakeDeployment = Callable[..., Deployment]
+PROMPT = Conversation((ChatMessage("user", "Hi"),))
+START = Event(EventKind.START)
+DOWN = Unavailable("down")
+SOON = 0.1  # seconds within which a model server must see that the caller left
+
+
+def rejected(status: int, retry_after: float | None = None) -> UpstreamRejected:
+    return UpstreamRejected("no", status=status, body=f"body {status}", retry_after=retry_after)
+
+
+async def ask(route: Route, prompt: Prompt = PROMPT, deadline: Deadline = UNBOUNDED) -> list[Event]:
+    return [event async for event in route.generate(prompt, deadline)]
+
+
+async def failure(route: Route, deadline: Deadline = UNBOUNDED) -> CausewayError:
+    with pytest.raises(CausewayError) as caught:
+        await ask(route, deadline=deadline)
+    return caught.value
+
+
+def idle(*deployments: Deployment) -> bool:
+    return all((each.slots.busy, each.slots.waiting) == (0, 0) for each in deployments)
+
+
+@pytest.mark.parametrize("error", [DOWN, DeadlineExceeded("slow"), rejected(500), rejected(408), rejected(429, 3)])
+async def test_the_next_deployment_steps_in(route: MakeRoute, error: CausewayError) -> None:
+    """For what is not the caller's fault, also after a bare START, which he does not see twice; the log knows."""
+    first, second = FakeModel("a", [START, error]), FakeModel("b")
+    with capture_logs() as log:
+        assert await ask(route(first, second, tiers=True)) == list(CONVERSATION_EVENTS)
+    assert (len(first.prompts), len(second.prompts)) == (1, 1)
+    assert [(entry["deployment"], entry["error"]) for entry in log] == [("a", error.message)]
+
+
+@pytest.mark.parametrize("error", [InvalidRequest("bad", field="x"), rejected(400), rejected(404), rejected(413)])
+async def test_what_the_caller_did_wrong_is_not_repeated(route: MakeRoute, error: CausewayError) -> None:
+    """The error comes as it is, and no other deployment hears of it."""
+    second = FakeModel("b")
+    assert await failure(route(FakeModel("a", [error]), second, tiers=True, retries=Retries())) is error
+    assert second.prompts == []
+
+
+async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> None:
+    """A stream that breaks ends with what was good and the error."""
+    first, second = FakeModel("a", [START, Event(EventKind.TEXT, text="Good"), DOWN]), FakeModel("b")
+    events = route(first, second, tiers=True, retries=Retries()).generate(PROMPT)
+    assert [(await anext(events)).text for _ in range(2)] == ["", "Good"]
+    with pytest.raises(Unavailable):
+        await anext(events)
+    assert (len(first.prompts), second.prompts) == (1, [])
+
+
+async def test_one_deployment_is_asked_again_within_bounds(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment
+) -> None:
+    """As often as allowed, with pauses between; then its error is the caller's."""
+    only = deployment(stub, failures=100)
+    stub.script(refusal(500, "a"), refusal(503, "b"), stream(["ok"]))
+    events = await ask(route(only, retries=Retries(most=2)))
+    assert [event.text for event in events if event.kind is EventKind.TEXT] == ["ok"]
+    first, second, third = (request.at for request in stub.requests)
+    assert second - first >= 0.1
+    assert third - second >= 0.2
+    stub.requests.clear()
+    stub.script(*(refusal(500, str(number)) for number in range(4)))
+    error = await failure(route(only, retries=Retries(most=2)))
+    assert isinstance(error, UpstreamRejected)
+    assert '"2"' in error.body
+    assert len(stub.requests) == 3
+    assert idle(only)
+
+
+@pytest.mark.parametrize(
+    ("fault", "retries", "seconds"),
+    [
+        ("fault-500", Retries(most=9, within=0.05), 60),  # no time for a pause
+        ("fault-503", Retries(most=9, within=1.0), 60),  # it asks for two seconds
+        ("fault-500", Retries(most=9), 0.09),  # the deadline would pass in the pause
+        ("fault-hang-before", Retries(most=9), 60),  # too slow is not asked twice
+        ("fault-429", Retries(most=9), 60),  # nor is who says that it is too many
+    ],
+)
+async def test_asking_again_has_its_limits(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment, fault: str, retries: Retries, seconds: float
+) -> None:
+    """Of time, of the deadline, and of sense."""
+    start = time.monotonic()
+    await failure(route(deployment(stub, fault), retries=retries), Deadline.after(seconds))
+    assert len(stub.requests) == 1
+    assert time.monotonic() - start < 5
+
+
+async def test_a_too_many_is_passed_on_when_nobody_else_is_left(route: MakeRoute) -> None:
+    """With its status, body and the shortest time; it says more than that another one is down."""
+    models = [
+        FakeModel(name, [error]) for name, error in (("a", rejected(429, 9)), ("b", rejected(429, 4)), ("c", DOWN))
+    ]
+    error = await failure(route(*models, tiers=True))
+    assert isinstance(error, UpstreamRejected)
+    assert (error.status, error.retry_after, error.body) == (429, 4, "body 429")
+
+
+async def test_a_failing_deployment_is_left_alone(route: MakeRoute) -> None:
+    """Once its circuit is open it is asked no more; with all of them open the caller learns when to come back."""
+    first = deployed(FakeModel("a", [DOWN]), failures=2, seconds=5)
+    second = FakeModel("b")
+    both = route(first, second, tiers=True)
+    for _ in range(5):
+        await ask(both)
+    assert isinstance(first.model, FakeModel)
+    assert (len(first.model.prompts), len(second.prompts)) == (2, 5)
+    error = await failure(route(first))
+    assert isinstance(error, Unavailable)
+    assert error.retry_after is not None
+    assert 3 < error.retry_after <= 5
+    assert "'public'" in error.message
+
+
+async def test_a_deployment_that_recovers_is_used_again(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment
+) -> None:
+    """After its time one request tries, and the rest follow."""
+    only = deployment(stub, failures=1, seconds=0.2)
+    stub.script(FAULTS["fault-500"]())
+    await failure(route(only))
+    assert only.circuit.state is State.OPEN
+    await asyncio.sleep(0.25)
+    await ask(route(only))
+    assert only.circuit.state.value == "closed"
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_a_stream_that_does_not_begin_in_time_goes_elsewhere(route: MakeRoute, streamed: bool) -> None:
+    """A bare START is no beginning; an answer in one piece begins when it is whole, so it may take its time."""
+    slow, second = deployed(FakeModel("a", [START, 0.3, *CONVERSATION_EVENTS]), first_token=0.1), FakeModel("b")
+    prompt = OpenAIRequest(b'{"stream": %s}' % (b"true" if streamed else b"null"))
+    await ask(route(slow, second, tiers=True), prompt)
+    assert len(second.prompts) == int(streamed)
+    assert idle(slow)
+    error = await failure(route(slow)) if streamed else None
+    assert error is None or "did not begin to answer within 0.1 s" in error.message
+
+
+async def test_load_follows_weights(route: MakeRoute) -> None:
+    """Idle deployments are chosen by weight, busy ones by their load for their weight."""
+    first, second = (deployed(FakeModel(name, [START, 1.0])) for name in "ab")
+    both = route(first, second, weights=(3, 1))
+    for _ in range(200):
+        with contextlib.suppress(StopAsyncIteration):
+            async with contextlib.aclosing(both.generate(PROMPT)) as events:
+                task = asyncio.ensure_future(anext(events))
+                await asyncio.sleep(0)
+                task.cancel()
+                await asyncio.wait({task})
+    counts = [len(each.model.prompts) for each in (first, second)]  # type: ignore[attr-defined]  # the fakes
+    assert sum(counts) == 200
+    assert 120 < counts[0] < 180
+    tasks = [asyncio.create_task(ask(both)) for _ in range(40)]
+    await asyncio.sleep(0.05)
+    assert (first.slots.busy, second.slots.busy) == (30, 10)
+    await asyncio.gather(*tasks)
+    assert idle(first, second)
+
+
+async def test_tiers_come_one_after_the_other(route: MakeRoute) -> None:
+    """The second is for when the first cannot, or is full."""
+    first, second = deployed(FakeModel("a", [0.05, START]), most=1, queue=1), deployed(FakeModel("b"))
+    both = route(first, second, tiers=True)
+    await asyncio.gather(*(ask(both) for _ in range(3)))
+    assert [len(each.model.prompts) for each in (first, second)] == [2, 1]  # type: ignore[attr-defined]  # the fakes
+
+
+async def test_a_free_slot_goes_before_weight(route: MakeRoute) -> None:
+    """Nobody waits beside a free deployment of the same tier."""
+    first, second = (
+        deployed(FakeModel("a", [0.05]), most=1, queue=9),
+        deployed(FakeModel("b", [0.05]), most=4, queue=9),
+    )
+    both = route(first, second, weights=(100, 1))
+    tasks = [asyncio.create_task(ask(both)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    assert (first.slots.busy, first.slots.waiting, second.slots.busy) == (1, 0, 4)
+    await asyncio.gather(*tasks)
+
+
+async def test_when_all_are_full_the_caller_is_told_at_once(route: MakeRoute) -> None:
+    """With a time; the queue's end is not waited for."""
+    only = deployed(FakeModel("a", [1.0]), most=1, queue=1)
+    tasks = [asyncio.create_task(ask(route(only))) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    start = time.monotonic()
+    error = await failure(route(only))
+    assert time.monotonic() - start < 0.9
+    assert isinstance(error, RateLimited)
+    assert error.retry_after is not None
+    assert error.retry_after >= 1
+    await asyncio.gather(*tasks)
+    assert idle(only)
+
+
+async def test_a_deadline_in_the_queue_is_a_deadline(route: MakeRoute) -> None:
+    """And not "busy"."""
+    only = deployed(FakeModel("a", [0.3]), most=1, queue=1)
+    task = asyncio.create_task(ask(route(only)))
+    await asyncio.sleep(0.01)
+    assert isinstance(await failure(route(only), Deadline.after(0.05)), DeadlineExceeded)
+    await task
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("fault", ["fault-hang-before", "fault-hang-mid"])
+async def test_closing_closes_the_request_at_once(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment, streamed: bool, fault: str
+) -> None:
+    """Before the first token and after it, whole or streamed: the server sees it within a tenth of a second."""
+    only = deployment(stub, fault, limits=Limits())
+    prompt = OpenAIRequest(b'{"model":"public","stream":%s}' % (b"true" if streamed else b"false"))
+    task = asyncio.create_task(ask(route(only), prompt))
+    await eventually(lambda: bool(stub.requests), within=2)
+    await asyncio.sleep(0.05)
+    left = time.monotonic()
+    task.cancel()
+    await asyncio.wait({task})
+    assert idle(only)
+    await eventually(lambda: stub.requests[0].closed_at is not None, within=1, every=0.002)
+    assert (stub.requests[0].closed_at or 0) - left < SOON
+    assert only.circuit.state is State.CLOSED
+
+
+async def test_who_leaves_the_queue_never_reaches_the_server(
+    stub: Stub, route: MakeRoute, deployment: MakeDeployment
+) -> None:
+    """And takes nobody's slot."""
+    only = deployment(stub, "fault-hang-before", limits=Limits(), most=1, queue=5)
+    tasks = [asyncio.create_task(ask(route(only))) for _ in range(3)]
+    await eventually(lambda: bool(stub.requests) and only.slots.waiting == 2, within=2)
+    tasks[1].cancel()
+    await asyncio.wait({tasks[1]})
+    assert (only.slots.busy, only.slots.waiting) == (1, 1)
+    tasks[0].cancel()
+    await eventually(lambda: len(stub.requests) == 2, within=1)
+    tasks[2].cancel()
+    await asyncio.wait(tasks)
+    assert idle(only)
+    assert len(stub.requests) == 2
+
+
+async def test_nothing_leaks_whatever_happens(
+    stub: Stub, other: Stub, route: MakeRoute, deployment: MakeDeployment
+) -> None:
+    """Answers, faults, refusals, callers who leave at any moment: in the end no slot and no connection is busy."""
+    limits = Limits(connect=1.0, first_byte=0.1, idle=0.1, most_bytes=100_000)
+    names = ["stub", *(name for name in FAULTS if "huge" not in name)]
+    first = [deployment(stub, name, limits=limits, most=2, queue=1, failures=3, seconds=1) for name in names]
+    last = deployment(other, limits=limits, most=3, queue=2)
+    ends: collections.Counter[str] = collections.Counter()
+
+    async def visit(number: int) -> None:
+        one = route(first[number % len(first)], last, tiers=True, retries=Retries(most=1, within=0.3))
+        try:
+            await ask(one, deadline=Deadline.after(2))
+            ends["whole"] += 1
+        except CausewayError as error:
+            ends[type(error).__name__] += 1
+
+    tasks = []
+    for number in range(300):
+        tasks.append(asyncio.create_task(visit(number)))
+        if number % 3 == 0:
+            await asyncio.sleep(0.002)
+        if number % 5 == 0:
+            tasks[number * 7 % len(tasks)].cancel()
+    await asyncio.wait(tasks)
+    assert not [task for task in tasks if not task.cancelled() and task.exception()]
+    assert ends["whole"] > 20
+    assert len(ends) > 3
+    assert idle(*first, last)
+    # Idle ones may be kept for the next request; none is in the middle of an answer.
+    await eventually(
+        lambda: all(each.finished_at or each.closed_at for each in (*stub.requests, *other.requests)), within=2
+    )
+
+
+async def test_the_window_is_the_smallest_that_is_known(route: MakeRoute) -> None:
+    """Any deployment may answer; one that does not say says nothing; what is configured counts alone."""
+    models = FakeModel("a", window=0), FakeModel("b", window=500), FakeModel("c", window=300)
+    assert await route(*models).context_window() == 300
+    assert await route(models[0]).context_window() == 0
+    assert await route(*models, window=100).context_window() == 100
+
+
+async def test_it_is_ready_when_somebody_is(route: MakeRoute) -> None:
+    """Reachable, and without an open circuit."""
+    gone, there = deployed(FakeModel(is_ready=False)), deployed(FakeModel(), failures=1)
+    assert not await route(gone).ready()
+    assert await route(gone, there).ready()
+    there.circuit.call().failed()
+    assert not await route(gone, there).ready()

@@ -1,0 +1,66 @@
+"""Tokenizers in Hugging Face's format."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import tokenizers
+from generator.domain import ChatMessage
+from generator.tokenizers.huggingface import HuggingFaceTokens
+from generator.tokenizers.templates import load_template
+from hypothesis import given
+from hypothesis import strategies as st
+
+MESSAGES = [ChatMessage("system", "the ferry"), ChatMessage("user", "leaves at nine")]
+
+
+@pytest.fixture(scope="session")
+def counter(tokenizer_directory: Path) -> HuggingFaceTokens:
+    return HuggingFaceTokens(tokenizer_directory / "tokenizer.json", load_template(str(tokenizer_directory)))
+
+
+def test_texts_are_counted_as_the_library_does(counter: HuggingFaceTokens, tokenizer_directory: Path) -> None:
+    """To their end, whatever truncation the file asks for."""
+    own = tokenizers.Tokenizer.from_file(str(tokenizer_directory / "tokenizer.json"))
+    own.no_truncation()
+    text = "the ferry leaves at eight, and 42 more things happen. " * 50
+    assert counter.count(text) == len(own.encode(text, add_special_tokens=False).ids)
+    assert counter.count("") == 0
+    assert counter.exact
+
+
+def test_spelled_special_tokens_are_text(counter: HuggingFaceTokens) -> None:
+    """In a text they are their characters; in a rendered conversation they are one token each."""
+    assert counter.count("<|end|>") > 1
+    # begin · (system … end) · (user … end) · assistant
+    assert counter.count_messages(MESSAGES) == 6 + counter.count("the ferry") + counter.count("leaves at nine")
+
+
+def test_without_a_template_openais_numbers_are_added(tokenizer_directory: Path) -> None:
+    """As for any model whose template is not known, and where a template takes no such message."""
+    plain = HuggingFaceTokens(tokenizer_directory / "tokenizer.json")
+    assert plain.count_messages(MESSAGES) == 3 + 8 + plain.count("the ferry") + plain.count("leaves at nine")
+    strict = HuggingFaceTokens(
+        tokenizer_directory / "tokenizer.json", load_template("{{ raise_exception('no') }}{{ messages }}")
+    )
+    assert strict.count_messages(MESSAGES) == plain.count_messages(MESSAGES)
+
+
+@given(st.text())
+def test_any_text_can_be_counted(counter: HuggingFaceTokens, text: str) -> None:
+    """Lone surrogates, too, which no Unicode text has."""
+    assert counter.count(text + "\ud800") >= 1
+
+
+def test_threads_may_share_it(counter: HuggingFaceTokens) -> None:
+    """The counts are the same as one after the other."""
+    texts = ["the ferry leaves " * number for number in range(200)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(counter.count, texts)) == [counter.count(text) for text in texts]
+
+
+def test_a_broken_file_is_named(tmp_path: Path) -> None:
+    """With words for the operator."""
+    (tmp_path / "tokenizer.json").write_text("{")
+    with pytest.raises(ValueError, match=r"tokenizer\.json is no tokenizer"):
+        HuggingFaceTokens(tmp_path / "tokenizer.json")

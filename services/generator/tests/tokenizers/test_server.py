@@ -1,0 +1,146 @@
+"""Counting by asking the model server."""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from generator.domain import ChatMessage
+from generator.tokenizers.estimate import EstimatedTokens
+from generator.tokenizers.server import Dialect, ServerTokens
+from pydantic import SecretStr
+
+
+class Tokenizing(ThreadingHTTPServer):
+    """A server whose tokens are words; a template adds five.
+
+    Attributes:
+        answers: Bodies given instead, in order; None is a failure.
+        together: The most requests that were there at a time.
+        requests: What came: path, headers, body.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: list[bytes | None] = []
+        self.now = self.together = 0
+        self.lock = threading.Lock()
+        self.requests: list[tuple[str, dict[str, str], Any]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Tokenizing
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self.server.requests.append((self.path, dict(self.headers), body))
+        with self.server.lock:
+            self.server.now += 1
+            self.server.together = max(self.server.together, self.server.now)
+        answer = self.server.answers.pop(0) if self.server.answers else _counted(body)
+        time.sleep(0.005)  # as long as counting may take
+        with self.server.lock:
+            self.server.now -= 1
+        self.send_response(500 if answer is None else 200)
+        self.send_header("content-length", str(len(answer or b"")))
+        self.end_headers()
+        self.wfile.write(answer or b"")
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+
+def _counted(body: dict[str, Any]) -> bytes:
+    if "content" in body:
+        return json.dumps({"tokens": list(range(len(body["content"].split())))}).encode()
+    texts = [body["prompt"]] if "prompt" in body else [message["content"] for message in body["messages"]]
+    count = sum(len(text.split()) for text in texts) + (5 if "messages" in body else 0)
+    return json.dumps({"count": count, "tokens": [0] * count, "max_model_len": 100}).encode()
+
+
+@pytest.fixture
+def server() -> Iterator[Tokenizing]:
+    with Tokenizing() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@contextlib.contextmanager
+def counting(server: Tokenizing, dialect: Dialect, **members: Any) -> Iterator[ServerTokens]:
+    counter = ServerTokens(server.url, dialect, "llm", **members)
+    yield counter
+    counter.close()
+
+
+@pytest.mark.parametrize("dialect", ["vllm", "llamacpp"])
+def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
+    """Texts without what a tokenizer puts around them; the same text once."""
+    with counting(server, dialect, api_key=SecretStr("k")) as counter:
+        assert counter.count("one two three") == counter.count("one two three") == 3
+        assert counter.count("") == 0
+        assert counter.exact
+    ((path, headers, body),) = server.requests
+    assert path == "/tokenize"
+    assert headers["authorization"] == "Bearer k"
+    assert body in (
+        {"model": "llm", "prompt": "one two three", "add_special_tokens": False},
+        {"content": "one two three", "add_special": False, "parse_special": False},
+    )
+
+
+def test_many_texts_are_counted_side_by_side(server: Tokenizing) -> None:
+    """Each gets its own count, and the server eight requests at a time at most."""
+    texts = ["word " * number for number in range(1, 40)]
+    with counting(server, "vllm") as counter:
+        assert counter.count_all(texts) == list(range(1, 40))
+        assert counter.count_all([]) == []
+    assert 1 < server.together <= 8
+
+
+def test_vllm_counts_conversations_with_their_template(server: Tokenizing) -> None:
+    """One request, with the messages as they are."""
+    with counting(server, "vllm") as counter:
+        messages = [ChatMessage("user", "one two", extra_json=b'{"name":"Ann"}')]
+        assert counter.count_messages(messages) == 7
+    assert server.requests[0][2]["messages"] == [{"name": "Ann", "role": "user", "content": "one two"}]
+
+
+def test_llama_cpp_counts_the_texts_of_conversations(server: Tokenizing) -> None:
+    """It renders no template there, so OpenAI's numbers are added."""
+    with counting(server, "llamacpp") as counter:
+        assert counter.count_messages([ChatMessage("user", "one two")]) == 3 + 4 + 2
+
+
+@pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"count":"x"}', b"[]"])
+def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: bytes | None) -> None:
+    """An estimate is given, said to be none of the server's, and for a while it is not asked again."""
+    now = [100.0]
+    server.answers = [answer]
+    with counting(server, "vllm", clock=lambda: now[0]) as counter:
+        text = "one two three"
+        assert [counter.exact] == [True]
+        assert counter.count(text) == counter.count(text) == EstimatedTokens().count(text)
+        assert [counter.exact] == [False]
+        assert len(server.requests) == 1
+        now[0] += 11
+        assert counter.count(text) == 3
+        assert [counter.exact] == [True]
+
+
+def test_text_that_is_no_unicode_is_estimated(server: Tokenizing) -> None:
+    """JSON cannot hold a lone surrogate."""
+    with counting(server, "vllm") as counter:
+        assert counter.count("one \ud800") > 0
+    assert server.requests == []

@@ -1,0 +1,91 @@
+"""Chat templates."""
+
+import json
+from pathlib import Path
+
+import pytest
+from generator.domain import ChatMessage
+from generator.tokenizers.templates import ChatTemplate, load_template, plain_messages, template_beside
+from servicekit.errors import InvalidRequest
+
+MESSAGES = [{"role": "system", "content": "Be kind."}, {"role": "user", "content": "Hi {{ 1 + 1 }}"}]
+
+
+def test_a_directory_gives_template_and_special_tokens(tokenizer_directory: Path) -> None:
+    """What a message says is never a template itself. The token that begins a text is left out of a prompt."""
+    text = "<|system|>Be kind.<|end|><|user|>Hi {{ 1 + 1 }}<|end|><|assistant|>"
+    for where in (tokenizer_directory, tokenizer_directory / "tokenizer_config.json"):
+        template = load_template(str(where))
+        assert template.render(MESSAGES) == "<|begin|>" + text
+        assert template.prompt(MESSAGES) == text
+    assert template_beside(tokenizer_directory / "tokenizer.json") is not None
+
+
+def test_a_template_may_be_a_file_or_the_source(tmp_path: Path) -> None:
+    """A file beside a tokenizer's configuration knows its special tokens; one in the directory goes first."""
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"bos_token": "<s>", "chat_template": "x"}))
+    (tmp_path / "own.jinja").write_text("{{ bos_token }}own")
+    (tmp_path / "chat_template.jinja").write_text("{{ bos_token }}beside")
+    assert load_template(str(tmp_path / "own.jinja")).render(MESSAGES) == "<s>own"
+    assert load_template(str(tmp_path)).render(MESSAGES) == "<s>beside"
+    assert load_template("{{ messages|length }}").render(MESSAGES) == "2"
+    assert load_template("").render(MESSAGES[:1]) == "system: Be kind.\n\nassistant:"
+
+
+def test_of_several_templates_the_default_is_taken(tmp_path: Path) -> None:
+    """Some models have one for tools beside it."""
+    several = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"chat_template": several}))
+    assert load_template(str(tmp_path)).render(MESSAGES) == "d"
+
+
+def test_what_templates_use_is_there() -> None:
+    """JSON, loop controls, the date, trimmed blocks, and exceptions that clients read."""
+    source = (
+        "{% for m in messages %}\n  {% if loop.index == 2 %}{% break %}{% endif %}\n{{ m | tojson }}\n{% endfor %}"
+        "{{ strftime_now('%Y') | length }}"
+    )
+    assert ChatTemplate(source).render(MESSAGES) == '{"role": "system", "content": "Be kind."}\n4'
+    with pytest.raises(InvalidRequest, match="roles must alternate") as caught:
+        ChatTemplate("{{ raise_exception('roles must alternate') }}").render(MESSAGES)
+    assert caught.value.field == "messages"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ messages.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.append(1) }}",
+        "{{ ''.__class__.__base__ }}",
+        "{{ messages[9].content.x }}",
+    ],
+)
+def test_templates_are_kept_in_their_sandbox(source: str) -> None:
+    """One that reaches for the inside, changes the messages or fails is an error without a stack."""
+    with pytest.raises(InvalidRequest, match="does not take these messages") as caught:
+        ChatTemplate(source).render(MESSAGES)
+    assert caught.value.field == "messages"
+
+
+def test_a_bad_template_is_an_error_at_once(tmp_path: Path) -> None:
+    """When it is read, with words for the operator."""
+    with pytest.raises(ValueError, match="chat template cannot be read"):
+        ChatTemplate("{% for %}")
+    with pytest.raises(ValueError, match=r"nowhere\.jinja cannot be read"):
+        load_template(str(tmp_path / "nowhere.jinja"))
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(ValueError, match="holds no chat template"):
+        load_template(str(tmp_path))
+    assert template_beside(tmp_path / "tokenizer.json") is None
+
+
+def test_messages_become_plain() -> None:
+    """Parts of text are joined, developers are the system, names stay."""
+    messages = [
+        ChatMessage("developer", "Be kind."),
+        ChatMessage("user", content_json=b'[{"type":"text","text":"a"},"b"]', extra_json=b'{"name":"Ann"}'),
+    ]
+    assert plain_messages(messages) == [
+        {"role": "system", "content": "Be kind."},
+        {"name": "Ann", "role": "user", "content": "a\nb"},
+    ]

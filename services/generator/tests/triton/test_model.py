@@ -1,0 +1,265 @@
+"""A model on a real Triton server, with the contracts of the vLLM backend and of TensorRT-LLM's ensemble."""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Usage
+from generator.triton.model import TritonModel
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
+from servicekit.testing import eventually, free_ports
+
+MakeModel = Callable[..., TritonModel]
+EVERY = pytest.mark.parametrize("server_name", ["words", "ensemble"])
+
+
+def prompt(text: str, **parameters: Any) -> Conversation:
+    return Conversation((ChatMessage("user", text),), parameters_json=json.dumps(parameters).encode())
+
+
+async def events_of(model: TritonModel, asked: Conversation | OpenAIRequest) -> list[Event]:
+    return [event async for event in model.generate(asked)]
+
+
+async def collect(events: AsyncIterator[Event], got: list[Event]) -> None:
+    async for event in events:
+        got.append(event)  # noqa: PERF401  # kept when the loop fails
+
+
+def said(events: list[Event]) -> str:
+    return "".join(event.text for event in events if event.kind is EventKind.TEXT)
+
+
+def reason(events: list[Event]) -> str:
+    (finish,) = [event.text for event in events if event.kind is EventKind.FINISH]
+    return finish
+
+
+@EVERY
+async def test_an_answer_streams(triton_model: MakeModel, server_name: str) -> None:
+    """A TEXT event a token, then why it ended; both contracts are told apart by the model's configuration."""
+    events = await events_of(triton_model(server_name), prompt("one two three"))
+    assert [event.text for event in events if event.kind is EventKind.TEXT] == ["one", " two", " three"]
+    assert reason(events) == "stop"
+
+
+@EVERY
+async def test_tokens_are_limited(triton_model: MakeModel, server_name: str) -> None:
+    """As the request says, else as configured; the reason is `length`, also where the server gives none."""
+    model = triton_model(server_name, answer_tokens=3)
+    for parameters, text in (({"max_tokens": 2}, "a b"), ({"max_completion_tokens": 1}, "a"), ({}, "a b c")):
+        events = await events_of(model, prompt("a b c d e", **parameters))
+        assert (said(events), reason(events)) == (text, "length")
+
+
+@pytest.mark.parametrize("server_name", ["words", "ensemble", "deaf"])
+async def test_stop_sequences_end_the_answer(triton_model: MakeModel, server_name: str) -> None:
+    """Before the first of them, wherever tokens cut it, and none of it is said."""
+    model = triton_model(server_name)
+    for stop, text in ((" three", "one two"), (["ee fo", "never"], "one two thr"), ("two three fo", "one ")):
+        events = await events_of(model, prompt("one two three four", stop=stop))
+        assert (said(events), reason(events)) == (text, "stop")
+    events = await events_of(model, prompt("one two three", stop=["three four"]))
+    assert said(events) == "one two three"
+
+
+async def test_a_server_that_counts_is_believed(triton_model: MakeModel) -> None:
+    """The vLLM backend's own numbers are exact; where a server has none they are ours, and said to be."""
+    counted = await events_of(triton_model("words"), prompt("one two three", max_tokens=2))
+    assert counted[-1].usage == Usage(3, 2, exact=True)
+    ours = await events_of(triton_model("ensemble"), prompt("one two three", max_tokens=2))
+    assert ours[-1].usage == Usage(4, 2, exact=False)
+
+
+async def test_messages_go_through_the_chat_template(triton_model: MakeModel) -> None:
+    """The model reads what the template makes of the messages."""
+    template = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
+    asked = Conversation((ChatMessage("system", "Be kind."), ChatMessage("user", content_json=b'["Hi","there"]')))
+    events = await events_of(triton_model(chat_template=template), asked)
+    assert said(events) == "<system> Be kind. <user> Hi\nthere <assistant>"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({"n": 2}, "n"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"logprobs": True}, "logprobs"),
+        ({"top_p": 0.5}, "top_p"),
+        ({"seed": -1}, "seed"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": "many"}, "max_tokens"),
+        ({"stop": ["a", ""]}, "stop[1]"),
+        ({"x_own": 1}, "x_own"),
+    ],
+)
+async def test_what_cannot_be_done_is_refused_by_its_name(
+    triton_model: MakeModel, parameters: dict[str, Any], field: str
+) -> None:
+    """Nothing that would change the answer is dropped."""
+    with pytest.raises(InvalidRequest) as caught:
+        await events_of(triton_model("ensemble"), prompt("Hi", **parameters))
+    assert caught.value.field == field
+
+
+async def test_what_changes_nothing_is_let_through(triton_model: MakeModel) -> None:
+    """Names of users, and parameters that ask for what happens anyway."""
+    parameters = {"user": "ann", "metadata": {"a": "b"}, "n": 1, "top_p": 1, "logprobs": False, "tools": None}
+    assert said(await events_of(triton_model("ensemble"), prompt("Hi", **parameters, temperature=0.2))) == "Hi"
+
+
+@pytest.mark.parametrize(
+    ("message", "field"),
+    [
+        (ChatMessage("user", content_json=b'[{"type":"image_url","image_url":{}}]'), "messages[0].content[0]"),
+        (ChatMessage("assistant", extra_json=b'{"tool_calls":[{"id":"1"}]}'), "messages[0].tool_calls"),
+        (ChatMessage("tool", "42", extra_json=b'{"tool_call_id":"1"}'), "messages[0].role"),
+    ],
+)
+async def test_a_text_holds_no_pictures_and_no_tools(
+    triton_model: MakeModel, message: ChatMessage, field: str
+) -> None:
+    """They are refused with their path, before the server is asked."""
+    with pytest.raises(InvalidRequest) as caught:
+        await events_of(triton_model(address="127.0.0.1:1"), Conversation((message,)))
+    assert caught.value.field == field
+
+
+async def test_a_request_gets_a_completion_of_the_openai_api(triton_model: MakeModel) -> None:
+    """OpenAI's own client reads it."""
+    body = {"model": "public", "messages": [{"role": "user", "content": "one two three"}], "max_tokens": 2}
+    (event,) = await events_of(triton_model(), OpenAIRequest(json.dumps(body).encode()))
+    completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
+    assert completion.choices[0].message.content == "one two"
+    assert completion.choices[0].finish_reason == "length"
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (3, 2)
+
+
+async def test_a_streamed_request_gets_chunks_of_the_openai_api(triton_model: MakeModel) -> None:
+    """Role, tokens, reason and usage, under one id; another answer has another id."""
+    body = {
+        "messages": [{"role": "user", "content": "one two"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    model, asked = triton_model(), OpenAIRequest(json.dumps(body).encode())
+    chunks = [
+        ChatCompletionChunk.model_validate_json(event.raw_json, strict=True)
+        for event in await events_of(model, asked)
+    ]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks[:-1]) == "one two"
+    assert chunks[-2].choices[0].finish_reason == "stop"
+    assert chunks[-1].usage is not None
+    (identity,) = {chunk.id for chunk in chunks}
+    assert json.loads((await events_of(model, asked))[0].raw_json)["id"] != identity
+
+
+async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+    """Closing the answer cancels the request on the server: the model sees it (within 20 ms on a free machine)."""
+    mark = uuid.uuid4().hex
+    answer = triton_model("slow").generate(prompt(f"{mark} " + "word " * 500, max_tokens=500))
+    while (event := await anext(answer)).text != " word":
+        assert event.kind is not EventKind.FINISH
+    await answer.aclose()
+    left = time.monotonic()
+    await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
+    (end,) = ends(triton, mark)
+    assert end["event"] == "cancelled"
+    assert end["at"] - left < 1
+    assert end["count"] < 200
+
+
+async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+    """A task that is cancelled while it waits for the next token does not leave the request behind."""
+    mark = uuid.uuid4().hex
+    reading = asyncio.create_task(
+        events_of(triton_model("slow"), prompt(f"{mark} " + "word " * 500, max_tokens=500))
+    )
+    await eventually(lambda: bool(triton.journal(mark)), what="the beginning of the request")
+    await asyncio.sleep(0.1)
+    reading.cancel()
+    await asyncio.wait({reading})
+    left = time.monotonic()
+    await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
+    assert ends(triton, mark)[0]["event"] == "cancelled"
+    assert ends(triton, mark)[0]["at"] - left < 1
+
+
+async def test_a_stop_sequence_that_only_we_see_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
+    """A model that says more than it was asked for is cut off and cancelled."""
+    mark = uuid.uuid4().hex
+    asked = prompt(f"{mark} a b c d e " + "word " * 300, max_tokens=400, stop="c d")
+    assert said(await events_of(triton_model("deaf"), asked)) == f"{mark} a b "
+    await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
+    assert ends(triton, mark)[0]["event"] == "cancelled"
+    assert ends(triton, mark)[0]["count"] < 200
+
+
+def ends(triton: Any, mark: str) -> list[dict[str, Any]]:
+    return [entry for entry in triton.journal(mark) if entry["event"] != "began"]
+
+
+async def test_a_model_that_is_not_loaded_is_unavailable(triton_model: MakeModel) -> None:
+    """One that is unknown, too: who asks may be told of another server. Neither is ready or says its window."""
+    for name in ("nobody", "unloaded"):
+        model = triton_model(name)
+        with pytest.raises(Unavailable, match=f"no model '{name}' loaded"):
+            await events_of(model, prompt("Hi"))
+        assert not await model.ready()
+        assert await model.context_window() == 0
+
+
+async def test_a_server_that_is_away_is_unavailable(triton_model: MakeModel) -> None:
+    """Nobody listens: an error that may be tried again, and not ready."""
+    model = triton_model(address=f"127.0.0.1:{free_ports(1)[0]}", connect=1.0)
+    with pytest.raises((Unavailable, DeadlineExceeded)):
+        await events_of(model, prompt("Hi"))
+    assert not await model.ready()
+
+
+async def test_what_was_good_comes_before_the_failure(triton_model: MakeModel) -> None:
+    """A model that fails midway gives its words first; then the answer is known to be incomplete."""
+    got: list[Event] = []
+    with pytest.raises(Unavailable, match="broke off"):
+        await collect(triton_model("broken").generate(prompt("one two three")), got)
+    assert said(got) in ("one", "one two")
+
+
+async def test_a_slow_beginning_and_a_long_silence_end_in_time(triton_model: MakeModel) -> None:
+    """Each wait has its bound."""
+    with pytest.raises(DeadlineExceeded, match="did not begin to answer within"):
+        await events_of(triton_model("slow", first_byte=0.001), prompt("Hi"))
+    got: list[Event] = []
+    with pytest.raises(DeadlineExceeded, match="sent nothing further within"):
+        await collect(triton_model("slow", idle=0.001).generate(prompt("a b c")), got)
+    assert said(got) == "a"
+
+
+async def test_the_model_refuses_with_its_own_words(triton_model: MakeModel) -> None:
+    """What a model calls an invalid argument is an invalid request; the words are the model's."""
+    with pytest.raises(InvalidRequest, match="max_tokens must be at least 1"):
+        await events_of(triton_model(answer_tokens=0), prompt("Hi"))
+
+
+async def test_the_window_is_the_configured_one_else_the_models(triton_model: MakeModel) -> None:
+    """The model's configuration may name it; 0 says that nobody knows."""
+    assert await triton_model(window=100).context_window() == 100
+    assert await triton_model().context_window() == 8192
+    assert await triton_model("ensemble").context_window() == 0
+    assert await triton_model().ready()
+
+
+async def test_many_answers_run_side_by_side(triton_model: MakeModel) -> None:
+    """Each gets its own."""
+    model = triton_model()
+    texts = [f"answer number {number}" for number in range(50)]
+    answers = await asyncio.gather(*(events_of(model, prompt(text)) for text in texts))
+    assert [said(events) for events in answers] == texts

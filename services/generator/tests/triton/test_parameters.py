@@ -1,0 +1,62 @@
+"""Parameters of a model that takes one text."""
+
+import json
+from typing import Any
+
+import pytest
+from generator.triton.parameters import sampling
+from servicekit.errors import InvalidRequest
+
+
+def read(**parameters: Any) -> Any:
+    return sampling(json.dumps(parameters).encode(), 100)
+
+
+def test_what_is_given_is_kept() -> None:
+    """Under the names of the API; the length of an answer is always bounded."""
+    assert read().given == {"max_tokens": 100}
+    given = {"temperature": 0.5, "top_k": 3, "seed": 7, "max_tokens": 5, "repetition_penalty": 1.1}
+    assert read(**given, max_completion_tokens=None).given == given
+    assert read(max_tokens=5, max_completion_tokens=9).most == 9
+    assert (read(stop="a").stops, read(stop=["a", "b"]).stops, read(stop=None).stops) == (["a"], ["a", "b"], [])
+
+
+def test_what_changes_nothing_is_known() -> None:
+    """A model without the parameter can do without it."""
+    asked = read(top_p=1, presence_penalty=0, temperature=1)
+    assert [asked.is_neutral(name) for name in ("top_p", "presence_penalty", "temperature")] == [True, True, False]
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"user": "ann", "metadata": {}, "store": True, "service_tier": "auto", "safety_identifier": "x"},
+        {"logprobs": False, "logit_bias": {}, "tools": [], "tool_choice": "none", "modalities": ["text"]},
+        {"response_format": {"type": "text"}, "reasoning_effort": None, "n": 1, "parallel_tool_calls": True},
+    ],
+)
+def test_the_harmless_is_passed_over(harmless: dict[str, Any]) -> None:
+    """It says nothing about the text, or asks for what happens anyway."""
+    assert read(**harmless).given == {"max_tokens": 100}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [
+        ({"logit_bias": {"50256": -100}}, "logit_bias"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"reasoning_effort": "high"}, "reasoning_effort"),
+        ({"modalities": ["text", "audio"]}, "modalities"),
+        ({"n": 0}, "n"),
+        ({"max_completion_tokens": -1}, "max_completion_tokens"),
+        ({"stop": ""}, "stop"),
+        ({"stop": [1]}, "stop[0]"),
+        ({"temperature": "warm"}, "temperature"),
+        ({"top_k": 1.5}, "top_k"),
+    ],
+)
+def test_the_rest_is_refused_by_its_name(parameters: dict[str, Any], field: str) -> None:
+    """Nothing that would change the answer is dropped in silence."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(**parameters)
+    assert caught.value.field == field

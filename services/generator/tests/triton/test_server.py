@@ -1,0 +1,245 @@
+"""The connection to a Triton server, on one of our own that notes what it was sent and fails as told."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+from generator.domain import ChatMessage, Conversation, Event
+from generator.fakes import FakeTokenCounter
+from generator.triton.config import TritonConfig
+from generator.triton.model import TritonModel
+from pydantic import SecretStr
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    NotSupported,
+    RateLimited,
+    Unavailable,
+    UpstreamRejected,
+)
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+BYTES, BOOL, FP32, UINT32 = (
+    model_config_pb2.TYPE_STRING,
+    model_config_pb2.TYPE_BOOL,
+    model_config_pb2.TYPE_FP32,
+    model_config_pb2.TYPE_UINT32,
+)
+VLLM = {"text_input": BYTES, "stream": BOOL, "sampling_parameters": BYTES, "exclude_input_in_output": BOOL}
+
+
+class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # Triton's client has no types
+    """Answers every request with the same words.
+
+    Attributes:
+        failure: Given instead, after the words that `words` says.
+        written: Bytes that the connection has taken.
+    """
+
+    def __init__(self) -> None:
+        self.inputs: dict[str, int] = VLLM
+        self.outputs: dict[str, int] = {"text_output": BYTES}
+        self.words: list[bytes] = [b"hello"]
+        self.failure: tuple[grpc.StatusCode, str] | None = None
+        self.error_message = ""
+        self.requests: list[Any] = []
+        self.metadata: list[dict[str, str]] = []
+        self.described = 0
+        self.written = 0
+
+    async def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        self.described += 1
+        return service_pb2.ModelConfigResponse(
+            config=model_config_pb2.ModelConfig(
+                name=request.name,
+                input=[
+                    model_config_pb2.ModelInput(name=name, data_type=kind, dims=[1])
+                    for name, kind in self.inputs.items()
+                ],
+                output=[
+                    model_config_pb2.ModelOutput(name=name, data_type=kind, dims=[1])
+                    for name, kind in self.outputs.items()
+                ],
+            )
+        )
+
+    async def ModelStreamInfer(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # likewise
+        async for request in requests:
+            self.requests.append(request)
+            self.metadata.append(dict(context.invocation_metadata()))
+            for word in self.words:
+                response = service_pb2.ModelStreamInferResponse()
+                response.infer_response.outputs.add(name="text_output", datatype="BYTES", shape=[1])
+                response.infer_response.raw_output_contents.append(len(word).to_bytes(4, "little") + word)
+                yield response
+                self.written += len(word)
+            if self.error_message:
+                yield service_pb2.ModelStreamInferResponse(error_message=self.error_message)
+            if self.failure:
+                await context.abort(*self.failure)
+
+
+@pytest.fixture
+async def recording() -> AsyncIterator[tuple[Recording, Callable[..., TritonModel]]]:
+    """The server, and what makes models on it."""
+    servicer, server = Recording(), grpc.aio.server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(**members: Any) -> TritonModel:
+            config = TritonConfig(f"127.0.0.1:{port}", "llm", **members)
+            model = TritonModel("public", config, tokens=FakeTokenCounter())
+            stack.push_async_callback(model.aclose)
+            return model
+
+        yield servicer, make
+    await server.stop(None)
+
+
+async def answered(model: TritonModel, **parameters: Any) -> list[Event]:
+    asked = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode())
+    return [event async for event in model.generate(asked)]
+
+
+async def test_the_vllm_backend_gets_its_contract(recording: Any) -> None:
+    """Prompt, switches and the sampling parameters as one JSON object, with a bound on the answer's length."""
+    servicer, make = recording
+    await answered(make(), temperature=0.5, stop=["a", "b"], seed=-3, top_k=5)
+    (request,) = servicer.requests
+    sent = dict(zip((each.name for each in request.inputs), request.raw_input_contents, strict=True))
+    assert request.model_name == "llm"
+    assert sent.keys() == VLLM.keys()
+    assert sent["text_input"][4:] == b"user: Hi\n\nassistant:"
+    assert sent["stream"] == sent["exclude_input_in_output"] == b"\x01"
+    assert json.loads(sent["sampling_parameters"][4:]) == {
+        "temperature": 0.5,
+        "seed": -3,
+        "top_k": 5,
+        "max_tokens": 1024,
+        "stop": ["a", "b"],
+    }
+
+
+async def test_the_model_is_described_once(recording: Any) -> None:
+    """And again after a failure, because it may have been replaced by another."""
+    servicer, make = recording
+    model = make()
+    await answered(model)
+    await answered(model)
+    assert servicer.described == 1
+    servicer.failure = (grpc.StatusCode.INVALID_ARGUMENT, "unexpected inference input")
+    with pytest.raises(CausewayError):
+        await answered(model)
+    servicer.failure = None
+    await answered(model)
+    assert servicer.described == 2
+
+
+async def test_the_key_and_the_trace_go_along(recording: Any) -> None:
+    """As metadata; the key is in no message of ours."""
+    servicer, make = recording
+    model = make(api_key=SecretStr("secret"))
+    await answered(model)
+    assert servicer.metadata[0]["authorization"] == "Bearer secret"
+    assert "secret" not in repr(model.__dict__)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, InvalidRequest),
+        (grpc.StatusCode.UNAVAILABLE, Unavailable),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, RateLimited),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, DeadlineExceeded),
+        (grpc.StatusCode.INTERNAL, UpstreamRejected),
+    ],
+)
+async def test_failures_are_told_apart_before_the_answer(
+    recording: Any, code: grpc.StatusCode, error: type[CausewayError]
+) -> None:
+    """A request that was wrong, a server that is full or away, a model that failed: with the model's own words."""
+    servicer, make = recording
+    servicer.words, servicer.failure = [], (code, "the prompt is too long")
+    with pytest.raises(error) as caught:
+        await answered(make())
+    assert type(caught.value) is error
+    if isinstance(caught.value, UpstreamRejected):
+        assert json.loads(caught.value.body)["error"]["message"] == "the prompt is too long"
+        assert caught.value.status == 500
+
+
+async def test_a_failure_in_the_answer_is_the_servers(recording: Any) -> None:
+    """Whatever its code: the request was good, for it had begun to be answered. Old servers send words alone."""
+    servicer, make = recording
+    servicer.failure = (grpc.StatusCode.INVALID_ARGUMENT, "late")
+    with pytest.raises(Unavailable, match="broke off"):
+        await answered(make())
+    servicer.failure, servicer.error_message = None, "CUDA out of memory at 0x7f"
+    with pytest.raises(Unavailable, match="broke off") as caught:
+        await answered(make())
+    assert "CUDA" not in str(caught.value)
+
+
+async def test_an_answer_without_a_response_is_no_answer(recording: Any) -> None:
+    """A stream that ends at once has lost something."""
+    servicer, make = recording
+    servicer.words = []
+    with pytest.raises(Unavailable, match="before it began"):
+        await answered(make())
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs"),
+    [
+        ({"image": FP32}, {"text_output": BYTES}),
+        (VLLM, {"embedding": FP32}),
+        ({"text_input": UINT32}, {"text_output": BYTES}),
+    ],
+)
+async def test_a_model_of_another_kind_is_named(
+    recording: Any, inputs: dict[str, int], outputs: dict[str, int]
+) -> None:
+    """A classifier behind a chat route is a mistake in the configuration, and said to be."""
+    servicer, make = recording
+    servicer.inputs, servicer.outputs = inputs, outputs
+    with pytest.raises(NotSupported, match="'llm' does not turn text_input into text_output"):
+        await answered(make())
+
+
+async def test_characters_cut_between_responses_come_whole(recording: Any) -> None:
+    """A token may be half a character; what never becomes one is replaced, not lost."""
+    servicer, make = recording
+    servicer.words = ["für".encode()[:2], "für".encode()[2:], b"\xe2\x82"]
+    events = await answered(make())
+    assert "".join(event.text for event in events if event.kind == 2) == "für\ufffd"
+
+
+async def test_a_reader_who_stops_reading_stops_the_server(recording: Any) -> None:
+    """What is written beyond what is read stays within the connection's windows."""
+    servicer, make = recording
+    servicer.words = [b"x" * 4096] * 20_000  # 80 MB
+    asked = Conversation((ChatMessage("user", "Hi"),))
+    answer = make().generate(asked)
+    for _ in range(3):
+        await anext(answer)
+    last = -1
+    while servicer.written != last:
+        last = servicer.written
+        await asyncio.sleep(0.2)
+    assert last < 1024 * 1024
+    await answer.aclose()
+
+
+async def test_a_piece_has_a_largest_size(recording: Any) -> None:
+    """A response beyond the limit is refused, not held in memory."""
+    servicer, make = recording
+    servicer.words = [b"x" * 200_000]
+    with pytest.raises(CausewayError):
+        await answered(make(most_bytes=100_000))

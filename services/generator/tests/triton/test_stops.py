@@ -1,0 +1,54 @@
+"""Stop sequences, whatever pieces a text comes in."""
+
+from generator.triton.stops import StopCutter
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def cut(pieces: list[str], stops: list[str]) -> str:
+    cutter = StopCutter(stops)
+    return "".join([cutter.feed(piece) for piece in pieces]) + cutter.close()
+
+
+def expected(text: str, stops: list[str]) -> str:
+    """Read character by character: the first end at which a stop sequence is complete, the longest of those."""
+    for end in range(1, len(text) + 1):
+        complete = [stop for stop in stops if text[:end].endswith(stop)]
+        if complete:
+            return text[: end - max(map(len, complete))]
+    return text
+
+
+LETTERS = st.text("abc", max_size=6)
+
+
+@given(st.lists(LETTERS, max_size=12), st.lists(st.text("abc", min_size=1, max_size=5), max_size=4))
+def test_the_pieces_do_not_matter(pieces: list[str], stops: list[str]) -> None:
+    """The text ends before the stop sequence that is complete first, however it is cut into pieces."""
+    text = "".join(pieces)
+    assert cut(pieces, stops) == cut(list(text), stops) == expected(text, stops)
+
+
+@given(st.lists(LETTERS, max_size=12), st.lists(st.text("abc", min_size=1, max_size=5), max_size=4))
+def test_nothing_of_a_stop_sequence_leaks(pieces: list[str], stops: list[str]) -> None:
+    """What was said at any time is the beginning of what is said in the end."""
+    whole = expected("".join(pieces), stops)
+    cutter, said = StopCutter(stops), ""
+    for piece in pieces:
+        said += cutter.feed(piece)
+        assert whole.startswith(said)
+
+
+def test_only_what_may_be_a_stop_sequence_is_held_back() -> None:
+    """Nothing waits that need not."""
+    cutter = StopCutter(["END.", "\n\n"])
+    assert cutter.feed("at the EN") == "at the "
+    assert cutter.feed("TRANCE\n") == "ENTRANCE"
+    assert cutter.feed("x") == "\nx"
+    assert StopCutter([]).feed("anything") == "anything"
+
+
+def test_nothing_comes_after_a_stop_sequence() -> None:
+    """Whatever else the model says."""
+    cutter = StopCutter(["."])
+    assert (cutter.feed("a.b"), cutter.feed("c"), cutter.close(), cutter.stopped) == ("a", "", "", True)
