@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from retriever.access import held_by, may_see, readers
-from retriever.domain import NO_FILTER, AccessControl, Document, Mode, Outcome
+from retriever.domain import NO_FILTER, AccessControl, Document, Mode, Outcome, PageRequest
 from retriever.testing import INDEX, Bench
 from servicekit.errors import NotFound, PermissionDenied
 from servicekit.principal import Principal
@@ -59,7 +59,7 @@ async def test_a_stranger_reads_nothing_of_it(harbour: Bench) -> None:
     for stranger in STRANGERS:
         with pytest.raises(NotFound):
             await harbour.catalogue.document(stranger, INDEX, "secret")
-        page = await harbour.catalogue.documents(stranger, INDEX, filter_=NO_FILTER, page_size=0, page_token="")
+        page = await harbour.catalogue.documents(stranger, INDEX, NO_FILTER, PageRequest())
         assert ([each.document_id for each in page.documents], page.total) == (["public"], 1)
         (summary,) = await harbour.catalogue.indexes(stranger)
         assert (summary.documents, summary.chunks) == (1, 1)

@@ -3,18 +3,19 @@
 from collections.abc import Callable
 
 import pytest
-from retriever.domain import NO_FILTER, Document, DocumentPage, Filter, MatchAny, Mode
+from retriever.domain import NO_FILTER, Document, DocumentPage, DocumentText, Filter, MatchAny, Mode, PageRequest
 from retriever.store.port import EVERYTHING, Store
 from retriever.testing import INDEX, Bench
-from servicekit.errors import InvalidRequest, NotFound
-from servicekit.principal import LOCAL
+from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
+from servicekit.principal import LOCAL, Principal
 
 
 async def pages(bench: Bench, size: int, filter_: Filter = NO_FILTER) -> list[DocumentPage]:
     """All pages of a listing."""
-    found = [await bench.catalogue.documents(LOCAL, INDEX, filter_, size, "")]
+    found = [await bench.catalogue.documents(LOCAL, INDEX, filter_, PageRequest(size))]
     while found[-1].next_token:
-        found.append(await bench.catalogue.documents(LOCAL, INDEX, filter_, size, found[-1].next_token))
+        asked = PageRequest(size, found[-1].next_token)
+        found.append(await bench.catalogue.documents(LOCAL, INDEX, filter_, asked))
     return found
 
 
@@ -35,11 +36,18 @@ async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
 
 
 async def test_wrong_pages_are_refused(bench: Bench) -> None:
-    """A page too large, or a token that no listing gave, is named."""
+    """A page too large, a token that no listing gave, two beginnings, or too much text at once, is named."""
     await bench.put(Document("d", generation=1), ["text"])
-    for size, token, field in ((1001, "", "page_size"), (10, "?", "page_token"), (10, "_w==", "page_token")):
+    for asked, field in (
+        (PageRequest(1001), "page_size"),
+        (PageRequest(10, "?"), "page_token"),
+        (PageRequest(10, "_w=="), "page_token"),
+        (PageRequest(10, "ZA==", offset=0), "offset"),
+        (PageRequest(10, text_length=100_001), "text_length"),
+        (PageRequest(text_length=10_001), "text_length"),
+    ):
         with pytest.raises(InvalidRequest) as caught:
-            await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, size, token)
+            await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, asked)
         assert caught.value.field == field
 
 
@@ -89,7 +97,7 @@ async def test_unknown_indexes(bench: Bench) -> None:
     for name, error in (("nothing", NotFound), ("../etc", InvalidRequest)):
         for call in (
             catalogue.document(LOCAL, name, "d"),
-            catalogue.documents(LOCAL, name, NO_FILTER, 0, ""),
+            catalogue.documents(LOCAL, name, NO_FILTER, PageRequest()),
             catalogue.delete_documents(LOCAL, name, ["d"]),
             catalogue.delete_index(LOCAL, name),
         ):
@@ -115,3 +123,50 @@ async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) 
     assert await pages(bench, 10) == listed
     assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
     await bench.aclose()
+
+
+async def test_pages_by_offset(bench: Bench) -> None:
+    """An offset passes documents over; one past the end gives an empty page with the number of all."""
+    ids = [f"d{number}" for number in range(7)]
+    for document_id in ids:
+        await bench.put(Document(document_id, generation=1), ["text"])
+    for offset, size, expected in ((0, 3, ids[:3]), (2, 3, ids[2:5]), (5, 3, ids[5:]), (7, 3, []), (2**63, 3, [])):
+        page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(size, offset=offset))
+        assert [each.document_id for each in page.documents] == expected
+        assert page.total == len(ids)
+        assert bool(page.next_token) == (offset + size < len(ids))
+
+
+async def test_listings_with_text(bench: Bench) -> None:
+    """Each document comes with the beginning of its text, as long as was asked for; without asking with none."""
+    await bench.put(Document("a", generation=1), ["one", "two"])
+    await bench.put(Document("b", generation=1), ["three"])
+    page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10, text_length=6))
+    assert page.texts == (DocumentText("one\n\nt", is_truncated=True), DocumentText("three", is_truncated=False))
+    page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10, text_length=0))
+    assert page.texts == (DocumentText("", is_truncated=True),) * 2
+    assert (await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10))).texts == ()
+    with pytest.raises(InvalidRequest):
+        await bench.catalogue.document_with_text(LOCAL, INDEX, "a", 1_000_001)
+
+
+async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
+    """Where the metadata of a page are too large for one answer it ends early, and the next one goes on."""
+    metadata = b'{"x": "%s"}' % (b"x" * 60_000)
+    ids = [f"d{number:03}" for number in range(80)]
+    for document_id in ids:
+        await bench.put(Document(document_id, metadata_json=metadata, generation=1), [])
+    listed = await pages(bench, 1000)
+    assert [each.document_id for page in listed for each in page.documents] == ids
+    assert len(listed) == 2
+
+
+async def test_who_may_compact(bench: Bench) -> None:
+    """Administrators alone can have an index compacted, and only one of their tenant."""
+    await bench.put(Document("a", generation=1), ["one"])
+    await bench.catalogue.compact(LOCAL, INDEX)
+    with pytest.raises(PermissionDenied):
+        await bench.catalogue.compact(Principal(LOCAL.tenant, roles=("ask", "ingest")), INDEX)
+    with pytest.raises(NotFound):
+        await bench.catalogue.compact(Principal("other", roles=("admin",)), INDEX)
+    assert len(await bench.ask("one")) == 1

@@ -106,3 +106,37 @@ async def test_searches_go_on_while_documents_come_in(
     assert len(busy) > 20
     (summary,) = await bench.catalogue.indexes(LOCAL)
     assert summary.documents == 21
+
+
+async def test_searches_go_on_while_an_index_is_compacted(
+    edge_bench: Bench, record_testsuite_property: Callable[[str, object], None]
+) -> None:
+    """While the index is rebuilt in a child, and documents come in, searches are not much slower than before."""
+    bench = edge_bench
+    for number in range(20):
+        await bench.put(Document(f"d{number}", generation=1), [f"ferry {number} {part}" for part in range(60)])
+
+    async def search() -> float:
+        begin = time.perf_counter()
+        assert len(await bench.ask("ferry 7")) == 10
+        return time.perf_counter() - begin
+
+    async def write() -> None:
+        number = 0
+        while not compacting.done():
+            number += 1
+            await bench.put(Document(f"e{number}", generation=1), [f"bridge {number} {part}" for part in range(5)])
+
+    idle = sorted([await search() for _ in range(100)])
+    compacting = asyncio.create_task(bench.catalogue.compact(LOCAL, INDEX))
+    writing = asyncio.create_task(write())
+    busy: list[float] = []
+    while not writing.done():
+        busy.append(await search())
+        await asyncio.sleep(0)
+    await asyncio.gather(compacting, writing)
+    busy.sort()
+    record_testsuite_property("search_p99_idle_ms", idle[98] * 1000)
+    record_testsuite_property("search_p99_compacting_ms", busy[int(len(busy) * 0.99)] * 1000)
+    assert len(busy) > 20
+    assert busy[int(len(busy) * 0.95)] <= 10 * idle[98] + LONGEST_GAP

@@ -180,12 +180,14 @@ async def test_crash_while_deleting(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
+import structlog
 from retriever.domain import Document
 from retriever.pace import Pace
 from retriever.store.edge import EdgeStore
 from retriever.testing import Bench
 
 async def main(directory, first):
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     bench = await Bench.open(EdgeStore(Path(directory), Pace()))
     async def write(name):
         for generation in range(int(first), 10_000):
@@ -199,9 +201,10 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def note(acknowledged: dict[str, int], line: bytes) -> None:
-    """Notes what the writer says."""
-    name, generation = line.decode().split()
-    acknowledged[name] = int(generation)
+    """Notes what the writer says, unless it was killed in the middle of the line."""
+    if line.endswith(b"\n"):
+        name, generation = line.decode().split()
+        acknowledged[name] = int(generation)
 
 
 async def test_killed_while_writing(tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
         await asyncio.sleep(random.random() * 0.1)
         process.send_signal(signal.SIGKILL)
         await process.wait()
-        for line in (await process.stdout.read()).splitlines():
+        for line in (await process.stdout.read()).splitlines(keepends=True):
             note(acknowledged, line)
 
         bench = await Bench.open(EdgeStore(directory, Pace()))
@@ -229,4 +232,82 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
             assert stored >= generation
             texts = {f"ferry {name} {stored} {number}" for number in range(40 + stored % 50)}
             assert sorted(passage.text for passage in mine) == sorted(texts)
+        await bench.aclose()
+
+
+COMPACTING_WRITER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+import structlog
+from retriever.domain import Document
+from retriever.pace import Pace
+from retriever.store.edge import EdgeStore
+from retriever.testing import INDEX, Bench
+from servicekit.principal import LOCAL
+
+def die_at(stage):
+    def processor(_logger, _method, event):
+        if event.get("stage") == stage:
+            os.kill(os.getpid(), signal.SIGKILL)
+        raise structlog.DropEvent
+    return processor
+
+async def main(directory, first, stage):
+    structlog.configure(processors=[die_at(stage)])
+    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+    written = asyncio.Event()
+    async def write(name):
+        for generation in range(int(first), 10_000):
+            texts = [f"ferry {name} {generation} {number}" for number in range(40 + generation % 50)]
+            await bench.put(Document(name, generation=generation), texts)
+            print(name, generation, flush=True)
+            written.set()
+    async def compact():
+        await written.wait()
+        while True:
+            await bench.catalogue.compact(LOCAL, INDEX)
+    await asyncio.gather(compact(), *(write(name) for name in "abc"))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("stage", ["copying", "building", "replaying", "swapping", "swapped", "any"])
+async def test_killed_while_compacting(tmp_path: Path, stage: str) -> None:
+    """Killed at any stage of a rebuild, with writers at work: all that was acknowledged is there, each once.
+
+    What the rebuild left is cleared away, and no child goes on.
+    """
+    directory = tmp_path / "store"
+    acknowledged: dict[str, int] = {}
+    for first in (1, 1000):
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", COMPACTING_WRITER, directory, str(first), stage, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        if stage == "any":
+            for _ in range(5):
+                note(acknowledged, await process.stdout.readline())
+            await asyncio.sleep(random.random() * 2)
+            process.send_signal(signal.SIGKILL)
+        for line in (await process.stdout.read()).splitlines(keepends=True):
+            note(acknowledged, line)
+        assert await process.wait() == -signal.SIGKILL
+        assert acknowledged
+
+        bench = await Bench.open(EdgeStore(directory, Pace()))
+        (collection,) = await bench.store.collections()
+        passages = await bench.ask("ferry", top=1000, mode=Mode.VECTORS)
+        expected = []
+        for name, generation in acknowledged.items():
+            record = await bench.catalogue.document(LOCAL, INDEX, name)
+            assert record.generation >= generation
+            assert record.chunk_count == 40 + record.generation % 50
+            expected += [f"ferry {name} {record.generation} {number}" for number in range(record.chunk_count)]
+        mine = [passage.text for passage in passages if passage.document.document_id in acknowledged]
+        assert sorted(mine) == sorted(expected)
+        assert await collection.count_chunks(EVERYTHING) == len(passages)
+        assert await collection.marked() == []
+        assert list((directory / ".building").iterdir()) == []
+        assert len([path for path in directory.glob("*/*") if path.is_dir()]) == 1
         await bench.aclose()

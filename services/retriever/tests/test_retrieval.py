@@ -49,6 +49,16 @@ async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> 
         assert passage.dense_score == pytest.approx(everything[passage.text].dense_score)
 
 
+async def test_every_mode_knows_both_scores(harbour: Bench) -> None:
+    """Whatever the order is by, each passage has its cosine and BM25 score, the same in all modes."""
+    hybrid = by_text(await harbour.ask("ferry tickets"))
+    assert len(hybrid) == len(TEXTS)
+    for mode in (Mode.VECTORS, Mode.TEXT):
+        for text, passage in by_text(await harbour.ask("ferry tickets", mode=mode)).items():
+            assert passage.dense_score == pytest.approx(hybrid[text].dense_score, abs=1e-6)
+            assert passage.sparse_score == pytest.approx(hybrid[text].sparse_score, abs=1e-6)
+
+
 async def test_missing_scores_can_be_left_out(harbour: Bench) -> None:
     """With `skip_missing_scores` only the scores that a search brought by itself are known."""
     passages = by_text(await harbour.ask("bridge", skip_missing_scores=True))
@@ -172,16 +182,21 @@ async def test_an_index_of_another_model_is_a_conflict(harbour: Bench) -> None:
     for mode in (Mode.VECTORS, Mode.HYBRID):
         with pytest.raises(Conflict):
             await other.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
-    assert (await other.retrieve(LOCAL, Query((INDEX,), "ferry", Mode.TEXT))).passages
+    found = (await other.retrieve(LOCAL, Query((INDEX,), "ferry", Mode.TEXT))).passages
+    assert found
+    assert all(passage.dense_score is None for passage in found)
 
 
 async def test_steps_say_where_the_time_went(harbour: Bench) -> None:
     """The steps that ran are named in order, each with its time."""
     for mode, names in (
         (Mode.HYBRID, ["embed", "dense", "sparse", "fuse"]),
-        (Mode.VECTORS, ["embed", "dense", "fuse"]),
-        (Mode.TEXT, ["sparse", "fuse"]),
+        (Mode.VECTORS, ["embed", "dense", "fuse", "sparse"]),
+        (Mode.TEXT, ["embed", "sparse", "fuse", "dense"]),
     ):
         retrieved = await harbour.retrieval.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
         assert [step.name for step in retrieved.steps] == names
         assert all(step.milliseconds > 0 for step in retrieved.steps)
+    lean = Query((INDEX,), "ferry", Mode.TEXT, skip_missing_scores=True)
+    steps = (await harbour.retrieval.retrieve(LOCAL, lean)).steps
+    assert [step.name for step in steps] == ["sparse", "fuse"]

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -18,6 +19,7 @@ from servicekit.errors import (
     CausewayError,
     InvalidRequest,
     NotFound,
+    PermissionDenied,
     StaleGeneration,
     Unauthenticated,
 )
@@ -29,9 +31,15 @@ METADATA = b'{ "year" : 2024 }'
 
 
 @pytest.fixture
-async def channel(edge_bench: Bench) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(edge_bench: Bench, tmp_path: Path) -> AsyncIterator[grpc.aio.Channel]:
     """A channel to the service over an empty store on disk."""
-    servicer = RetrieverServicer(edge_bench.retrieval, edge_bench.upserts, edge_bench.catalogue)
+    servicer = RetrieverServicer(
+        edge_bench.retrieval,
+        edge_bench.upserts,
+        edge_bench.catalogue,
+        edge_bench.snapshots(tmp_path / "snapshots"),
+        edge_bench.embeddings,
+    )
     async with grpc_service(
         retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"],
         lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
@@ -305,3 +313,137 @@ async def test_documents_of_others_do_not_exist(stub: Any, edge_bench: Bench) ->
         assert len((await rpc.unary(stub.Retrieve, request, soon())).passages) == count
         listing = retriever_pb2.ListDocumentsRequest(principal=principal, index=INDEX)
         assert (await rpc.unary(stub.ListDocuments, listing, soon())).total == count
+
+
+async def test_updating_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """An update's fields arrive, and its outcome says whether anything is other; another content is NOT_FOUND."""
+    await upsert(stub, begin(edge_bench, sha256="ab" * 32), await chunks(edge_bench, "the ferry"), commit(1))
+    document = document_pb2.Document(
+        document_id="d",
+        sha256="ab" * 32,
+        metadata_json=b'{"year": 2025}',
+        access=document_pb2.AccessControl(oids=["ann"], groups=["crew"]),
+        category="maps",
+        language="de",
+        generation=2,
+    )
+    request = retriever_pb2.UpdateDocumentRequest(principal=ME, index=INDEX, document=document)
+    response = await rpc.unary(stub.UpdateDocument, request, soon())
+    assert response.outcome == retriever_pb2.UPDATE_OUTCOME_UPDATED
+    updated = response.document
+    assert (updated.generation, updated.chunk_count, updated.sourcefile) == (2, 1, "harbour.pdf")
+    assert (updated.metadata_json, updated.access, updated.category) == (
+        document.metadata_json,
+        document.access,
+        "maps",
+    )
+    request.document.generation = 3
+    response = await rpc.unary(stub.UpdateDocument, request, soon())
+    assert response.outcome == retriever_pb2.UPDATE_OUTCOME_UNCHANGED
+    assert response.document.generation == 3
+    request.document.generation = 1
+    with pytest.raises(StaleGeneration):
+        await rpc.unary(stub.UpdateDocument, request, soon())
+    request.document.sha256 = "cd" * 32
+    with pytest.raises(NotFound):
+        await rpc.unary(stub.UpdateDocument, request, soon())
+
+
+async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """Text is given where its length is, also where it is 0; overlaps and separators arrive; pages have offsets."""
+    body = await chunks(edge_bench, "one two", "two three", "four")
+    body.chunks.chunks[1].overlap = 3
+    body.chunks.chunks[2].separator = "\n"
+    await upsert(stub, begin(edge_bench), body, commit(3))
+    await upsert(stub, begin(edge_bench, document_id="e"), commit(0))
+    get = retriever_pb2.GetDocumentRequest(principal=ME, index=INDEX, document_id="d")
+    assert not (await rpc.unary(stub.GetDocument, get, soon())).HasField("text")
+    get.text_length = 100
+    found = await rpc.unary(stub.GetDocument, get, soon())
+    assert (found.text.text, found.text.is_truncated) == ("one two three\nfour", False)
+    get.text_length = 0
+    found = await rpc.unary(stub.GetDocument, get, soon())
+    assert (found.HasField("text"), found.text.text, found.text.is_truncated) == (True, "", True)
+    get.text_length = 2**32 - 1
+    with pytest.raises(InvalidRequest) as caught:
+        await rpc.unary(stub.GetDocument, get, soon())
+    assert caught.value.field == "text_length"
+
+    listing = retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX, page_size=1, offset=0, text_length=5)
+    page = await rpc.unary(stub.ListDocuments, listing, soon())
+    assert [each.document_id for each in page.documents] == ["d"]
+    assert [(each.text, each.is_truncated) for each in page.texts] == [("one t", True)]
+    listing.page_token = page.next_page_token
+    with pytest.raises(InvalidRequest) as caught:
+        await rpc.unary(stub.ListDocuments, listing, soon())
+    assert caught.value.field == "offset"
+    listing = retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX, offset=1)
+    page = await rpc.unary(stub.ListDocuments, listing, soon())
+    assert ([each.document_id for each in page.documents], len(page.texts), page.total) == (["e"], 0, 2)
+
+
+async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """An index goes to a snapshot and comes from it; each refusal has its status."""
+    await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry", "the bridge"), commit(2))
+    persist = retriever_pb2.PersistIndexRequest(principal=ME, index=INDEX, path="a/b")
+    written = await rpc.unary(stub.PersistIndex, persist, soon())
+    assert (written.document_count, written.chunk_count) == (1, 2)
+    load = retriever_pb2.LoadIndexRequest(principal=ME, path="a/b", index="copy")
+    loaded = (await rpc.unary(stub.LoadIndex, load, soon())).index
+    assert (loaded.name, loaded.document_count, loaded.chunk_count) == ("copy", 1, 2)
+    assert (loaded.dimension, loaded.embedding_model) == (DIMENSION, edge_bench.embedder.model)
+    request = retriever_pb2.RetrieveRequest(principal=ME, indexes=["copy"], query="ferry")
+    assert (await rpc.unary(stub.Retrieve, request, soon())).passages[0].text == "the ferry"
+    wrong_loads: list[tuple[dict[str, Any], grpc.StatusCode, str | None]] = [
+        ({}, grpc.StatusCode.FAILED_PRECONDITION, "Index 'copy' exists already."),
+        ({"path": "no"}, grpc.StatusCode.NOT_FOUND, "Path does not exist: no"),
+        ({"path": ".."}, grpc.StatusCode.INVALID_ARGUMENT, "The path lies outside the snapshot directory."),
+        ({"index": "a b"}, grpc.StatusCode.INVALID_ARGUMENT, None),
+        ({"principal": principal_pb2.Principal()}, grpc.StatusCode.UNAUTHENTICATED, None),
+    ]
+    for changes, code, text in wrong_loads:
+        wrong = retriever_pb2.LoadIndexRequest(**{"principal": ME, "path": "a/b", "index": "copy", **changes})
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.LoadIndex(wrong)
+        assert caught.value.code() == code
+        assert text is None or caught.value.details() == text
+    load.overwrite = True
+    await rpc.unary(stub.LoadIndex, load, soon())
+
+
+async def test_compacting_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """An administrator has an index compacted and learns how long it took; others may not."""
+    await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry"), commit(1))
+    request = retriever_pb2.CompactIndexRequest(principal=ME, index=INDEX)
+    assert (await rpc.unary(stub.CompactIndex, request, soon())).duration_ms > 0
+    assert len(await edge_bench.ask("ferry")) == 1
+    request.principal.CopyFrom(principal_pb2.Principal(tenant=LOCAL.tenant, roles=["ingest"]))
+    with pytest.raises(PermissionDenied):
+        await rpc.unary(stub.CompactIndex, request, soon())
+
+
+async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """Vectors come in the texts' order with their counts; the models are those that can be named."""
+    models = (
+        await rpc.unary(stub.ListEmbeddingModels, retriever_pb2.ListEmbeddingModelsRequest(principal=ME), soon())
+    ).models
+    assert [(each.name, each.dimension, each.max_tokens) for each in models] == [
+        (edge_bench.embedder.model, DIMENSION, edge_bench.embedder.max_tokens)
+    ]
+    texts = ["the ferry", "word " * 300]
+    request = retriever_pb2.EmbedRequest(principal=ME, model=models[0].name, texts=texts)
+    response = await rpc.unary(stub.Embed, request, soon())
+    assert response.model == models[0].name
+    expected = await edge_bench.embedder.embed(texts)
+    for embedding, vector in zip(response.embeddings, expected, strict=True):
+        assert list(embedding.vector) == pytest.approx(vector.tolist())
+    assert [(each.token_count, each.embedded_token_count) for each in response.embeddings] == [(2, 2), (300, 256)]
+    for request, error, field in (
+        (retriever_pb2.EmbedRequest(principal=ME), InvalidRequest, "texts"),
+        (retriever_pb2.EmbedRequest(principal=ME, texts=["x", " "]), InvalidRequest, "texts[1]"),
+        (retriever_pb2.EmbedRequest(principal=ME, model="m", texts=["x"]), NotFound, None),
+        (retriever_pb2.EmbedRequest(texts=["x"]), Unauthenticated, "principal.tenant"),
+    ):
+        with pytest.raises(error) as caught:
+            await rpc.unary(stub.Embed, request, soon())
+        assert caught.value.field == field

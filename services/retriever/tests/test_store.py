@@ -14,6 +14,7 @@ from retriever.domain import (
     AccessControl,
     Chunk,
     Condition,
+    Contents,
     Document,
     Filter,
     IndexSpec,
@@ -27,9 +28,10 @@ from retriever.store.edge import EdgeStore
 from retriever.store.memory import MemoryStore
 from retriever.store.port import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
 from servicekit import keys
-from servicekit.errors import NotFound, Unavailable
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
 
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
+NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
 
 
@@ -328,6 +330,219 @@ async def test_dropped_collection_is_not_found(store: Store, collection: Collect
         with pytest.raises(NotFound):
             await call
     assert await (await store.create(SPEC)).count_documents(EVERYTHING) == 0
+
+
+async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
+    """A stretch of a version's chunks comes by number, with what stands between them; other versions stay out."""
+    document = Document("d", generation=2)
+    made = await points(document, [f"part {number}" for number in range(80)])
+    second = replace(made[1], chunk=replace(made[1].chunk, overlap=3, separator=""))
+    await collection.add_chunks(document, [made[0], second, *made[2:]])
+    await add(collection, Document("d", generation=1), HARBOUR)
+    await add(collection, Document("e", generation=2), HARBOUR)
+    found = await collection.chunks_of(document.version, 0, 3)
+    assert [chunk.text for chunk in found] == ["part 0", "part 1", "part 2"]
+    assert [(chunk.overlap, chunk.separator) for chunk in found] == [(0, None), (3, ""), (0, None)]
+    assert [chunk.number for chunk in await collection.chunks_of(document.version, 78, 10)] == [78, 79]
+    assert await collection.chunks_of(document.version, 80, 5) == []
+    assert await collection.chunks_of(Version("x", 1), 0, 5) == []
+
+
+async def test_points_of_a_version(collection: Collection) -> None:
+    """All chunks of a version come back as they were stored, with both vectors; those of others do not."""
+    document = Document("d", generation=2)
+    made = await points(document, [f"part {number}" for number in range(150)])
+    made[7] = replace(made[7], chunk=replace(made[7].chunk, overlap=3, separator=" "))
+    await collection.add_chunks(document, made)
+    await add(collection, Document("d", generation=1), HARBOUR)
+    found = {point.id: point async for slice_ in collection.points_of(document.version) for point in slice_}
+    assert set(found) == {point.id for point in made}
+    for point in made:
+        again = found[point.id]
+        assert replace(again.chunk, vector=()) == replace(point.chunk, vector=())
+        assert list(again.chunk.vector) == pytest.approx(list(point.chunk.vector), abs=1e-6)
+        assert list(again.terms.indices) == list(point.terms.indices)
+        assert list(again.terms.weights) == pytest.approx(list(point.terms.weights))
+
+
+async def fill(collection: Collection) -> None:
+    """Two documents, of which one has more chunks than the catalogue knows, and marks."""
+    for name, generation, texts in (("d", 3, HARBOUR), ("e", 2**64 - 1, [f"dock {n}" for n in range(90)])):
+        document = Document(name, metadata_json=b'{"year": 2024}', generation=generation, chunk_count=len(texts))
+        chunks = [
+            replace(point, id=str(keys.point_id(NAME, name, generation, point.chunk.number, point.chunk.text)))
+            for point in await points(document, texts)
+        ]
+        await collection.add_chunks(document, chunks)
+        await collection.put_record(document)
+    await add(collection, Document("d", generation=4), ["not committed"])
+    await collection.mark("d")
+
+
+async def everything(collection: Collection) -> object:
+    """All that can be asked of a collection; without BM25's numbers, for which Edge counts removed chunks, too."""
+    near = await collection.dense(await vector("the ferry"), 1000, EVERYTHING)
+    having = await collection.sparse(words("ferry dock"), 1000, Scope(Filter(must=(Range("page", lt=50),))))
+    ids = sorted(hit.id for hit in near)
+    return (
+        sorted((hit.id, round(hit.score, 4)) for hit in near),
+        sorted(hit.id for hit in having),
+        await collection.chunks(ids),
+        await collection.records(sorted(await collection.document_ids(EVERYTHING))),
+        await collection.marked(),
+        await collection.count_chunks(Scope(Filter(must=(is_("metadata.year", 2024),)))),
+    )
+
+
+async def test_compacting_changes_nothing(reopen: Callable[[], Store]) -> None:
+    """What was not removed is found as before, also what is not committed yet; and so it is after a restart."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.publish()
+    await fill(collection)
+    await add(collection, Document("gone", generation=1), HARBOUR)
+    await collection.remove_chunks("gone", keep=None)
+    before = await everything(collection)
+    for _ in range(2):
+        await collection.compact()
+        assert await everything(collection) == before
+    await store.aclose()
+
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await everything(collection) == before
+    await store.aclose()
+
+
+async def test_snapshot_of_what_the_catalogue_knows(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """A snapshot that is loaded as the same index has all that is committed, and neither marks nor the rest."""
+    await collection.publish()
+    await fill(collection)
+    assert await collection.persist(tmp_path / "deep" / "snapshot") == Contents(2, len(HARBOUR) + 90)
+    await collection.remove_chunks("d", keep=3)
+    await collection.unmark("d")
+    restored = await store.restore(SPEC, tmp_path / "deep" / "snapshot")
+    assert await everything(restored) == await everything(collection)
+    assert len(await store.collections()) <= 1
+
+
+async def test_snapshot_as_another_index(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """A snapshot can be loaded by another tenant and name; ids are then those of that index."""
+    await collection.publish()
+    await fill(collection)
+    await collection.persist(tmp_path)
+    spec = replace(SPEC, tenant="other", name="copy")
+    restored = await store.restore(spec, tmp_path)
+    await restored.publish()
+    assert restored.spec == spec
+    hits = await restored.dense(await vector(HARBOUR[0]), 1, EVERYTHING)
+    (chunk,) = (await restored.chunks([hits[0].id])).values()
+    expected = keys.point_id(keys.collection("other", "copy"), "d", 3, chunk.number, chunk.text)
+    assert (hits[0].id, chunk.text) == (str(expected), HARBOUR[0])
+    await restored.put_record(Document("d", generation=9))
+    assert await restored.count_documents(EVERYTHING) == 2
+
+
+async def test_a_snapshot_replaces_another(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """Written to the same place, the newer one is there alone."""
+    await collection.publish()
+    await fill(collection)
+    for _ in range(2):
+        await collection.put_record(Document("more", generation=1))
+        contents = await collection.persist(tmp_path)
+    assert contents.documents == 3
+    assert len(list(tmp_path.glob("*.points"))) == 1
+    assert await (await store.restore(SPEC, tmp_path)).count_documents(EVERYTHING) == 3
+
+
+async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Store], tmp_path: Path) -> None:
+    """From then on the other's methods raise Unavailable, so that who wrote to it tries again; a restart agrees."""
+    store = reopen()
+    old = await store.create(SPEC)
+    await old.publish()
+    await fill(old)
+    await old.persist(tmp_path)
+    await old.put_record(Document("later", generation=1))
+    new = await store.restore(SPEC, tmp_path)
+    await new.publish(instead_of=old)
+    for call in (old.put_record(Document("x")), old.count_chunks(EVERYTHING), old.publish()):
+        with pytest.raises(Unavailable):
+            await call
+    assert sorted(await new.document_ids(EVERYTHING)) == ["d", "e"]
+    await store.aclose()
+    store = reopen()
+    (again,) = await store.collections()
+    assert sorted(await again.document_ids(EVERYTHING)) == ["d", "e"]
+    await store.aclose()
+
+
+async def test_a_restored_collection_that_is_not_published_is_gone(
+    reopen: Callable[[], Store], tmp_path: Path
+) -> None:
+    """Until it is published, or when it is dropped, the one of the same name is the one that is there."""
+    store = reopen()
+    old = await store.create(SPEC)
+    await old.publish()
+    await old.persist(tmp_path)
+    await old.put_record(Document("later", generation=1))
+    await (await store.restore(SPEC, tmp_path)).drop()
+    await store.restore(SPEC, tmp_path)
+    assert await old.document_ids(EVERYTHING) == ["later"]
+    await store.aclose()
+    store = reopen()
+    (again,) = await store.collections()
+    assert await again.document_ids(EVERYTHING) == ["later"]
+    await store.aclose()
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def longer(data: bytes) -> bytes:
+    return data + b"\0\0\0\1\0"
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
+
+
+async def test_damaged_snapshots_are_refused(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """Whatever is missing, cut off, or other than it was written: it is a wrong request, and nothing is made."""
+    await collection.publish()
+    await fill(collection)
+    await collection.persist(tmp_path)
+    (data,) = tmp_path.glob("*.points")
+    manifest = tmp_path / "manifest.json"
+    elsewhere = tmp_path / "elsewhere"
+    for file, spoil in (
+        (data, cut),
+        (data, longer),
+        (data, flipped),
+        (data, lambda _: b""),
+        (data, None),
+        (manifest, cut),
+        (manifest, lambda _: b"[]"),
+        (manifest, lambda raw: raw.replace(b'"version": 1', b'"version": 2')),
+        (manifest, lambda raw: raw.replace(b"causeway-index", b"something-else")),
+        (manifest, lambda raw: raw.replace(data.name.encode(), b"../" + data.name.encode())),
+        (manifest, lambda raw: raw.replace(b'"documents": 2', b'"documents": 3')),
+        (manifest, lambda raw: raw.replace(b'"dimension": 64', b'"dimension": 0')),
+        (manifest, None),
+    ):
+        content = file.read_bytes()
+        if spoil is None:
+            file.rename(elsewhere)
+            file.symlink_to(elsewhere)  # a link is not followed: it may lead anywhere
+        else:
+            assert spoil(content) != content
+            file.write_bytes(spoil(content))
+        with pytest.raises(InvalidRequest) as caught:
+            await store.restore(SPEC, tmp_path)
+        assert caught.value.field == "path"
+        file.unlink()
+        file.write_bytes(content)
+    assert await (await store.restore(SPEC, tmp_path)).count_documents(EVERYTHING) == 2
 
 
 fields = st.sampled_from(["document_id", "category", "page", "metadata.n", "metadata.list", "metadata.o.k"])

@@ -103,6 +103,8 @@ WRONG_CHUNKS: list[tuple[list[Sequence[Chunk]], str]] = [
     ([[chunk(number=number) for number in range(65)]], "chunks"),
     ([[chunk(text=" ")]], "chunks[0].text"),
     ([[chunk(indexed_text="\n")]], "chunks[0].indexed_text"),
+    ([[chunk(overlap=5)]], "chunks[0].overlap"),
+    ([[chunk(separator=" " * 10_001)]], "chunks[0].separator"),
     ([[chunk(vector=[1.0])]], "chunks[0].vector"),
     ([[chunk(), chunk(number=1, vector=[math.nan] * DIMENSION)]], "chunks[1].vector"),
     ([[chunk(vector=[math.inf] + [0.0] * (DIMENSION - 1))]], "chunks[0].vector"),

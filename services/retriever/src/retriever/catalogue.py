@@ -2,18 +2,29 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
 from servicekit.principal import Principal
 
+from retriever import texts
 from retriever.access import may_see
-from retriever.domain import Deleted, Document, DocumentPage, Filter, IndexSummary
+from retriever.domain import (
+    Deleted,
+    Document,
+    DocumentPage,
+    DocumentText,
+    Filter,
+    IndexSummary,
+    PageRequest,
+)
 from retriever.indexes import Index, Indexes
 from retriever.store.port import EVERYTHING
 
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 100
+MAX_TEXT_LENGTH = 1_000_000  # code points in one answer
+_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata: with the text, and the rest, an answer stays below 16 MiB
 
 
 class Catalogue:
@@ -36,28 +47,45 @@ class Catalogue:
             )
         return found
 
+    async def document_with_text(
+        self, principal: Principal, index_name: str, document_id: str, length: int
+    ) -> tuple[Document, DocumentText]:
+        """One record, and the first ``length`` code points of its text.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the asker.
+            InvalidRequest: So much text is not given at once.
+        """
+        if length > MAX_TEXT_LENGTH:
+            raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters are given at once.", field="text_length")
+        found = await self.document(principal, index_name, document_id)
+        return found, await texts.text_of(self._indexes.get(principal.tenant, index_name), found, length)
+
     async def documents(
-        self, principal: Principal, index_name: str, filter_: Filter, page_size: int, page_token: str
+        self, principal: Principal, index_name: str, filter_: Filter, asked: PageRequest
     ) -> DocumentPage:
         """A page of records, ordered by document id. A condition on ``page``, a chunk's field, holds for none.
 
+        It has fewer than were asked for where their metadata are too large for one answer.
+
         Raises:
             NotFound: There is no such index.
-            InvalidRequest: The page's size or token is none.
+            InvalidRequest: There is no such page.
         """
-        if page_size > MAX_PAGE_SIZE:
-            raise InvalidRequest(f"A page has 1 to {MAX_PAGE_SIZE} documents.", field="page_size")
-        size = page_size or DEFAULT_PAGE_SIZE
-        after = _from_token(page_token)
+        size = _check(asked)
+        after = _from_token(asked.token)
         index = self._indexes.get(principal.tenant, index_name)
         ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
-        rest = ids if after is None else [each for each in ids if each > after]
-        page = rest[:size]
-        records = await index.collection.records(page)
+        rest = ids[asked.offset or 0 :] if after is None else [each for each in ids if each > after]
+        records = await index.collection.records(rest[:size])
+        page = _fitting(rest[:size], records)
+        found = tuple(records[each] for each in page if each in records)
+        length = asked.text_length
         return DocumentPage(
-            tuple(records[each] for each in page if each in records),
-            _to_token(page[-1]) if len(rest) > size else "",
+            found,
+            _to_token(page[-1]) if len(rest) > len(page) else "",
             len(ids),
+            () if length is None else tuple([await texts.text_of(index, each, length) for each in found]),
         )
 
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
@@ -93,6 +121,19 @@ class Catalogue:
             for index in self._indexes.of(principal.tenant)
         ]
 
+    async def compact(self, principal: Principal, index_name: str) -> None:
+        """Rebuilds an index without what was removed from it; it goes on serving.
+
+        Raises:
+            NotFound: There is no such index.
+            PermissionDenied: The asker is no administrator.
+            Unavailable: It could not be done; nothing changed.
+        """
+        index = self._indexes.get(principal.tenant, index_name)
+        if not principal.sees_everything:
+            raise PermissionDenied("Only administrators can have an index compacted.", resource=index_name)
+        await index.collection.compact()
+
     async def delete_index(self, principal: Principal, index_name: str) -> None:
         """Removes an index with everything in it.
 
@@ -100,13 +141,21 @@ class Catalogue:
             NotFound: There is no such index.
             PermissionDenied: It holds documents that the asker may not see.
         """
-        index = self._indexes.get(principal.tenant, index_name)
-        all_documents = await index.collection.count_documents(EVERYTHING)
-        if await index.collection.count_documents(index.scope(principal)) < all_documents:
-            raise PermissionDenied(
-                f"Index '{index_name}' holds documents that are not open to you.", resource=index_name
-            )
+        await check_sees_all(self._indexes.get(principal.tenant, index_name), principal)
         await self._indexes.delete(principal.tenant, index_name)
+
+
+async def check_sees_all(index: Index, principal: Principal) -> None:
+    """What must hold for who removes or takes away an index as a whole.
+
+    Raises:
+        PermissionDenied: It holds documents that the asker may not see.
+    """
+    all_documents = await index.collection.count_documents(EVERYTHING)
+    if await index.collection.count_documents(index.scope(principal)) < all_documents:
+        raise PermissionDenied(
+            f"Index '{index.spec.name}' holds documents that are not open to you.", resource=index.spec.name
+        )
 
 
 async def _visible(index: Index, principal: Principal, document_id: str) -> Document | None:
@@ -119,6 +168,31 @@ async def _delete(index: Index, document: Document) -> None:
     await index.collection.remove_record(document.document_id)
     index.hide(document.version)
     await index.settle(document.document_id)
+
+
+def _check(asked: PageRequest) -> int:
+    size = asked.size or DEFAULT_PAGE_SIZE
+    if size > MAX_PAGE_SIZE:
+        raise InvalidRequest(f"A page has 1 to {MAX_PAGE_SIZE} documents.", field="page_size")
+    if asked.token and asked.offset is not None:
+        raise InvalidRequest("A page begins at a token or at an offset, not at both.", field="offset")
+    if size * (asked.text_length or 0) > MAX_TEXT_LENGTH:
+        raise InvalidRequest(
+            f"A page has at most {MAX_TEXT_LENGTH} characters of text; {size} documents of {asked.text_length} "
+            "characters are more.",
+            field="text_length",
+        )
+    return size
+
+
+def _fitting(ids: Sequence[str], records: Mapping[str, Document]) -> Sequence[str]:
+    """As many as one answer can hold, at least one where there is any."""
+    size = 0
+    for place, id_ in enumerate(ids):
+        size += len(records[id_].metadata_json) if id_ in records else 0
+        if place and size > _MAX_PAGE_BYTES:
+            return ids[:place]
+    return ids
 
 
 def _to_token(document_id: str) -> str:

@@ -60,7 +60,9 @@ class Version(NamedTuple):
 class Chunk:
     """One retrievable piece of a document.
 
-    ``text`` is shown and cited, ``indexed_text`` is what ``vector`` (L2-normalised) and the words are made of.
+    ``text`` is shown and cited, ``indexed_text`` is what ``vector`` (L2-normalised) and the words are made of. The
+    first ``overlap`` code points of the text repeat the chunk before; where none do, ``separator`` stands between
+    the two in the document, None for a blank line.
     """
 
     number: int
@@ -69,6 +71,8 @@ class Chunk:
     page: int = 0
     headings: tuple[str, ...] = ()
     vector: Sequence[float] = ()
+    overlap: int = 0
+    separator: str | None = None
 
 
 Scalar = str | int | float | bool
@@ -242,6 +246,14 @@ class Upserted:
 
 
 @dataclass(frozen=True, slots=True)
+class Updated:
+    """The document as it stands after an update; ``changed``: something besides its generation is other."""
+
+    changed: bool
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
 class Deleted:
     """Documents that were removed, as they were, and the ids of those that are not there for the asker."""
 
@@ -250,12 +262,66 @@ class Deleted:
 
 
 @dataclass(frozen=True, slots=True)
+class DocumentText:
+    """The beginning of a document's text, and whether there is more of it."""
+
+    text: str
+    is_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of a listing.
+
+    Attributes:
+        size: Most documents; 0: the default.
+        token: The ``next_token`` of the page before; empty for the first.
+        offset: Documents to pass over; None where the token says where the page begins.
+        text_length: Code points to give of each document's text; None: none.
+    """
+
+    size: int = 0
+    token: str = ""
+    offset: int | None = None
+    text_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class DocumentPage:
-    """A page of a listing; ``next_token`` is empty on the last, ``total`` counts all pages."""
+    """A page of a listing; ``next_token`` is empty on the last, ``total`` counts all pages.
+
+    ``texts`` has one for each document, where they were asked for.
+    """
 
     documents: tuple[Document, ...]
     next_token: str
     total: int
+    texts: tuple[DocumentText, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TextVector:
+    """A text's vector (L2-normalised), its tokens, and how many of these, the first ones, the vector is made of."""
+
+    vector: Sequence[float]
+    tokens: int
+    embedded_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What a model made of texts, in their order."""
+
+    model: str
+    vectors: tuple[TextVector, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a snapshot or an index holds."""
+
+    documents: int
+    chunks: int
 
 
 def no_such_index(name: str) -> NotFound:

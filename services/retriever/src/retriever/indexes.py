@@ -10,7 +10,8 @@ a start after a crash does for each mark it finds.
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import structlog
 from servicekit import keys
@@ -110,8 +111,8 @@ class Indexes:
             InvalidRequest: No index can have this name.
             NotFound: The tenant has none of this name.
         """
-        index = self._indexes.get((tenant, keys.index_name(name)))
-        if index is None or not index.published:
+        index = self._published((tenant, keys.index_name(name)))
+        if index is None:
             raise no_such_index(name)
         return index
 
@@ -145,9 +146,12 @@ class Indexes:
 
     async def publish(self, index: Index) -> None:
         """Makes an index exist, if it does not yet."""
-        if not index.published:
-            await index.collection.publish()
-            index.published = True
+        if index.published:
+            return
+        async with self._changing:
+            if not index.published:
+                await index.collection.publish()
+                index.published = True
 
     async def delete(self, tenant: str, name: str) -> None:
         """Removes an index; who still writes to it gets NotFound.
@@ -159,6 +163,44 @@ class Indexes:
             index = self.get(tenant, name)
             del self._indexes[tenant, name]
             await self.finisher.finish(index.collection.drop())
+
+    async def load(
+        self, spec: IndexSpec, snapshot: Path, check: Callable[[Index | None], Awaitable[None]]
+    ) -> Index:
+        """Makes an index from a snapshot, in the place of the one of the same name, in one step.
+
+        Who still writes to the one that was there gets Unavailable, and finds the new one when trying again.
+
+        Args:
+            spec: What to make.
+            snapshot: Its directory.
+            check: Raises what speaks against replacing the index that is there, if there is one. Asked first, and
+                again when the new one is built.
+
+        Raises:
+            InvalidRequest: No index can have this name, or the snapshot cannot be loaded; nothing changed.
+        """
+        key = spec.tenant, keys.index_name(spec.name)
+        await check(self._published(key))
+        collection = await self._store.restore(spec, snapshot)
+        try:
+            async with self._changing:
+                await check(self._published(key))
+                return await self.finisher.finish(self._put_in_place(key, collection))
+        finally:
+            index = self._indexes.get(key)
+            if index is None or index.collection is not collection:
+                await self.finisher.finish(collection.drop())
+
+    def _published(self, key: tuple[str, str]) -> Index | None:
+        index = self._indexes.get(key)
+        return index if index is not None and index.published else None
+
+    async def _put_in_place(self, key: tuple[str, str], collection: Collection) -> Index:
+        old = self._indexes.get(key)  # it may be there for those alone who write its first document
+        await collection.publish(old.collection if old else None)
+        index = self._indexes[key] = Index(collection, published=True)
+        return index
 
     async def aclose(self) -> None:
         """Waits for what has begun; the store may be closed then."""

@@ -12,12 +12,16 @@ from servicekit.errors import Unavailable
 from servicekit.server import GrpcServer
 
 from retriever.catalogue import Catalogue
+from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
 from retriever.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
 from retriever.settings import Settings
+from retriever.snapshots import Snapshots
 from retriever.store.bm25 import Bm25Encoder
+from retriever.store.building import Limits
+from retriever.store.compaction import Policy
 from retriever.store.edge import EdgeStore
 from retriever.upsert import Upserts
 
@@ -34,7 +38,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         embedder = _embedder(settings)
         closing.push_async_callback(embedder.aclose)
         pace = Pace()
-        store = EdgeStore(settings.data_dir / "retriever", pace, settings.retriever_min_free_mb * _MEGABYTE)
+        store = _store(settings, pace)
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
@@ -49,6 +53,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 idle_seconds=settings.retriever_upsert_idle,
             ),
             Catalogue(indexes),
+            Snapshots(
+                indexes,
+                settings.snapshot_dir or settings.data_dir / "snapshots",
+                embedder.model,
+                embedder.dimension,
+            ),
+            Embeddings([embedder]),
         )
         server = GrpcServer(
             f"{settings.host}:{settings.retriever_port}",
@@ -60,6 +71,17 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             ],
         )
         await server.serve_until(stop, settings.shutdown_grace)
+
+
+def _store(settings: Settings, pace: Pace) -> EdgeStore:
+    return EdgeStore(
+        settings.data_dir / "retriever",
+        pace,
+        settings.retriever_min_free_mb * _MEGABYTE,
+        exact_up_to=settings.retriever_exact_up_to,
+        policy=Policy(removed=settings.retriever_compact_removed, added=max(1, settings.retriever_exact_up_to)),
+        limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
+    )
 
 
 def _embedder(settings: Settings) -> MiniLmEmbedder:

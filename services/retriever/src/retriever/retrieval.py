@@ -78,7 +78,8 @@ class Retrieval:
     async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
         """The passages that answer the query best.
 
-        In hybrid mode each has both scores, unless the query leaves the missing ones out.
+        Each has both scores, unless the query leaves the missing ones out. A search by words alone goes on without
+        a cosine where an index has vectors of another model, unless the query sets a minimum.
 
         Raises:
             InvalidRequest: Naming the field.
@@ -111,10 +112,13 @@ class Retrieval:
                 return Retrieved(tuple(passages), clock.steps())
 
     async def _embed(self, query: Query, indexes: Iterable[Index], clock: "_Clock") -> list[float]:
-        if query.mode is Mode.TEXT and query.minimum_dense_score is None:
+        needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
+        if not needed and query.skip_missing_scores:
             return []
         for index in indexes:
             if index.spec.embedding_model != self._embedder.model:
+                if not needed:
+                    return []
                 raise Conflict(
                     f"Index '{index.spec.name}' has vectors of the model {index.spec.embedding_model!r}; this "
                     f"service embeds with {self._embedder.model!r}.",
@@ -166,9 +170,10 @@ async def _passages(found: Mapping[Index, _Found], request: _Request, clock: "_C
             await _add_dense(dense, _missing(order, dense, home), request)
         order = [hit for hit in order if dense.get(hit.id, -math.inf) >= query.minimum_dense_score]
     best = order[: request.top]
-    if query.mode is Mode.HYBRID and not query.skip_missing_scores:
-        with clock.time("dense"):
-            await _add_dense(dense, _missing(best, dense, home), request)
+    if not query.skip_missing_scores:
+        if request.vector:
+            with clock.time("dense"):
+                await _add_dense(dense, _missing(best, dense, home), request)
         with clock.time("sparse"):
             await _add_sparse(sparse, _missing(best, sparse, home), request)
     with clock.time("fuse"):

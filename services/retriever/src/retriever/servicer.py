@@ -1,5 +1,6 @@
 """The gRPC service: each method reads a message, asks the logic, writes a message."""
 
+import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,8 +11,11 @@ from servicekit.principal import Principal
 from retriever import wire
 from retriever.catalogue import Catalogue
 from retriever.domain import UpsertStep
+from retriever.embeddings import Embeddings
 from retriever.retrieval import Retrieval
+from retriever.snapshots import Snapshots
 from retriever.upsert import Upserts
+from retriever.wire_filter import to_filter
 
 _Context = ServicerContext[Any, Any]
 
@@ -19,10 +23,19 @@ _Context = ServicerContext[Any, Any]
 class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     """``causeway.retriever.v1.RetrieverService``."""
 
-    def __init__(self, retrieval: Retrieval, upserts: Upserts, catalogue: Catalogue) -> None:
+    def __init__(
+        self,
+        retrieval: Retrieval,
+        upserts: Upserts,
+        catalogue: Catalogue,
+        snapshots: Snapshots,
+        embeddings: Embeddings,
+    ) -> None:
         self._retrieval = retrieval
         self._upserts = upserts
         self._catalogue = catalogue
+        self._snapshots = snapshots
+        self._embeddings = embeddings
 
     async def Retrieve(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.RetrieveRequest, _context: _Context
@@ -36,6 +49,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.UpsertResponse:
         """Stores a document."""
         return wire.from_upserted(await self._upserts.upsert(_steps(request_iterator)))
+
+    async def UpdateDocument(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.UpdateDocumentRequest, _context: _Context
+    ) -> retriever_pb2.UpdateDocumentResponse:
+        """Gives a document other fields."""
+        principal = Principal.from_proto(request.principal)
+        updated = await self._upserts.update(principal, request.index, wire.to_document(request.document))
+        return wire.from_updated(updated)
 
     async def DeleteDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteDocumentsRequest, _context: _Context
@@ -52,8 +73,13 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.GetDocumentResponse:
         """Reads a record."""
         principal = Principal.from_proto(request.principal)
-        document = await self._catalogue.document(principal, request.index, request.document_id)
-        return retriever_pb2.GetDocumentResponse(document=wire.from_document(document))
+        if not request.HasField("text_length"):
+            document = await self._catalogue.document(principal, request.index, request.document_id)
+            return retriever_pb2.GetDocumentResponse(document=wire.from_document(document))
+        document, text = await self._catalogue.document_with_text(
+            principal, request.index, request.document_id, request.text_length
+        )
+        return retriever_pb2.GetDocumentResponse(document=wire.from_document(document), text=wire.from_text(text))
 
     async def ListDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListDocumentsRequest, _context: _Context
@@ -62,15 +88,10 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         page = await self._catalogue.documents(
             Principal.from_proto(request.principal),
             request.index,
-            wire.to_filter(request.filter),
-            request.page_size,
-            request.page_token,
+            to_filter(request.filter),
+            wire.to_page_request(request),
         )
-        return retriever_pb2.ListDocumentsResponse(
-            documents=[wire.from_document(each) for each in page.documents],
-            next_page_token=page.next_token,
-            total=page.total,
-        )
+        return wire.from_page(page)
 
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context
@@ -85,6 +106,46 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Removes an index."""
         await self._catalogue.delete_index(Principal.from_proto(request.principal), request.index)
         return retriever_pb2.DeleteIndexResponse()
+
+    async def PersistIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.PersistIndexRequest, _context: _Context
+    ) -> retriever_pb2.PersistIndexResponse:
+        """Writes a snapshot."""
+        principal = Principal.from_proto(request.principal)
+        contents = await self._snapshots.persist(principal, request.index, request.path)
+        return retriever_pb2.PersistIndexResponse(document_count=contents.documents, chunk_count=contents.chunks)
+
+    async def LoadIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.LoadIndexRequest, _context: _Context
+    ) -> retriever_pb2.LoadIndexResponse:
+        """Makes an index from a snapshot."""
+        principal = Principal.from_proto(request.principal)
+        summary = await self._snapshots.load(principal, request.path, request.index, overwrite=request.overwrite)
+        return retriever_pb2.LoadIndexResponse(index=wire.from_index(summary))
+
+    async def CompactIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.CompactIndexRequest, _context: _Context
+    ) -> retriever_pb2.CompactIndexResponse:
+        """Rebuilds an index."""
+        begin = time.perf_counter()
+        await self._catalogue.compact(Principal.from_proto(request.principal), request.index)
+        return retriever_pb2.CompactIndexResponse(duration_ms=(time.perf_counter() - begin) * 1000)
+
+    async def Embed(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.EmbedRequest, _context: _Context
+    ) -> retriever_pb2.EmbedResponse:
+        """Embeds texts."""
+        Principal.from_proto(request.principal)
+        return wire.from_embedded(await self._embeddings.embed(request.model, request.texts))
+
+    async def ListEmbeddingModels(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.ListEmbeddingModelsRequest, _context: _Context
+    ) -> retriever_pb2.ListEmbeddingModelsResponse:
+        """Lists the models."""
+        Principal.from_proto(request.principal)
+        return retriever_pb2.ListEmbeddingModelsResponse(
+            models=[wire.from_embedder(each) for each in self._embeddings.models]
+        )
 
 
 async def _steps(requests: AsyncIterator[retriever_pb2.UpsertRequest]) -> AsyncIterator[UpsertStep]:

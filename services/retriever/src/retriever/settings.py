@@ -23,6 +23,25 @@ class Settings(ServiceSettings):
     retriever_upsert_idle: float = Field(
         60.0, gt=0, description="Seconds to wait for the next message of an upsert."
     )
+    snapshot_dir: Path | None = Field(
+        None,
+        description="Snapshots of indexes are written to it and loaded from it, each tenant's below a directory of "
+        "its own; none: the subdirectory `snapshots` of the data directory.",
+    )
+    retriever_exact_up_to: int = Field(
+        20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
+    )
+    retriever_compact_removed: int = Field(
+        1000,
+        ge=1,
+        description="An index is compacted by itself once so many of its points, and a fifth of them, are removed.",
+    )
+    retriever_build_seconds: float = Field(
+        3600.0, gt=0, description="Longest time for compacting, writing or loading one index."
+    )
+    retriever_build_memory_mb: int = Field(
+        4096, ge=64, description="Most memory of the process that compacts, writes or loads an index."
+    )
     retriever_min_free_mb: int = Field(
         256, ge=0, description="With less room on the disk nothing is written any more."
     )

@@ -1,6 +1,7 @@
 """For tests: the retriever's logic put together over any store, and documents to feed it."""
 
 from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 from embedding.fake import HashingEmbedder
@@ -8,9 +9,11 @@ from servicekit.principal import LOCAL, Principal
 
 from retriever.catalogue import Catalogue
 from retriever.domain import Begin, Chunk, Commit, Document, Passage, Query, Upserted, UpsertStep
+from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
 from retriever.retrieval import Retrieval
+from retriever.snapshots import Snapshots
 from retriever.store.bm25 import Bm25Encoder
 from retriever.store.port import Store
 from retriever.upsert import Upserts
@@ -33,6 +36,11 @@ class Bench:
             indexes, self.encoder, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
         )
         self.catalogue = Catalogue(indexes)
+        self.embeddings = Embeddings([self.embedder])
+
+    def snapshots(self, directory: Path) -> Snapshots:
+        """Snapshots in a directory."""
+        return Snapshots(self.indexes, directory, self.embedder.model, DIMENSION)
 
     @classmethod
     async def open(cls, store: Store, pace: Pace | None = None, **limits: Any) -> Self:

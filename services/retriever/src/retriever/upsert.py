@@ -1,43 +1,28 @@
-"""Storing one generation of a document: begin, chunks, commit.
+"""Storing documents: a generation that comes as begin, chunks, commit, or other fields for the one that is there.
 
-1. *Begin*: the document is marked, its new version hidden. From here until the end the document is locked.
-2. *Chunks* are stored as they come, under ids that depend on what they are alone, and nobody sees them.
-3. *Commit*: the catalogue's record is replaced, which decides for good, and in the same turn of the loop the new
-   version is shown and the old one hidden. Then the log goes to the disk; what is answered after it is never lost.
-4. *Settle*, in every case: the chunks that the record does not name are removed, and the mark with them.
-
-A process that dies between two of these leaves the mark, and the next start settles (`retriever.indexes`): up to
-the record's replacement the old version is whole, from it on the new one.
+How a version takes the place of another, and what a crash in the middle leaves, is in `retriever.versions`.
 """
 
 import asyncio
+import json
 import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
-import structlog
 from servicekit import keys
-from servicekit.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
-    NotFound,
-    PermissionDenied,
-    RateLimited,
-    StaleGeneration,
-)
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLimited
+from servicekit.principal import Principal
 
-from retriever.access import may_see
-from retriever.domain import Begin, Chunk, Commit, Document, IndexSpec, Outcome, Upserted, UpsertStep
+from retriever import versions
+from retriever.domain import Begin, Chunk, Commit, Document, IndexSpec, Outcome, Updated, Upserted, UpsertStep
 from retriever.fields import check_document
 from retriever.indexes import Index, Indexes
 from retriever.store.port import ChunkPoint, TermEncoder
 
-_log = structlog.get_logger(__name__)
-
 MAX_CHUNKS_A_MESSAGE = 64
 MAX_DIMENSION = 65_536
 _UNIT_TOLERANCE = 0.01
+_LONGEST_SEPARATOR = 10_000
 
 
 class Upserts:
@@ -93,24 +78,60 @@ class Upserts:
         else:
             await self._slots.acquire()
 
+    async def update(self, principal: Principal, index_name: str, document: Document) -> Updated:
+        """Gives a document other fields and a higher generation, and keeps its chunks.
+
+        Args:
+            principal: Who asks.
+            index_name: Where the document is.
+            document: Its id and ``sha256``, and what to set: metadata, access, category, language, generation. Its
+                ``sourcefile``, where it says one, must be the stored one's: chunks are indexed with it.
+
+        Raises:
+            InvalidRequest: Naming the field; nothing changed.
+            NotFound: There is no such index or document, or its content is another one.
+            StaleGeneration: A newer generation is there.
+            PermissionDenied: The document is there, and the caller may not see it.
+            RateLimited: Too many wait already.
+        """
+        check_document(document)
+        await self._take_slot()
+        try:
+            index = self._indexes.get(principal.tenant, index_name)
+            async with index.lock(document.document_id):
+                return await self._update(index, principal, document)
+        finally:
+            self._slots.release()
+
+    async def _update(self, index: Index, principal: Principal, document: Document) -> Updated:
+        stored = (await index.collection.records([document.document_id])).get(document.document_id)
+        if stored is None or not _is_same_content(stored, document):
+            raise NotFound(
+                f"Index '{index.spec.name}' has no document '{document.document_id}' of this content.",
+                resource=document.document_id,
+            )
+        if versions.is_stored(stored, document, principal):
+            return Updated(changed=False, document=stored)
+        wanted = replace(
+            stored,
+            metadata_json=document.metadata_json,
+            access=document.access,
+            category=document.category,
+            language=document.language,
+            generation=document.generation,
+        )
+        made = await versions.put(self._indexes, index, stored, wanted, lambda: _copy(index, stored, wanted))
+        return Updated(_says(stored) != _says(made), made)
+
     async def _write(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Upserted:
         document = begin.document
         stored = (await index.collection.records([document.document_id])).get(document.document_id)
-        if stored is not None and _is_settled_by(stored, begin):
+        if stored is not None and versions.is_stored(stored, document, begin.principal):
             return Upserted(Outcome.UNCHANGED, stored)
-        finish = self._indexes.finisher.finish
-        try:
-            count = await self._stage(index, begin, steps)
-            made = replace(document, chunk_count=count, updated_at=datetime.now(UTC))
-            await finish(self._commit(index, stored, made))
-        except BaseException:
-            await finish(self._undo(index, document.document_id))
-            raise
+        made = await versions.put(self._indexes, index, stored, document, lambda: self._stage(index, begin, steps))
         return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
 
     async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> int:
-        index.hide(begin.document.version)
-        await index.collection.mark(begin.document.document_id)
         count = 0
         while True:
             match await self._next(steps):
@@ -130,30 +151,12 @@ class Upserts:
                     count += len(chunks)
 
     async def _store(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> None:
-        spec = index.spec
-        collection = keys.collection(spec.tenant, spec.name)
         terms = await self._encoder.documents([chunk.indexed_text for chunk in chunks])
         points = [
-            ChunkPoint(_chunk_id(collection, document, chunk), chunk, each)
+            ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, each)
             for chunk, each in zip(chunks, terms, strict=True)
         ]
         await index.collection.add_chunks(document, points)
-
-    async def _commit(self, index: Index, stored: Document | None, made: Document) -> None:
-        await index.collection.put_record(made)
-        await self._indexes.publish(index)
-        index.replace(stored.version if stored else None, made.version)
-        await index.collection.sync()
-        await index.settle(made.document_id)
-
-    async def _undo(self, index: Index, document_id: str) -> None:
-        try:
-            await index.settle(document_id)
-        except NotFound:
-            return  # the index was deleted, with all that came in
-        except Exception:
-            # The version stays hidden, and the mark lets the next start settle it.
-            _log.exception("an upsert that failed could not be cleared away", document=document_id)
 
     async def _next(self, steps: AsyncIterator[UpsertStep]) -> UpsertStep | None:
         try:
@@ -172,25 +175,6 @@ def _check(begin: Begin) -> IndexSpec:
     return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension)
 
 
-def _is_settled_by(stored: Document, begin: Begin) -> bool:
-    """Whether what comes is what is there already: a message that was delivered again."""
-    sent = begin.document
-    same = stored.generation == sent.generation
-    # Who sends the same again need not be able to see it: a worker stores on behalf of others.
-    if not may_see(begin.principal, stored.access) and not (same and stored.sha256 == sent.sha256):
-        raise PermissionDenied(
-            f"Document '{sent.document_id}' is there, and not open to you.", resource=sent.document_id
-        )
-    if stored.generation > sent.generation:
-        raise StaleGeneration(
-            f"Generation {stored.generation} of document '{sent.document_id}' is there; "
-            f"{sent.generation} is older.",
-            resource=sent.document_id,
-            details={"stored_generation": str(stored.generation)},
-        )
-    return same
-
-
 def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:
     if len(chunks) > MAX_CHUNKS_A_MESSAGE:
         raise InvalidRequest(f"A message has at most {MAX_CHUNKS_A_MESSAGE} chunks.", field="chunks")
@@ -204,6 +188,12 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest("The text is blank.", field=f"{field}.text")
         if not chunk.indexed_text.strip():
             raise InvalidRequest("The text to index is blank.", field=f"{field}.indexed_text")
+        if chunk.overlap > len(chunk.text):
+            raise InvalidRequest("The overlap is longer than the text.", field=f"{field}.overlap")
+        if chunk.separator is not None and len(chunk.separator) > _LONGEST_SEPARATOR:
+            raise InvalidRequest(
+                f"A separator has at most {_LONGEST_SEPARATOR} characters.", field=f"{field}.separator"
+            )
         if len(chunk.vector) != dimension:
             raise InvalidRequest(
                 f"The vector has {len(chunk.vector)} numbers instead of {dimension}.", field=f"{field}.vector"
@@ -213,5 +203,27 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest("The vector is not of length 1.", field=f"{field}.vector")
 
 
-def _chunk_id(collection: str, document: Document, chunk: Chunk) -> str:
+async def _copy(index: Index, stored: Document, wanted: Document) -> int:
+    """Stores the chunks of one version once more, as those of another; their number."""
+    count = 0
+    async for points in index.collection.points_of(stored.version):
+        again = [replace(point, id=_chunk_id(index.spec, wanted, point.chunk)) for point in points]
+        await index.collection.add_chunks(wanted, again)
+        count += len(points)
+    return count
+
+
+def _is_same_content(stored: Document, sent: Document) -> bool:
+    return stored.sha256 == sent.sha256 and sent.sourcefile in ("", stored.sourcefile)
+
+
+def _says(document: Document) -> tuple[object, ...]:
+    """What an update sets, besides the generation; the order and the spelling of metadata do not matter."""
+    metadata = json.dumps(json.loads(document.metadata_json or b"{}"), sort_keys=True)
+    access = frozenset(document.access.oids), frozenset(document.access.groups)
+    return metadata, access, document.category, document.language
+
+
+def _chunk_id(spec: IndexSpec, document: Document, chunk: Chunk) -> str:
+    collection = keys.collection(spec.tenant, spec.name)
     return str(keys.point_id(collection, document.document_id, document.generation, chunk.number, chunk.text))

@@ -1,10 +1,7 @@
-"""Messages of ``retriever/v1`` ↔ the domain. The only module, with `servicer`, that knows the wire."""
+"""Messages of ``retriever/v1`` ↔ the domain. Only this, `wire_filter` and `servicer` know the wire."""
 
-import math
-from collections.abc import Sequence
-
-import msgspec
-from causeway.retriever.v1 import document_pb2, filter_pb2, retriever_pb2
+from causeway.retriever.v1 import document_pb2, retriever_pb2
+from embedding.port import Embedder
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
@@ -13,26 +10,23 @@ from retriever.domain import (
     Begin,
     Chunk,
     Commit,
-    Condition,
     Document,
-    Filter,
+    DocumentPage,
+    DocumentText,
+    Embedded,
     IndexSummary,
-    MatchAny,
     Mode,
     Outcome,
+    PageRequest,
     Passage,
     Query,
-    Range,
     Retrieved,
-    Scalar,
     Source,
+    Updated,
     Upserted,
     UpsertStep,
-    is_field,
 )
-
-MAX_CONDITIONS = 10_000
-"""Conditions and values in one filter."""
+from retriever.wire_filter import to_filter
 
 _MODES = {
     retriever_pb2.RETRIEVAL_MODE_UNSPECIFIED: Mode.HYBRID,
@@ -73,79 +67,6 @@ def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
     )
 
 
-def to_filter(message: filter_pb2.Filter) -> Filter:
-    """A filter.
-
-    Raises:
-        InvalidRequest: Naming the condition that is wrong, for example ``filter.must[0].match_any.field``.
-    """
-    return _Filters().filter(message, "filter")
-
-
-class _Filters:
-    """Reads one filter, with a limit on what it holds in all."""
-
-    def __init__(self) -> None:
-        self._left = MAX_CONDITIONS
-
-    def filter(self, message: filter_pb2.Filter, path: str) -> Filter:
-        return Filter(
-            self._all(message.must, f"{path}.must"),
-            self._all(message.should, f"{path}.should"),
-            self._all(message.must_not, f"{path}.must_not"),
-        )
-
-    def _all(self, messages: Sequence[filter_pb2.Condition], path: str) -> tuple[Condition, ...]:
-        self._count(len(messages))
-        return tuple(self._condition(each, f"{path}[{place}]") for place, each in enumerate(messages))
-
-    def _condition(self, message: filter_pb2.Condition, path: str) -> Condition:
-        match message.WhichOneof("condition"):
-            case "match_any":
-                return self._match_any(message.match_any, f"{path}.match_any")
-            case "range":
-                return _range(message.range, f"{path}.range")
-            case "filter":
-                return self.filter(message.filter, f"{path}.filter")
-            case _:
-                raise InvalidRequest("The condition is empty.", field=path)
-
-    def _match_any(self, message: filter_pb2.MatchAny, path: str) -> MatchAny:
-        self._count(len(message.json_values))
-        values = (_scalar(each, f"{path}.json_values[{n}]") for n, each in enumerate(message.json_values))
-        return MatchAny(_field(message.field, path), tuple(values))
-
-    def _count(self, more: int) -> None:
-        self._left -= more
-        if self._left < 0:
-            raise InvalidRequest(f"A filter has at most {MAX_CONDITIONS} conditions and values.", field="filter")
-
-
-def _range(message: filter_pb2.Range, path: str) -> Range:
-    bounds = {name: getattr(message, name) for name in ("gt", "gte", "lt", "lte") if message.HasField(name)}
-    if not bounds or any(math.isnan(bound) for bound in bounds.values()):
-        raise InvalidRequest("A range has at least one bound, and bounds are numbers.", field=path)
-    return Range(_field(message.field, path), **bounds)
-
-
-def _field(name: str, path: str) -> str:
-    if not is_field(name):
-        raise InvalidRequest(
-            f"There is no field {name!r}. Fields are document_id, sourcefile, category, language, page and "
-            "metadata.<key>.",
-            field=f"{path}.field",
-        )
-    return name
-
-
-def _scalar(json: str, path: str) -> Scalar:
-    try:
-        value: Scalar = msgspec.json.decode(json, type=str | int | float | bool)
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"Not a JSON string, number, true or false: {json[:100]!r}", field=path) from error
-    return value
-
-
 def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
     """A step of an upsert.
 
@@ -157,7 +78,7 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
             return Begin(
                 Principal.from_proto(request.begin.principal),
                 request.begin.index,
-                _to_document(request.begin.document),
+                to_document(request.begin.document),
                 request.begin.embedding_model,
                 request.begin.dimension,
             )
@@ -169,7 +90,18 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
             raise InvalidRequest("The message holds no step.", field="step")
 
 
-def _to_document(message: document_pb2.Document) -> Document:
+def to_page_request(request: retriever_pb2.ListDocumentsRequest) -> PageRequest:
+    """Which page of a listing."""
+    return PageRequest(
+        request.page_size,
+        request.page_token,
+        request.offset if request.HasField("offset") else None,
+        request.text_length if request.HasField("text_length") else None,
+    )
+
+
+def to_document(message: document_pb2.Document) -> Document:
+    """A document as it is sent."""
     return Document(
         document_id=message.document_id,
         sourcefile=message.sourcefile,
@@ -193,6 +125,8 @@ def _to_chunk(message: document_pb2.Chunk) -> Chunk:
         message.page,
         tuple(message.headings),
         list(message.vector),
+        message.overlap,
+        message.separator if message.HasField("separator") else None,
     )
 
 
@@ -214,6 +148,27 @@ def from_document(document: Document) -> document_pb2.Document:
     )
     message.updated_at.FromDatetime(document.updated_at)
     return message
+
+
+def from_text(text: DocumentText) -> document_pb2.DocumentText:
+    """A document's text."""
+    return document_pb2.DocumentText(text=text.text, is_truncated=text.is_truncated)
+
+
+def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
+    """A page of a listing."""
+    return retriever_pb2.ListDocumentsResponse(
+        documents=[from_document(each) for each in page.documents],
+        next_page_token=page.next_token,
+        total=page.total,
+        texts=[from_text(each) for each in page.texts],
+    )
+
+
+def from_updated(updated: Updated) -> retriever_pb2.UpdateDocumentResponse:
+    """What became of an update."""
+    outcome = retriever_pb2.UPDATE_OUTCOME_UPDATED if updated.changed else retriever_pb2.UPDATE_OUTCOME_UNCHANGED
+    return retriever_pb2.UpdateDocumentResponse(outcome=outcome, document=from_document(updated.document))
 
 
 def from_upserted(upserted: Upserted) -> retriever_pb2.UpsertResponse:
@@ -256,4 +211,24 @@ def from_index(summary: IndexSummary) -> retriever_pb2.Index:
         dimension=summary.spec.dimension,
         document_count=summary.documents,
         chunk_count=summary.chunks,
+    )
+
+
+def from_embedded(embedded: Embedded) -> retriever_pb2.EmbedResponse:
+    """Vectors of texts."""
+    return retriever_pb2.EmbedResponse(
+        model=embedded.model,
+        embeddings=[
+            retriever_pb2.Embedding(
+                vector=each.vector, token_count=each.tokens, embedded_token_count=each.embedded_tokens
+            )
+            for each in embedded.vectors
+        ],
+    )
+
+
+def from_embedder(embedder: Embedder) -> retriever_pb2.EmbeddingModel:
+    """A model that makes vectors."""
+    return retriever_pb2.EmbeddingModel(
+        name=embedder.model, dimension=embedder.dimension, max_tokens=embedder.max_tokens
     )

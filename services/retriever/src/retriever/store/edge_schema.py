@@ -11,35 +11,49 @@ import hashlib
 import sys
 import uuid
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import qdrant_edge as edge
 
 from retriever import access
-from retriever.domain import Condition, Document, Filter, MatchAny, Range, Scalar, Version
+from retriever.domain import Chunk, Condition, Document, Filter, MatchAny, Range, Scalar, Version
 from retriever.fields import Field, fields_of
-from retriever.store.port import ChunkPoint, Scope, StoredChunk
+from retriever.store.port import ChunkPoint, Scope, StoredChunk, Terms
 
 DENSE = "dense"
 SPARSE = "bm25"
 CHUNK = "chunk"
 DOCUMENT = "document"
 MARK = "mark"
-STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text"]
+STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text", "overlap", "separator"]
 
 _LONGEST_FACT = 128
 _record = msgspec.json.Decoder(Document)
 
 
-def config(dimension: int) -> edge.EdgeConfig:
-    """The configuration of a shard, to create and to open it."""
+def config(dimension: int, exact_up_to: int | None = None) -> edge.EdgeConfig:
+    """The configuration of a shard, to create and to open it, and to build it.
+
+    Args:
+        dimension: Length of the dense vectors.
+        exact_up_to: Who builds: with more chunks than this a graph (HNSW) is made to search by meaning.
+    """
     return edge.EdgeConfig(
         vectors={DENSE: edge.EdgeVectorParams(dimension, edge.Distance.Cosine)},
         sparse_vectors={SPARSE: edge.EdgeSparseVectorParams(modifier=edge.Modifier.Idf)},
         max_search_threads=1,  # each shard has its own pool: a hundred would otherwise start hundreds of threads
         wal_enabled=True,
+        hnsw_config=None if exact_up_to is None else _hnsw(),
+        optimizers=None
+        if exact_up_to is None
+        else edge.EdgeOptimizersConfig(indexing_threshold=max(1, exact_up_to * dimension * 4 // 1024)),
     )
+
+
+def _hnsw() -> edge.HnswIndexConfig:
+    # One thread: searches need the others. Few points left by a filter (in KiB of vectors) are compared one by one.
+    return edge.HnswIndexConfig(m=16, ef_construct=128, full_scan_threshold=10_000, max_indexing_threads=1)
 
 
 def payload_indexes() -> list[edge.UpdateOperation]:
@@ -70,6 +84,8 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.
             "headings": list(chunk.headings),
             "text": chunk.text,
             "indexed_text": chunk.indexed_text,
+            "overlap": chunk.overlap,
+            "separator": chunk.separator,
         }
         vectors: dict[str, Any] = {
             DENSE: list(chunk.vector),
@@ -110,7 +126,31 @@ def stored_chunk(id_: str, payload: dict[str, Any]) -> StoredChunk:
         payload["page"],
         tuple(payload["headings"]),
         payload["text"],
+        payload.get("overlap", 0),
+        payload.get("separator"),
     )
+
+
+def chunk_point(point: edge.Record) -> ChunkPoint:
+    """The chunk in a point that was read with its vectors."""
+    payload, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
+    stored = stored_chunk(str(point.id), payload)
+    chunk = Chunk(
+        stored.number,
+        stored.text,
+        payload["indexed_text"],
+        stored.page,
+        stored.headings,
+        vectors[DENSE],
+        stored.overlap,
+        stored.separator,
+    )
+    return ChunkPoint(stored.id, chunk, Terms(vectors[SPARSE].indices, vectors[SPARSE].values))
+
+
+def again(point: edge.Record) -> edge.Point:
+    """A point that was read, to be written to another shard."""
+    return edge.Point(point.id, point.vector or {}, point.payload)
 
 
 def within(scope: Scope, kind: str | None = None, ids: Sequence[str] | None = None) -> edge.Filter:
@@ -133,6 +173,22 @@ def chunks_of(document_id: str, keep: int | None) -> edge.Filter:
     must: list[edge.ConditionType] = [_any([_kind(CHUNK)]), _any([_fact("document_id", document_id)])]
     must_not = None if keep is None else [_any([_version(Version(document_id, keep))])]
     return edge.Filter(must=must, must_not=must_not)
+
+
+def version_of(version: Version) -> edge.Filter:
+    """The filter for the chunks of one version."""
+    return edge.Filter(must=[_any([_version(version)])])
+
+
+def numbered(version: Version, first: int, count: int) -> edge.Filter:
+    """The filter for some chunks of one version, by their numbers."""
+    numbers = edge.FieldCondition("number", range=edge.RangeFloat(gte=first, lt=first + count))
+    return edge.Filter(must=[_any([_version(version)]), numbers])
+
+
+def all_of(document_id: str) -> edge.Filter:
+    """The filter for a document's record, and for its chunks of all generations."""
+    return edge.Filter(must=[_any([_fact("document_id", document_id)])])
 
 
 def _filter(tree: Filter) -> edge.Filter:

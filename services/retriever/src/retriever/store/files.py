@@ -1,10 +1,15 @@
 """Files that survive a loss of power, and a directory with one owner. Blocking: call from a thread."""
 
+import contextlib
+import errno
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 from servicekit.errors import Unavailable
+
+_COPY_BYTES = 1024 * 1024
 
 
 def own(directory: Path) -> int:
@@ -54,6 +59,54 @@ def sync_tree(directory: Path) -> None:
         except FileNotFoundError:  # a segment of the log was renamed meanwhile: look again
             return sync_tree(directory)
     return _sync_path(directory)
+
+
+def copy_tree(source: Path, target: Path) -> None:
+    """Copies the files under a directory whose writers wait. Holes stay holes: a log is mostly one."""
+    shutil.copytree(source, target, copy_function=_copy_file)
+
+
+def _copy_file(source: str, target: str) -> None:
+    with Path(source).open("rb") as old, Path(target).open("wb") as new:
+        position = _next_data(old.fileno(), 0)
+        while position is not None:
+            end = os.lseek(old.fileno(), position, os.SEEK_HOLE)
+            new.seek(position)
+            while position < end and (part := os.pread(old.fileno(), min(end - position, _COPY_BYTES), position)):
+                new.write(part)
+                position += len(part)
+            position = _next_data(old.fileno(), end)
+        new.truncate(os.fstat(old.fileno()).st_size)
+
+
+def _next_data(descriptor: int, position: int) -> int | None:
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno == errno.ENXIO:  # nothing but a hole, or the end
+            return None
+        raise
+
+
+def size_of(directory: Path) -> int:
+    """Bytes that the files under a directory take on the disk."""
+    size = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(FileNotFoundError):  # a segment of the log was renamed meanwhile
+            size += path.stat().st_blocks * 512
+    return size
+
+
+def numbered(directory: Path) -> Path:
+    """A new directory in a directory, named by the next number."""
+    while True:
+        taken = [int(path.name) for path in directory.iterdir() if path.name.isdecimal()]
+        new = directory / str(max(taken, default=0) + 1)
+        try:
+            new.mkdir()
+        except FileExistsError:  # somebody was faster
+            continue
+        return new
 
 
 def _sync_path(path: Path) -> None:

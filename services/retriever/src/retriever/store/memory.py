@@ -1,11 +1,15 @@
 """The fake store: everything in dictionaries, searched by arithmetic. For tests, and as the port read plainly."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from servicekit.errors import Unavailable
 
 from retriever import access
 from retriever.domain import (
     Condition,
+    Contents,
     Document,
     Filter,
     IndexSpec,
@@ -17,6 +21,7 @@ from retriever.domain import (
 )
 from retriever.fields import Field, fields_of
 from retriever.fusion import Hit
+from retriever.store import snapshot, snapshot_reader
 from retriever.store.port import ChunkPoint, Scope, StoredChunk, Terms
 
 
@@ -36,6 +41,18 @@ class MemoryStore:
         self._collections.append(collection)
         return collection
 
+    async def restore(self, spec: IndexSpec, directory: Path) -> "MemoryCollection":
+        """A new collection with what a snapshot holds."""
+        collection = MemoryCollection(spec)
+        manifest = snapshot_reader.read_manifest(directory)
+        for document, point in snapshot_reader.read(directory, manifest, spec):
+            if point is None:
+                await collection.put_record(document)
+            else:
+                await collection.add_chunks(document, [point])
+        self._collections.append(collection)
+        return collection
+
     async def aclose(self) -> None:
         """Forgets what was not published."""
         self._collections = [collection for collection in self._collections if collection.published]
@@ -47,15 +64,17 @@ class MemoryCollection:
     def __init__(self, spec: IndexSpec) -> None:
         self.spec = spec
         self.published = False
-        self._dropped = False
+        self._dropped = self._replaced = False
         self._points: dict[str, tuple[ChunkPoint, Document]] = {}
         self._records: dict[str, Document] = {}
         self._marks: set[str] = set()
 
-    async def publish(self) -> None:
+    async def publish(self, instead_of: "MemoryCollection | None" = None) -> None:
         """Makes it lasting."""
         self._check()
         self.published = True
+        if instead_of is not None:
+            instead_of.published, instead_of._replaced = False, True
 
     async def drop(self) -> None:
         """Removes it."""
@@ -94,6 +113,21 @@ class MemoryCollection:
         self._check()
         found = [self._points[id_] for id_ in ids if id_ in self._points]
         return {point.id: _stored(point, document) for point, document in found}
+
+    async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
+        """Some chunks of a version, in order."""
+        self._check()
+        found = [
+            _stored(point, document)
+            for point, document in self._points.values()
+            if document.version == version and first <= point.chunk.number < first + count
+        ]
+        return sorted(found, key=lambda chunk: chunk.number)
+
+    async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
+        """All chunks of a version."""
+        self._check()
+        yield [point for point, document in self._points.values() if document.version == version]
 
     async def count_chunks(self, scope: Scope) -> int:
         """Number of chunks in scope."""
@@ -159,6 +193,22 @@ class MemoryCollection:
     async def sync(self) -> None:
         """Nothing is ever lost here."""
 
+    async def compact(self) -> None:
+        """There is nothing to give back."""
+        self._check()
+
+    async def persist(self, directory: Path) -> Contents:
+        """Writes a snapshot."""
+        self._check()
+        with snapshot.Writer(directory, self.spec) as writer:
+            for document in self._records.values():
+                writer.record(document)
+            for document in self._records.values():
+                async for points in self.points_of(document.version):
+                    for point in points:
+                        writer.chunk(document.document_id, point.chunk, point.terms)
+            return writer.commit()
+
     def _in_scope(self, scope: Scope, ids: Sequence[str] | None) -> Iterable[ChunkPoint]:
         self._check()
         for id_, (point, document) in self._points.items():
@@ -167,13 +217,24 @@ class MemoryCollection:
                 yield point
 
     def _check(self) -> None:
+        if self._replaced:
+            raise Unavailable(f"Index '{self.spec.name}' was replaced just now.")
         if self._dropped:
             raise no_such_index(self.spec.name)
 
 
 def _stored(point: ChunkPoint, document: Document) -> StoredChunk:
     chunk = point.chunk
-    return StoredChunk(point.id, document.document_id, chunk.number, chunk.page, tuple(chunk.headings), chunk.text)
+    return StoredChunk(
+        point.id,
+        document.document_id,
+        chunk.number,
+        chunk.page,
+        tuple(chunk.headings),
+        chunk.text,
+        chunk.overlap,
+        chunk.separator,
+    )
 
 
 def _visible(scope: Scope, document: Document, fields: Sequence[Field]) -> bool:

@@ -7,11 +7,12 @@ A collection holds three kinds of things: chunks (with two vectors), the catalog
 marks (documents whose chunks may not agree with their record). Which chunks a search sees is said by its `Scope`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, Self
 
-from retriever.domain import NO_FILTER, Chunk, Document, Filter, IndexSpec, Version
+from retriever.domain import NO_FILTER, Chunk, Contents, Document, Filter, IndexSpec, Version
 from retriever.fusion import Hit
 
 
@@ -60,6 +61,8 @@ class StoredChunk:
     page: int
     headings: tuple[str, ...]
     text: str
+    overlap: int
+    separator: str | None
 
 
 class TermEncoder(Protocol):
@@ -75,15 +78,19 @@ class TermEncoder(Protocol):
 
 
 class Collection(Protocol):
-    """One index. Every method raises NotFound once the collection is dropped."""
+    """One index. Every method raises NotFound once the collection is dropped, Unavailable once it is replaced."""
 
     @property
     def spec(self) -> IndexSpec:
         """What it is."""
         ...
 
-    async def publish(self) -> None:
-        """Makes the collection itself lasting: until then it is gone when the store is opened again."""
+    async def publish(self, instead_of: Self | None = None) -> None:
+        """Makes the collection itself lasting: until then it is gone when the store is opened again.
+
+        Args:
+            instead_of: Another collection of the same name, which it replaces in one step.
+        """
         ...
 
     async def drop(self) -> None:
@@ -102,6 +109,14 @@ class Collection(Protocol):
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Chunks by id; those that are not there are left out."""
+        ...
+
+    async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
+        """A version's chunks with the numbers ``first`` to ``first + count - 1``, in order."""
+        ...
+
+    def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
+        """All chunks of a version with their vectors, a few at a time, in any order."""
         ...
 
     async def count_chunks(self, scope: Scope) -> int:
@@ -156,6 +171,24 @@ class Collection(Protocol):
         """Returns once everything written so far would survive a loss of power."""
         ...
 
+    async def compact(self) -> None:
+        """Gives back what removed points hold, and prepares searching a large collection; it goes on serving.
+
+        Raises:
+            Unavailable: It could not be done; nothing changed.
+            RateLimited: Too many others wait for it.
+        """
+        ...
+
+    async def persist(self, directory: Path) -> Contents:
+        """Writes a snapshot (`store.snapshot`) of what the catalogue knows, in the place of one that is there.
+
+        Raises:
+            Unavailable: It could not be done; a snapshot that was there still is.
+            RateLimited: Too many others wait for it.
+        """
+        ...
+
 
 class Store(Protocol):
     """All indexes of all tenants."""
@@ -166,6 +199,16 @@ class Store(Protocol):
 
     async def create(self, spec: IndexSpec) -> Collection:
         """A new, empty collection, not published."""
+        ...
+
+    async def restore(self, spec: IndexSpec, directory: Path) -> Collection:
+        """A new collection that holds what a snapshot does, not published.
+
+        Raises:
+            InvalidRequest: The snapshot is damaged, or has other vectors than ``spec`` says.
+            Unavailable: It could not be done.
+            RateLimited: Too many others wait for it.
+        """
         ...
 
     async def aclose(self) -> None:

@@ -135,6 +135,8 @@ class Chunk(_message.Message):
     PAGE_FIELD_NUMBER: _builtins.int
     HEADINGS_FIELD_NUMBER: _builtins.int
     VECTOR_FIELD_NUMBER: _builtins.int
+    OVERLAP_FIELD_NUMBER: _builtins.int
+    SEPARATOR_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     """Position within the document, counted from 0 without gaps."""
     text: _builtins.str
@@ -143,6 +145,12 @@ class Chunk(_message.Message):
     """The text that is indexed: file name and headings in front of the chunk's own text."""
     page: _builtins.int
     """Page of the original, counted from 1; 0 where the format has no pages."""
+    overlap: _builtins.int
+    """Code points at the beginning of `text` that repeat the end of the chunk before; fewer than it has."""
+    separator: _builtins.str
+    """What stands in the document between the chunk before and this one, where they do not overlap: white space as a
+    rule. Absent: a blank line. A document's text is each chunk's separator and what follows its overlap, in order.
+    """
     @_builtins.property
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Path of headings above the chunk, outermost first."""
@@ -160,11 +168,41 @@ class Chunk(_message.Message):
         page: _builtins.int = ...,
         headings: _abc.Iterable[_builtins.str] | None = ...,
         vector: _abc.Iterable[_builtins.float] | None = ...,
+        overlap: _builtins.int = ...,
+        separator: _builtins.str | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_separator", b"_separator", "separator", b"separator"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_separator", b"_separator", "headings", b"headings", "indexed_text", b"indexed_text", "number", b"number", "overlap", b"overlap", "page", b"page", "separator", b"separator", "text", b"text", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__separator: _TypeAlias = _typing.Literal["separator"]  # noqa: Y015
+    _WhichOneofArgType__separator: _TypeAlias = _typing.Literal["_separator", b"_separator"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__separator) -> _WhichOneofReturnType__separator | None: ...
+
+Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+
+@_typing.final
+class DocumentText(_message.Message):
+    """A document's text, put together from its chunks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    IS_TRUNCATED_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text from its beginning, as far as it was asked for."""
+    is_truncated: _builtins.bool
+    """Whether the document has more."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        is_truncated: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["headings", b"headings", "indexed_text", b"indexed_text", "number", b"number", "page", b"page", "text", b"text", "vector", b"vector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_truncated", b"is_truncated", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Chunk: _TypeAlias = Chunk  # noqa: Y015
+Global___DocumentText: _TypeAlias = DocumentText  # noqa: Y015

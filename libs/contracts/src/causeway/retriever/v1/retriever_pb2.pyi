@@ -106,6 +106,30 @@ UPSERT_OUTCOME_UNCHANGED: UpsertOutcome.ValueType  # 3
 """This generation was there already; nothing changed."""
 Global___UpsertOutcome: _TypeAlias = UpsertOutcome  # noqa: Y015
 
+class _UpdateOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _UpdateOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_UpdateOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    UPDATE_OUTCOME_UNSPECIFIED: _UpdateOutcome.ValueType  # 0
+    """Not said."""
+    UPDATE_OUTCOME_UPDATED: _UpdateOutcome.ValueType  # 1
+    """Something besides the generation is other than before."""
+    UPDATE_OUTCOME_UNCHANGED: _UpdateOutcome.ValueType  # 2
+    """Nothing is, unless the generation."""
+
+class UpdateOutcome(_UpdateOutcome, metaclass=_UpdateOutcomeEnumTypeWrapper):
+    """What became of an update."""
+
+UPDATE_OUTCOME_UNSPECIFIED: UpdateOutcome.ValueType  # 0
+"""Not said."""
+UPDATE_OUTCOME_UPDATED: UpdateOutcome.ValueType  # 1
+"""Something besides the generation is other than before."""
+UPDATE_OUTCOME_UNCHANGED: UpdateOutcome.ValueType  # 2
+"""Nothing is, unless the generation."""
+Global___UpdateOutcome: _TypeAlias = UpdateOutcome  # noqa: Y015
+
 @_typing.final
 class RetrieveRequest(_message.Message):
     """What to look for, and where."""
@@ -132,7 +156,9 @@ class RetrieveRequest(_message.Message):
     minimum_score: _builtins.float
     """Passages with a lower fused score are left out, where set."""
     skip_missing_scores: _builtins.bool
-    """Leave out the cosine of passages that only the sparse search found, and the reverse (saves one search)."""
+    """Leave out the cosine of passages that only the sparse search found, and the reverse (saves one search, and in
+    text mode the query's embedding).
+    """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks; documents whose access list leaves the caller out are not searched."""
@@ -469,6 +495,71 @@ class UpsertResponse(_message.Message):
 Global___UpsertResponse: _TypeAlias = UpsertResponse  # noqa: Y015
 
 @_typing.final
+class UpdateDocumentRequest(_message.Message):
+    """What to change of a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its index."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    @_builtins.property
+    def document(self) -> _document_pb2.Document:
+        """`document_id` names it. `sha256` must be the stored one's, and so must `sourcefile` where it is set, because the
+        chunks were indexed with it. `metadata_json`, `access`, `category`, `language` and `generation` are set, all of
+        them; everything else stays as it is.
+        """
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        document: _document_pb2.Document | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateDocumentRequest: _TypeAlias = UpdateDocumentRequest  # noqa: Y015
+
+@_typing.final
+class UpdateDocumentResponse(_message.Message):
+    """The document as it stands after the update."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    outcome: Global___UpdateOutcome.ValueType
+    """What happened."""
+    @_builtins.property
+    def document(self) -> _document_pb2.Document:
+        """The record."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___UpdateOutcome.ValueType = ...,
+        document: _document_pb2.Document | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateDocumentResponse: _TypeAlias = UpdateDocumentResponse  # noqa: Y015
+
+@_typing.final
 class DeleteDocumentsRequest(_message.Message):
     """Which documents to remove."""
 
@@ -541,10 +632,13 @@ class GetDocumentRequest(_message.Message):
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    TEXT_LENGTH_FIELD_NUMBER: _builtins.int
     index: _builtins.str
     """Its index."""
     document_id: _builtins.str
     """Its id."""
+    text_length: _builtins.int
+    """Give so many code points of its text, at most 1,000,000; absent: none."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks; a document that the caller may not see is NOT_FOUND."""
@@ -555,12 +649,15 @@ class GetDocumentRequest(_message.Message):
         principal: _principal_pb2.Principal | None = ...,
         index: _builtins.str = ...,
         document_id: _builtins.str = ...,
+        text_length: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_text_length", b"_text_length", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "index", b"index", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text_length", b"_text_length", "document_id", b"document_id", "index", b"index", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__text_length: _TypeAlias = _typing.Literal["text_length"]  # noqa: Y015
+    _WhichOneofArgType__text_length: _TypeAlias = _typing.Literal["_text_length", b"_text_length"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text_length) -> _WhichOneofReturnType__text_length | None: ...
 
 Global___GetDocumentRequest: _TypeAlias = GetDocumentRequest  # noqa: Y015
 
@@ -571,18 +668,24 @@ class GetDocumentResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def document(self) -> _document_pb2.Document:
         """The record."""
+
+    @_builtins.property
+    def text(self) -> _document_pb2.DocumentText:
+        """Its text, where `text_length` was set."""
 
     def __init__(
         self,
         *,
         document: _document_pb2.Document | None = ...,
+        text: _document_pb2.DocumentText | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -599,12 +702,20 @@ class ListDocumentsRequest(_message.Message):
     FILTER_FIELD_NUMBER: _builtins.int
     PAGE_SIZE_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    TEXT_LENGTH_FIELD_NUMBER: _builtins.int
     index: _builtins.str
     """Their index."""
     page_size: _builtins.int
     """Most records to return, 1 to 1000; 0 means 100."""
     page_token: _builtins.str
     """The `next_page_token` of the page before; empty for the first."""
+    offset: _builtins.int
+    """Records to pass over, for who counts pages instead; not together with `page_token`."""
+    text_length: _builtins.int
+    """Give so many code points of each document's text, at most 1,000,000 for the page in all (`page_size` times this);
+    absent: none.
+    """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -621,12 +732,21 @@ class ListDocumentsRequest(_message.Message):
         filter: _filter_pb2.Filter | None = ...,
         page_size: _builtins.int = ...,
         page_token: _builtins.str = ...,
+        offset: _builtins.int | None = ...,
+        text_length: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_text_length", b"_text_length", "filter", b"filter", "offset", b"offset", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "index", b"index", "page_size", b"page_size", "page_token", b"page_token", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_offset", b"_offset", "_text_length", b"_text_length", "filter", b"filter", "index", b"index", "offset", b"offset", "page_size", b"page_size", "page_token", b"page_token", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__offset: _TypeAlias = _typing.Literal["offset"]  # noqa: Y015
+    _WhichOneofArgType__offset: _TypeAlias = _typing.Literal["_offset", b"_offset"]  # noqa: Y015
+    _WhichOneofReturnType__text_length: _TypeAlias = _typing.Literal["text_length"]  # noqa: Y015
+    _WhichOneofArgType__text_length: _TypeAlias = _typing.Literal["_text_length", b"_text_length"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__offset) -> _WhichOneofReturnType__offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__text_length) -> _WhichOneofReturnType__text_length | None: ...
 
 Global___ListDocumentsRequest: _TypeAlias = ListDocumentsRequest  # noqa: Y015
 
@@ -639,6 +759,7 @@ class ListDocumentsResponse(_message.Message):
     DOCUMENTS_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     TOTAL_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     """Reads the next page; empty on the last."""
     total: _builtins.int
@@ -647,16 +768,21 @@ class ListDocumentsResponse(_message.Message):
     def documents(self) -> _containers.RepeatedCompositeFieldContainer[_document_pb2.Document]:
         """The records."""
 
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedCompositeFieldContainer[_document_pb2.DocumentText]:
+        """The text of each of `documents`, in the same order; empty where `text_length` was not set."""
+
     def __init__(
         self,
         *,
         documents: _abc.Iterable[_document_pb2.Document] | None = ...,
         next_page_token: _builtins.str = ...,
         total: _builtins.int = ...,
+        texts: _abc.Iterable[_document_pb2.DocumentText] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "next_page_token", b"next_page_token", "total", b"total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents", b"documents", "next_page_token", b"next_page_token", "texts", b"texts", "total", b"total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -792,3 +918,343 @@ class DeleteIndexResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteIndexResponse: _TypeAlias = DeleteIndexResponse  # noqa: Y015
+
+@_typing.final
+class PersistIndexRequest(_message.Message):
+    """What to write, and where to."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """The index."""
+    path: _builtins.str
+    """The snapshot's directory: relative to the tenant's snapshot directory, or absolute and below it."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "path", b"path", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PersistIndexRequest: _TypeAlias = PersistIndexRequest  # noqa: Y015
+
+@_typing.final
+class PersistIndexResponse(_message.Message):
+    """The snapshot is written."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    document_count: _builtins.int
+    """Number of documents in it."""
+    chunk_count: _builtins.int
+    """Number of chunks in it."""
+    def __init__(
+        self,
+        *,
+        document_count: _builtins.int = ...,
+        chunk_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "document_count", b"document_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PersistIndexResponse: _TypeAlias = PersistIndexResponse  # noqa: Y015
+
+@_typing.final
+class LoadIndexRequest(_message.Message):
+    """What to load, and as what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    OVERWRITE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """As in PersistIndexRequest."""
+    index: _builtins.str
+    """Name of the index to make; it need not be the name of the one that was persisted."""
+    overwrite: _builtins.bool
+    """Whether an index of this name may be replaced, with everything in it."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        path: _builtins.str = ...,
+        index: _builtins.str = ...,
+        overwrite: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "overwrite", b"overwrite", "path", b"path", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadIndexRequest: _TypeAlias = LoadIndexRequest  # noqa: Y015
+
+@_typing.final
+class LoadIndexResponse(_message.Message):
+    """The index is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def index(self) -> Global___Index:
+        """The index."""
+
+    def __init__(
+        self,
+        *,
+        index: Global___Index | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadIndexResponse: _TypeAlias = LoadIndexResponse  # noqa: Y015
+
+@_typing.final
+class CompactIndexRequest(_message.Message):
+    """Which index to compact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactIndexRequest: _TypeAlias = CompactIndexRequest  # noqa: Y015
+
+@_typing.final
+class CompactIndexResponse(_message.Message):
+    """The index is compact."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    duration_ms: _builtins.float
+    """How long it took, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        duration_ms: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration_ms", b"duration_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactIndexResponse: _TypeAlias = CompactIndexResponse  # noqa: Y015
+
+@_typing.final
+class EmbedRequest(_message.Message):
+    """Texts to embed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model, one of ListEmbeddingModels; empty: the first of them. An unknown one is NOT_FOUND."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    @_builtins.property
+    def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """1 to 256 texts, none of them blank; each of at most 100,000 code points, 1,000,000 in all."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        model: _builtins.str = ...,
+        texts: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
+
+@_typing.final
+class EmbedResponse(_message.Message):
+    """The texts' vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    EMBEDDINGS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name of the model."""
+    @_builtins.property
+    def embeddings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Embedding]:
+        """One for each text, in the same order."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        embeddings: _abc.Iterable[Global___Embedding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embeddings", b"embeddings", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbedResponse: _TypeAlias = EmbedResponse  # noqa: Y015
+
+@_typing.final
+class Embedding(_message.Message):
+    """A text's vector."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTOR_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    EMBEDDED_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    token_count: _builtins.int
+    """Tokens of the text, counted by the model's own tokenizer."""
+    embedded_token_count: _builtins.int
+    """Tokens that the vector was made from: the first of the text, as many as the model reads."""
+    @_builtins.property
+    def vector(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """L2-normalised, of the model's dimension."""
+
+    def __init__(
+        self,
+        *,
+        vector: _abc.Iterable[_builtins.float] | None = ...,
+        token_count: _builtins.int = ...,
+        embedded_token_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedded_token_count", b"embedded_token_count", "token_count", b"token_count", "vector", b"vector"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Embedding: _TypeAlias = Embedding  # noqa: Y015
+
+@_typing.final
+class ListEmbeddingModelsRequest(_message.Message):
+    """Whose models to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEmbeddingModelsRequest: _TypeAlias = ListEmbeddingModelsRequest  # noqa: Y015
+
+@_typing.final
+class ListEmbeddingModelsResponse(_message.Message):
+    """The models."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODELS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___EmbeddingModel]:
+        """The models, the default first."""
+
+    def __init__(
+        self,
+        *,
+        models: _abc.Iterable[Global___EmbeddingModel] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["models", b"models"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListEmbeddingModelsResponse: _TypeAlias = ListEmbeddingModelsResponse  # noqa: Y015
+
+@_typing.final
+class EmbeddingModel(_message.Message):
+    """A model that makes vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    MAX_TOKENS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    dimension: _builtins.int
+    """Length of its vectors."""
+    max_tokens: _builtins.int
+    """Tokens of a text that reach its vector; the rest is cut off."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        dimension: _builtins.int = ...,
+        max_tokens: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "max_tokens", b"max_tokens", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EmbeddingModel: _TypeAlias = EmbeddingModel  # noqa: Y015

@@ -45,6 +45,11 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.FromString,
                 _registered_method=True)
+        self.UpdateDocument = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/UpdateDocument',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentResponse.FromString,
+                _registered_method=True)
         self.DeleteDocuments = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/DeleteDocuments',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteDocumentsRequest.SerializeToString,
@@ -70,6 +75,31 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexResponse.FromString,
                 _registered_method=True)
+        self.PersistIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/PersistIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexResponse.FromString,
+                _registered_method=True)
+        self.LoadIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/LoadIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.FromString,
+                _registered_method=True)
+        self.CompactIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/CompactIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexResponse.FromString,
+                _registered_method=True)
+        self.Embed = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/Embed',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedResponse.FromString,
+                _registered_method=True)
+        self.ListEmbeddingModels = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/ListEmbeddingModels',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsResponse.FromString,
+                _registered_method=True)
 
 
 class RetrieverServiceServicer:
@@ -87,6 +117,15 @@ class RetrieverServiceServicer:
         """Stores one generation of a document: begin, then its chunks, then commit. Nothing of it can be found
         before the commit; the commit shows it and removes older generations in one step. Creates the index
         where it does not exist. A stream that ends without a commit leaves nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateDocument(self, request, context):
+        """Gives a stored document other metadata, another access list, category or language, and a higher generation,
+        and keeps its chunks. NOT_FOUND where the index has no such document, or one of another content: then it is to
+        be upserted. FAILED_PRECONDITION (STALE_GENERATION) where a higher generation is there.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,6 +166,43 @@ class RetrieverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PersistIndex(self, request, context):
+        """Writes a snapshot of an index into the tenant's snapshot directory, in the place of one that is there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadIndex(self, request, context):
+        """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
+        to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CompactIndex(self, request, context):
+        """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
+        For administrators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Embed(self, request, context):
+        """Vectors of texts, made as those of queries are.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEmbeddingModels(self, request, context):
+        """The models that `Embed` has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RetrieverServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -139,6 +215,11 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.Upsert,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.SerializeToString,
+            ),
+            'UpdateDocument': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateDocument,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentResponse.SerializeToString,
             ),
             'DeleteDocuments': grpc.unary_unary_rpc_method_handler(
                     servicer.DeleteDocuments,
@@ -164,6 +245,31 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.DeleteIndex,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexResponse.SerializeToString,
+            ),
+            'PersistIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.PersistIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexResponse.SerializeToString,
+            ),
+            'LoadIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.SerializeToString,
+            ),
+            'CompactIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.CompactIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexResponse.SerializeToString,
+            ),
+            'Embed': grpc.unary_unary_rpc_method_handler(
+                    servicer.Embed,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedResponse.SerializeToString,
+            ),
+            'ListEmbeddingModels': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEmbeddingModels,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -221,6 +327,33 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/Upsert',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpsertResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateDocument(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/UpdateDocument',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateDocumentResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -356,6 +489,141 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/DeleteIndex',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PersistIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/PersistIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.PersistIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/LoadIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CompactIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/CompactIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Embed(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/Embed',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.EmbedResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEmbeddingModels(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/ListEmbeddingModels',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListEmbeddingModelsResponse.FromString,
             options,
             channel_credentials,
             insecure,

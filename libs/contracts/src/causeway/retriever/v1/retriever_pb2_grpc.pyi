@@ -40,6 +40,11 @@ class RetrieverServiceStub:
     before the commit; the commit shows it and removes older generations in one step. Creates the index
     where it does not exist. A stream that ends without a commit leaves nothing.
     """
+    UpdateDocument: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]
+    """Gives a stored document other metadata, another access list, category or language, and a higher generation,
+    and keeps its chunks. NOT_FOUND where the index has no such document, or one of another content: then it is to
+    be upserted. FAILED_PRECONDITION (STALE_GENERATION) where a higher generation is there.
+    """
     DeleteDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]
     """Removes documents with their chunks."""
     GetDocument: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetDocumentRequest, _retriever_pb2.GetDocumentResponse]
@@ -50,6 +55,20 @@ class RetrieverServiceStub:
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]
     """Removes an index with everything in it."""
+    PersistIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]
+    """Writes a snapshot of an index into the tenant's snapshot directory, in the place of one that is there."""
+    LoadIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]
+    """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
+    to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+    """
+    CompactIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]
+    """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
+    For administrators.
+    """
+    Embed: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]
+    """Vectors of texts, made as those of queries are."""
+    ListEmbeddingModels: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]
+    """The models that `Embed` has."""
 
 @_typing.type_check_only
 class RetrieverServiceAsyncStub(RetrieverServiceStub):
@@ -63,6 +82,11 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     before the commit; the commit shows it and removes older generations in one step. Creates the index
     where it does not exist. A stream that ends without a commit leaves nothing.
     """
+    UpdateDocument: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateDocumentRequest, _retriever_pb2.UpdateDocumentResponse]  # type: ignore[assignment]
+    """Gives a stored document other metadata, another access list, category or language, and a higher generation,
+    and keeps its chunks. NOT_FOUND where the index has no such document, or one of another content: then it is to
+    be upserted. FAILED_PRECONDITION (STALE_GENERATION) where a higher generation is there.
+    """
     DeleteDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteDocumentsRequest, _retriever_pb2.DeleteDocumentsResponse]  # type: ignore[assignment]
     """Removes documents with their chunks."""
     GetDocument: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetDocumentRequest, _retriever_pb2.GetDocumentResponse]  # type: ignore[assignment]
@@ -73,6 +97,20 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]  # type: ignore[assignment]
     """Removes an index with everything in it."""
+    PersistIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.PersistIndexRequest, _retriever_pb2.PersistIndexResponse]  # type: ignore[assignment]
+    """Writes a snapshot of an index into the tenant's snapshot directory, in the place of one that is there."""
+    LoadIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]  # type: ignore[assignment]
+    """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
+    to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+    """
+    CompactIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]  # type: ignore[assignment]
+    """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
+    For administrators.
+    """
+    Embed: _aio.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]  # type: ignore[assignment]
+    """Vectors of texts, made as those of queries are."""
+    ListEmbeddingModels: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]  # type: ignore[assignment]
+    """The models that `Embed` has."""
 
 class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
     """Finds passages, and keeps documents. A name of another tenant does not exist here: it is NOT_FOUND."""
@@ -94,6 +132,17 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         """Stores one generation of a document: begin, then its chunks, then commit. Nothing of it can be found
         before the commit; the commit shows it and removes older generations in one step. Creates the index
         where it does not exist. A stream that ends without a commit leaves nothing.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateDocument(
+        self,
+        request: _retriever_pb2.UpdateDocumentRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.UpdateDocumentResponse, _abc.Awaitable[_retriever_pb2.UpdateDocumentResponse]]:
+        """Gives a stored document other metadata, another access list, category or language, and a higher generation,
+        and keeps its chunks. NOT_FOUND where the index has no such document, or one of another content: then it is to
+        be upserted. FAILED_PRECONDITION (STALE_GENERATION) where a higher generation is there.
         """
 
     @_abc_1.abstractmethod
@@ -135,5 +184,49 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.DeleteIndexResponse, _abc.Awaitable[_retriever_pb2.DeleteIndexResponse]]:
         """Removes an index with everything in it."""
+
+    @_abc_1.abstractmethod
+    def PersistIndex(
+        self,
+        request: _retriever_pb2.PersistIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.PersistIndexResponse, _abc.Awaitable[_retriever_pb2.PersistIndexResponse]]:
+        """Writes a snapshot of an index into the tenant's snapshot directory, in the place of one that is there."""
+
+    @_abc_1.abstractmethod
+    def LoadIndex(
+        self,
+        request: _retriever_pb2.LoadIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.LoadIndexResponse, _abc.Awaitable[_retriever_pb2.LoadIndexResponse]]:
+        """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
+        to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+        """
+
+    @_abc_1.abstractmethod
+    def CompactIndex(
+        self,
+        request: _retriever_pb2.CompactIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.CompactIndexResponse, _abc.Awaitable[_retriever_pb2.CompactIndexResponse]]:
+        """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
+        For administrators.
+        """
+
+    @_abc_1.abstractmethod
+    def Embed(
+        self,
+        request: _retriever_pb2.EmbedRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.EmbedResponse, _abc.Awaitable[_retriever_pb2.EmbedResponse]]:
+        """Vectors of texts, made as those of queries are."""
+
+    @_abc_1.abstractmethod
+    def ListEmbeddingModels(
+        self,
+        request: _retriever_pb2.ListEmbeddingModelsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.ListEmbeddingModelsResponse, _abc.Awaitable[_retriever_pb2.ListEmbeddingModelsResponse]]:
+        """The models that `Embed` has."""
 
 def add_RetrieverServiceServicer_to_server(servicer: RetrieverServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

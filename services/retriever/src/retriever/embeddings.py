@@ -1,0 +1,64 @@
+"""Vectors of texts, for callers who have no embedding model of their own."""
+
+import asyncio
+from collections.abc import Sequence
+
+from embedding.port import Embedder, check_texts
+from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
+
+from retriever.domain import Embedded, TextVector
+
+MAX_TEXTS = 256
+MAX_TEXT_LENGTH = 100_000  # code points; counting the tokens of so many blocks for 50 ms
+MAX_LENGTH = 1_000_000  # code points of all texts
+
+
+class Embeddings:
+    """Embeds texts with the models that queries are embedded with.
+
+    Args:
+        embedders: At least one; the first is the default.
+    """
+
+    def __init__(self, embedders: Sequence[Embedder]) -> None:
+        self._embedders = {embedder.model: embedder for embedder in embedders}
+        self._default = embedders[0].model
+
+    @property
+    def models(self) -> Sequence[Embedder]:
+        """The models, the default first."""
+        return tuple(self._embedders.values())
+
+    async def embed(self, model: str, texts: Sequence[str]) -> Embedded:
+        """Embeds texts; the end of one that is longer than the model reads is cut off.
+
+        Raises:
+            NotFound: There is no such model.
+            InvalidRequest: Naming the text; none was embedded.
+            Unavailable: The model is closed.
+        """
+        embedder = self._embedders.get(model or self._default)
+        if embedder is None:
+            raise NotFound(f"No such embedding model: '{model}'.", resource=model)
+        _check(texts)
+        vectors = await embedder.embed(texts)
+        # A thread at a time, with the loop in between: a tokenizer may hold the interpreter's lock.
+        counts = [await asyncio.to_thread(embedder.tokenizer.count, text) for text in texts]
+        return Embedded(
+            embedder.model,
+            tuple(
+                TextVector(vector.tolist(), count, min(count, embedder.max_tokens))
+                for vector, count in zip(vectors, counts, strict=True)
+            ),
+        )
+
+
+def _check(texts: Sequence[str]) -> None:
+    if not 1 <= len(texts) <= MAX_TEXTS:
+        raise InvalidRequest(f"1 to {MAX_TEXTS} texts can be embedded at once.", field="texts")
+    for place, text in enumerate(texts):
+        if len(text) > MAX_TEXT_LENGTH:
+            raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{place}]")
+    if sum(map(len, texts)) > MAX_LENGTH:
+        raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in all.", field="texts")
+    check_texts(texts)

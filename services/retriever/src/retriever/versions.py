@@ -1,0 +1,97 @@
+"""Putting one version of a document in the place of another, wholly or not at all.
+
+1. *Begin*: the document is marked, its new version hidden. From here until the end the document is locked.
+2. *Stage*: chunks are stored as they come, under ids that depend on what they are alone, and nobody sees them.
+3. *Commit*: the catalogue's record is replaced, which decides for good, and in the same turn of the loop the new
+   version is shown and the old one hidden. Then the log goes to the disk; what is answered after it is never lost.
+4. *Settle*, in every case: the chunks that the record does not name are removed, and the mark with them.
+
+A process that dies between two of these leaves the mark, and the next start settles (`retriever.indexes`): up to
+the record's replacement the old version is whole, from it on the new one.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import structlog
+from servicekit.errors import NotFound, PermissionDenied, StaleGeneration, Unavailable
+from servicekit.principal import Principal
+
+from retriever.access import may_see
+from retriever.domain import Document
+from retriever.indexes import Index, Indexes
+
+_log = structlog.get_logger(__name__)
+
+
+def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
+    """Whether what was sent is what is there already: a message that was delivered again.
+
+    Raises:
+        StaleGeneration: A newer generation is there.
+        PermissionDenied: The document is there, and the caller may not see it.
+    """
+    same = stored.generation == sent.generation
+    # Who sends the same again need not be able to see it: a worker stores on behalf of others.
+    if not may_see(principal, stored.access) and not (same and stored.sha256 == sent.sha256):
+        raise PermissionDenied(
+            f"Document '{sent.document_id}' is there, and not open to you.", resource=sent.document_id
+        )
+    if stored.generation > sent.generation:
+        raise StaleGeneration(
+            f"Generation {stored.generation} of document '{sent.document_id}' is there; "
+            f"{sent.generation} is older.",
+            resource=sent.document_id,
+            details={"stored_generation": str(stored.generation)},
+        )
+    return same
+
+
+async def put(
+    indexes: Indexes,
+    index: Index,
+    stored: Document | None,
+    document: Document,
+    stage: Callable[[], Awaitable[int]],
+) -> Document:
+    """Stores a version, and removes the one that is there. The document's lock is held.
+
+    Args:
+        indexes: Of which ``index`` is one.
+        index: Where to.
+        stored: The record that is there.
+        document: The new version.
+        stage: Stores its chunks, and says how many there are.
+
+    Returns:
+        The record.
+    """
+    finish = indexes.finisher.finish
+    try:
+        index.hide(document.version)
+        await index.collection.mark(document.document_id)
+        made = replace(document, chunk_count=await stage(), updated_at=datetime.now(UTC))
+        await finish(_commit(indexes, index, stored, made))
+    except BaseException:
+        await finish(_undo(index, document.document_id))
+        raise
+    return made
+
+
+async def _commit(indexes: Indexes, index: Index, stored: Document | None, made: Document) -> None:
+    await index.collection.put_record(made)
+    await indexes.publish(index)
+    index.replace(stored.version if stored else None, made.version)
+    await index.collection.sync()
+    await index.settle(made.document_id)
+
+
+async def _undo(index: Index, document_id: str) -> None:
+    try:
+        await index.settle(document_id)
+    except (NotFound, Unavailable):
+        return  # the index was deleted or replaced, with all that came in
+    except Exception:
+        # The version stays hidden, and the mark lets the next start settle it.
+        _log.exception("an upsert that failed could not be cleared away", document=document_id)

@@ -1,0 +1,248 @@
+"""Writing and loading snapshots: where they may lie, who may, and that a failure changes nothing."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, Mode, UpsertStep
+from retriever.snapshots import Snapshots
+from retriever.store.port import Store
+from retriever.testing import DIMENSION, INDEX, Bench
+from servicekit import keys
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+OTHER = Principal("other", roles=("admin",))
+READER = Principal(LOCAL.tenant, roles=("ask",))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The snapshot directory."""
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def snapshots(bench: Bench, root: Path) -> Snapshots:
+    """Snapshots of the bench's indexes."""
+    return bench.snapshots(root)
+
+
+async def texts(bench: Bench, index: str = INDEX, principal: Principal = LOCAL) -> list[str]:
+    found = await bench.ask("ferry", principal, indexes=(index,), top=1000, mode=Mode.VECTORS)
+    return sorted(passage.text for passage in found)
+
+
+async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
+    """What was persisted is loaded under the same name once the index is deleted, or beside it under another."""
+    await bench.put(Document("d", "f.pdf", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
+    await bench.put(Document("e", generation=8), ["ferry three"])
+    before = await bench.ask("ferry", top=10)
+    assert await snapshots.persist(LOCAL, INDEX, "backup/today") == Contents(2, 3)
+    await bench.catalogue.delete_index(LOCAL, INDEX)
+    summary = await snapshots.load(LOCAL, "backup/today", INDEX, overwrite=False)
+    assert (summary.spec.name, summary.documents, summary.chunks) == (INDEX, 2, 3)
+    assert [(each.id, each.document) for each in await bench.ask("ferry", top=10)] == [
+        (each.id, each.document) for each in before
+    ]
+    await snapshots.load(LOCAL, "./backup/../backup/today/", "copy", overwrite=False)
+    assert await texts(bench, "copy") == await texts(bench)
+    # It goes on like any index: an older generation is refused, a newer one replaces.
+    await bench.put(Document("d", generation=9), ["ferry four"])
+    assert await texts(bench) == ["ferry four", "ferry three"]
+
+
+async def test_an_absolute_path_below_the_directory(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """A path may be spelled out, as long as it lies in the tenant's own directory."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    place = root / keys.snapshots(LOCAL.tenant) / "x"
+    await snapshots.persist(LOCAL, INDEX, str(place))
+    assert (place / "manifest.json").exists()
+    await snapshots.load(LOCAL, str(place), "copy", overwrite=False)
+    with pytest.raises(InvalidRequest):
+        await snapshots.load(OTHER, str(place), "copy", overwrite=False)
+
+
+async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path, tmp_path: Path) -> None:
+    """Whatever resolves to elsewhere, or is no path, is refused for both; nothing is written, nothing loaded."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "good")
+    mine = root / keys.snapshots(LOCAL.tenant)
+    outside = tmp_path / "outside"
+    shutil.copytree(mine / "good", outside)
+    (mine / "link").symlink_to(outside)
+    (mine / "loop").symlink_to(mine / "loop")
+    (mine / "up").symlink_to("..")
+    before = sorted(tmp_path.rglob("*"))
+    for path in (
+        "",
+        " ",
+        ".",
+        "/",
+        "..",
+        "../good",
+        "good/../../x",
+        "/etc",
+        str(outside),
+        "link",
+        "link/deeper",
+        "up/x",
+        "loop",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "x" * 256,
+        "x/" * 600,
+        str(root),
+        str(mine),
+        str(root / keys.snapshots("other") / "x"),
+    ):
+        for call in (
+            snapshots.persist(LOCAL, INDEX, path),
+            snapshots.load(LOCAL, path, "copy", overwrite=True),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                await call
+            assert caught.value.field == "path", path
+    assert sorted(tmp_path.rglob("*")) == before
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+
+
+async def test_what_is_not_there(bench: Bench, snapshots: Snapshots) -> None:
+    """A path where nothing is, and an index that does not exist, are not found; a tenant sees its own alone."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "mine")
+    with pytest.raises(NotFound, match=r"^Path does not exist: no/where$"):
+        await snapshots.load(LOCAL, "no/where", "copy", overwrite=False)
+    with pytest.raises(NotFound, match=r"^Path does not exist: mine$"):
+        await snapshots.load(OTHER, "mine", "copy", overwrite=False)
+    with pytest.raises(NotFound, match=r"^No such index: 'X' exists\.$"):
+        await snapshots.persist(LOCAL, "X", "x")
+    with pytest.raises(NotFound):
+        await snapshots.persist(OTHER, INDEX, "x")
+    for name in ("", "..", "a/b", "x" * 129):
+        with pytest.raises(InvalidRequest):
+            await snapshots.load(LOCAL, "mine", name, overwrite=False)
+        with pytest.raises(InvalidRequest):
+            await snapshots.persist(LOCAL, name, "x")
+
+
+async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """What holds other things is neither written to nor loaded from; an empty directory may be written to."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    mine = root / keys.snapshots(LOCAL.tenant)
+    (mine / "empty").mkdir(parents=True)
+    (mine / "other").mkdir()
+    (mine / "other" / "thesis.pdf").write_bytes(b"x")
+    (mine / "file").write_bytes(b"x")
+    await snapshots.persist(LOCAL, INDEX, "empty")
+    for path in ("other", "file", "file/below"):
+        with pytest.raises(Conflict):
+            await snapshots.persist(LOCAL, INDEX, path)
+    for path in ("other", "file"):
+        with pytest.raises(InvalidRequest):
+            await snapshots.load(LOCAL, path, "copy", overwrite=False)
+    assert [path.name for path in (mine / "other").iterdir()] == ["thesis.pdf"]
+
+
+async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
+    """An index that is there is replaced only where that is asked for, and then wholly."""
+    await bench.put(Document("d", generation=1), ["ferry old"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    with pytest.raises(Conflict, match=INDEX):
+        await snapshots.load(LOCAL, "s", INDEX, overwrite=False)
+    assert await texts(bench) == ["ferry new", "ferry old"]
+    await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    assert await texts(bench) == ["ferry old"]
+
+
+async def test_who_may(bench: Bench, snapshots: Snapshots) -> None:
+    """Who may not see all documents of an index may neither take it away nor replace it; access lists stay."""
+    await bench.put(Document("d", access=AccessControl(oids=("ann",)), generation=1), ["ferry secret"])
+    with pytest.raises(PermissionDenied):
+        await snapshots.persist(READER, INDEX, "s")
+    await snapshots.persist(LOCAL, INDEX, "s")
+    with pytest.raises(PermissionDenied):
+        await snapshots.load(READER, "s", INDEX, overwrite=True)
+    await snapshots.load(READER, "s", "copy", overwrite=False)
+    assert await texts(bench, "copy", READER) == []
+    assert await texts(bench, "copy") == ["ferry secret"]
+
+
+async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """A snapshot whose vectors another model made is refused with the reason: it could not be searched."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    for model, dimension in (("another", DIMENSION), (bench.embedder.model, 32)):
+        elsewhere = Snapshots(bench.indexes, root, model, dimension)
+        with pytest.raises(InvalidRequest, match=bench.embedder.model):
+            await elsewhere.load(LOCAL, "s", "copy", overwrite=True)
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+
+
+async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """Where the snapshot turns out to be cut off, the index that was to be overwritten is as it was."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    (points,) = (root / keys.snapshots(LOCAL.tenant) / "s").glob("*.points")
+    points.write_bytes(points.read_bytes()[:-1])
+    with pytest.raises(InvalidRequest, match="cut off"):
+        await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    assert await texts(bench) == ["ferry", "ferry new"]
+    await bench.put(Document("e", generation=3), ["ferry newer"])
+    assert await texts(bench) == ["ferry", "ferry newer"]
+
+
+async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.Event) -> AsyncIterator[UpsertStep]:
+    """An upsert that waits before its second chunk."""
+    yield bench.begin(Document("late", generation=5), index)
+    yield chunks[:1]
+    await go_on.wait()
+    yield chunks[1:]
+    yield Commit(2)
+
+
+@pytest.mark.parametrize("index", [INDEX, "new"])
+async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str) -> None:
+    """Who writes to an index while it is replaced is told to try again, and then writes to the new one.
+
+    The same holds for an index that exists for its first writer alone.
+    """
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    go_on = asyncio.Event()
+    chunks = await bench.chunks(["ferry late one", "ferry late two"])
+    writing = asyncio.create_task(bench.upserts.upsert(halves(bench, chunks, index, go_on)))
+    await asyncio.sleep(0.05)
+    await snapshots.load(LOCAL, "s", index, overwrite=index == INDEX)
+    go_on.set()
+    with pytest.raises(Unavailable):
+        await writing
+    assert await texts(bench, index) == ["ferry"]
+    await bench.upserts.upsert(halves(bench, chunks, index, go_on))
+    assert await texts(bench, index) == ["ferry", "ferry late one", "ferry late two"]
+
+
+async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Store], root: Path) -> None:
+    """What was loaded lasts; what it replaced, or what was deleted, does not come back."""
+    bench = await Bench.open(reopen())
+    snapshots = bench.snapshots(root)
+    await bench.put(Document("d", generation=1), ["ferry old"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    await bench.put(Document("e", generation=2), ["ferry gone"], index="gone")
+    await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    await snapshots.load(LOCAL, "s", "copy", overwrite=False)
+    await bench.catalogue.delete_index(LOCAL, "gone")
+    await bench.aclose()
+
+    bench = await Bench.open(reopen())
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == ["copy", INDEX]
+    assert await texts(bench) == await texts(bench, "copy") == ["ferry old"]
+    await bench.put(Document("x", generation=1), ["ferry anew"], index="gone")
+    assert await texts(bench, "gone") == ["ferry anew"]
+    await bench.aclose()
