@@ -100,6 +100,25 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
             raise NotFound("No such document.")
         return retriever_pb2.GetDocumentResponse(document=self.documents[key][0])
 
+    async def UpdateDocument(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.UpdateDocumentRequest, context: Any
+    ) -> retriever_pb2.UpdateDocumentResponse:
+        key = (request.principal.tenant, request.index, request.document.document_id)
+        there, chunks = self.documents.get(key, (None, []))
+        if there is None or there.sha256 != request.document.sha256:
+            raise NotFound("No such document.")
+        if there.generation > request.document.generation:
+            raise StaleGeneration("A newer version of the document is there.")
+        made = document_pb2.Document()
+        made.CopyFrom(there)
+        for name in ("metadata_json", "category", "language", "generation"):
+            setattr(made, name, getattr(request.document, name))
+        made.access.CopyFrom(request.document.access)
+        self.documents[key] = (made, chunks)
+        there.generation = made.generation
+        outcome = retriever_pb2.UPDATE_OUTCOME_UNCHANGED if there == made else retriever_pb2.UPDATE_OUTCOME_UPDATED
+        return retriever_pb2.UpdateDocumentResponse(outcome=outcome, document=made)
+
     async def Upsert(  # noqa: N802  # the contract's name
         self, request_iterator: AsyncIterator[retriever_pb2.UpsertRequest], context: Any
     ) -> retriever_pb2.UpsertResponse:
@@ -176,7 +195,7 @@ def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[st
 @pytest.fixture
 def retriever() -> Retriever:
     """A retriever that nobody serves yet."""
-    return Retriever()  # type: ignore[abstract]  # ingest calls two of its methods
+    return Retriever()  # type: ignore[abstract]  # ingest calls three of its methods
 
 
 @pytest.fixture

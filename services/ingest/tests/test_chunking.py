@@ -159,3 +159,16 @@ def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
 def test_names_become_words(sourcefile: str, name: str) -> None:
     """Folders, separators and the extension are not part of what is searched."""
     assert document_name(sourcefile) == name
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_a_text_comes_out_of_its_chunks_to_the_letter(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """What the chunks of a given text add is the text; what is indexed has no white space around it."""
+    chunks = list(Chunker(tokenizer, shape).chunks_of(text))
+    added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
+    assert "".join(added) == (text if text.strip() else "")
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
+    for before, chunk in itertools.pairwise(chunks):
+        assert before.text.endswith(chunk.text[: chunk.overlap])
+    assert all(chunk.indexed_text == chunk.indexed_text.strip() != "" for chunk in chunks)

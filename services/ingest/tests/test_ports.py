@@ -11,20 +11,22 @@ import numpy as np
 import pytest
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import retriever_pb2
+from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
 from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
-from ingest.adapters.messages import document_to_message
+from ingest.adapters.messages import BatchReader, document_to_message
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.domain import Chunk, Failure, Job, Progress, State, Status
+from ingest.domain import Chunk, Failure, FileJob, Outcome, Progress, State, Status, Text, TextsJob
 from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
 from ingest.ports import Batch, Index, Jobs, Originals, Queue
 from nats.aio.client import Client
 from servicekit import keys, nats
 from servicekit.channel import open_channel
-from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable
+from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.nats import IngestTransport
 from servicekit.testing import eventually, nats_server
 
 CONTENT = b"An original.\n" * 20_000
+JOB = make_job(b"x")
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -35,7 +37,7 @@ async def originals(request: pytest.FixtureRequest, transport: IngestTransport) 
         memory.objects["here"] = CONTENT
         return memory
     await transport.originals.put("here", CONTENT)
-    return NatsOriginals(transport.originals)
+    return NatsOriginals(transport)
 
 
 async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Path) -> None:
@@ -46,13 +48,21 @@ async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Pat
         await originals.fetch("elsewhere", tmp_path / "b", 1)
 
 
+async def test_what_belongs_to_one_job_is_removed(originals: Originals, tmp_path: Path) -> None:
+    """It is gone then; removing it again is no error."""
+    await originals.remove("here")
+    await originals.remove("here")
+    with pytest.raises(NotFound):
+        await originals.fetch("here", tmp_path / "a", len(CONTENT))
+
+
 async def test_an_original_that_never_ends_is_given_up(transport: IngestTransport, tmp_path: Path) -> None:
     """Chunks that are gone while they are read, as another upload of the same content leaves it: time runs out."""
     info = await transport.originals.put("torn", CONTENT)
     stream = f"OBJ_{keys.ORIGINALS_BUCKET}"
     await transport.jetstream.purge_stream(stream, subject=f"$O.{keys.ORIGINALS_BUCKET}.C.{info.nuid}")
     with pytest.raises(Unavailable):
-        await NatsOriginals(transport.originals, seconds=0.3).fetch("torn", tmp_path / "a", 10)
+        await NatsOriginals(transport, seconds=0.3).fetch("torn", tmp_path / "a", 10)
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -69,7 +79,13 @@ async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
     assert await jobs.read(job) is None
     created = datetime(2025, 3, 1, 12, tzinfo=UTC)
     status = Status(
-        State.FAILED, 2, Progress(1, 2, 3, 4), Failure("UNAVAILABLE", "Später vielleicht."), created, "ab" * 16
+        State.FAILED,
+        2,
+        Progress(1, 2, 3, 4, 5, 6),
+        Failure("UNAVAILABLE", "Später vielleicht."),
+        created,
+        "ab" * 16,
+        tuple(Outcome),
     )
     first = await jobs.write(job, status, 0)
     assert await jobs.read(job) == (status, first)
@@ -99,12 +115,12 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
     if request.param == "memory":
         memory = MemoryQueue()
 
-        async def put_memory(job: Job) -> None:
+        async def put_memory(job: FileJob) -> None:
             memory.put(job, {"traceparent": "x"})
 
         return memory, put_memory
 
-    async def put_nats(job: Job) -> None:
+    async def put_nats(job: FileJob) -> None:
         message = ingest_pb2.IngestJob(
             job_id=job.job_id,
             principal=job.principal.to_proto(),
@@ -129,12 +145,14 @@ async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
     await put(job)
     first = await taken.take()
     assert first is not None
+    assert isinstance(first.job, FileJob)
     assert (first.job.job_id, first.attempt, first.headers["traceparent"]) == (job.job_id, 1, "x")
     assert replace(first.job.document, generation=7) == job.document
     await first.keep()
     await first.again(0)
     second = await taken.take()
     assert second is not None
+    assert isinstance(second.job, FileJob)
     assert second.attempt == 2
     assert second.job.document.generation == first.job.document.generation > 0
     await second.done()
@@ -157,9 +175,73 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
         await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
         delivery = await queue.take()
         assert delivery is not None
+        assert isinstance(delivery.job, FileJob)
         await delivery.done()
         generations.append(delivery.job.document.generation)
     assert generations == sorted(set(generations))
+
+
+async def test_whether_older_jobs_are_over(client: Client, transport: IngestTransport) -> None:
+    """Known of each job once those before it are settled, also where they were given back or buried."""
+    queue = await NatsQueue.open(client, transport)
+    for number in range(4):
+        message = ingest_pb2.IngestJob(
+            job_id=f"{number}",
+            principal=JOB.principal.to_proto(),
+            index="library",
+            document=document_to_message(JOB.document),
+            object_name="o",
+        )
+        await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+    first, second, third = [await queue.take() for _ in range(3)]
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert [await each.alone() for each in (first, second, third)] == [True, False, False]
+    await second.done()
+    assert not await third.alone()
+    await first.again(0)
+    assert not await third.alone()
+    again = await queue.take()
+    while again is not None and again.job.job_id != "0":
+        again = await queue.take()
+    assert again is not None
+    await again.done()
+    assert await third.alone()
+
+
+async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_path: Path) -> None:
+    """Everything that is said of it arrives, and its object is read text by text."""
+    queue = await NatsQueue.open(client, transport)
+    batch = ingest_pb2.TextBatch(count=2, size_bytes=17, sha256="ab" * 32, existing_only=True)
+    message = ingest_pb2.IngestJob(
+        job_id="j", principal=JOB.principal.to_proto(), index="library", object_name="o", texts=batch
+    )
+    await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+    delivery = await queue.take()
+    assert delivery is not None
+    job = delivery.job
+    assert isinstance(job, TextsJob)
+    assert (job.count, job.size_bytes, job.sha256, job.existing_only, job.object_name) == (
+        2,
+        17,
+        "ab" * 32,
+        True,
+        "o",
+    )
+    assert job.generation > 0
+    documents = [
+        ingest_pb2.TextDocument(document_id="ä", text="Ein Text.", metadata_json=b"{}"),
+        ingest_pb2.TextDocument(document_id="b", text="x" * 300),
+    ]
+    with (tmp_path / "texts").open("wb") as file:
+        for document in documents:
+            proto.serialize_length_prefixed(document, file)
+    read = list(BatchReader().read(tmp_path / "texts"))
+    assert read == [Text("ä", "Ein Text.", b"{}"), Text("b", "x" * 300)]
+    (tmp_path / "texts").write_bytes(b"\xff\xff garbage")
+    with pytest.raises(UnreadableDocument):
+        list(BatchReader().read(tmp_path / "texts"))
 
 
 async def test_a_message_that_is_no_job_is_buried(client: Client, transport: IngestTransport, gateway: Any) -> None:
@@ -201,21 +283,40 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
     job = make_job(b"x", generation=5)
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
     job = replace(job, document=document)
-    assert await index.find(job) is None
-    await index.store(job, batches(3), 5)
-    await index.store(job, batches(3), 5)
-    assert await index.find(job) == job.document
+    assert await index.find(job, job.document.document_id) is None
+    await index.store(job, job.document, batches(3), 5)
+    await index.store(job, job.document, batches(3), 5)
+    assert await index.find(job, job.document.document_id) == job.document
     older = replace(job, document=replace(job.document, generation=4))
     with pytest.raises(StaleGeneration):
-        await index.store(older, batches(3), 5)
+        await index.store(older, older.document, batches(3), 5)
+
+
+async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
+    """Its chunks stay; whether anything was other is said; a newer generation is left alone."""
+    job = make_job(b"x", generation=5)
+    with pytest.raises(NotFound):
+        await index.update(job, job.document)
+    await index.store(job, job.document, batches(3), 5)
+    newer = replace(job.document, generation=6)
+    assert not await index.update(job, newer)
+    assert await index.find(job, newer.document_id) == newer
+    newest = replace(newer, generation=7, metadata_json=b'{"a":1}', groups=("g",), category="c", language="de")
+    assert await index.update(job, newest)
+    assert not await index.update(job, newest)
+    assert await index.find(job, newest.document_id) == newest
+    with pytest.raises(StaleGeneration):
+        await index.update(job, newer)
+    with pytest.raises(NotFound):
+        await index.update(job, replace(newest, generation=8, sha256="0" * 64))
 
 
 async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Index) -> None:
     """A failure in the middle of a document is the caller's own, and the document is not there."""
     job = make_job(b"x")
     with pytest.raises(ZeroDivisionError, match="bug"):
-        await index.store(job, batches(2, ZeroDivisionError("a bug")), 5)
-    assert await index.find(job) is None
+        await index.store(job, job.document, batches(2, ZeroDivisionError("a bug")), 5)
+    assert await index.find(job, job.document.document_id) is None
 
 
 async def test_a_retriever_that_is_away_is_unavailable() -> None:
@@ -225,10 +326,10 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
         index = RetrieverIndex(channel, "model", 4)
         assert not await index.answers()
         with pytest.raises(Unavailable):
-            await index.find(make_job(b"x"))
+            await index.find(JOB, "a")
         async with asyncio.timeout(5):
             with pytest.raises(Unavailable):
-                await index.store(make_job(b"x"), batches(3), 30)
+                await index.store(JOB, JOB.document, batches(3), 30)
 
 
 async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever: Any) -> None:
@@ -237,7 +338,7 @@ async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
         index = RetrieverIndex(channel, "model", 4)
-        task = asyncio.create_task(index.store(make_job(b"x"), batches(3), 30))
+        task = asyncio.create_task(index.store(JOB, JOB.document, batches(3), 30))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -5,10 +5,22 @@ from pathlib import Path
 import pytest
 from embedding.fake import HashingEmbedder
 from ingest.chunking import Chunker, Shape
-from ingest.domain import Job, State
-from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, TextParser, make_job
+from ingest.domain import Job, Outcome, State, Status
+from ingest.fakes import (
+    LineReader,
+    MemoryIndex,
+    MemoryJobs,
+    MemoryOriginals,
+    MemoryQueue,
+    TextParser,
+    make_job,
+    make_texts,
+)
+from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
 from ingest.parsing.content import Head, Page
+from ingest.storing import Storing
+from ingest.texts import TextIngestion
 from ingest.worker import Worker
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -39,8 +51,19 @@ class Rig:
         )
         embedder = HashingEmbedder()
         chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens))
+        storing = Storing(embedder, self.index, max_chunks=100)
         ingestion = Ingestion(
-            self.originals, OddParser(), chunker, embedder, self.index, max_bytes=10_000, max_chunks=100
+            FileIngestion(self.originals, OddParser(), chunker, storing, self.index, max_bytes=10_000),
+            TextIngestion(
+                self.originals,
+                LineReader(),
+                chunker,
+                storing,
+                self.index,
+                max_characters=10_000,
+                max_chunks=100,
+            ),
+            self.originals,
         )
         self.worker = Worker(
             self.queue,
@@ -122,6 +145,23 @@ async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
     attempts = [status.attempt for job_id, status in rig.jobs.history if job_id == job.job_id]
     assert max(attempts) == 3
     assert rig.state(next_job) is State.SUCCEEDED
+
+
+async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
+    """The texts of a job are removed once it is over, also at a redelivery; those of a dead letter are kept."""
+    good, content = make_texts([("a", "Text.", "{}")])
+    late, _ = make_texts([("b", "Text.", "{}")])
+    dead, _ = make_texts([("c", "Text.", "{}")])
+    for job in (good, late, dead):
+        rig.originals.objects[job.object_name] = content
+        rig.queue.put(job, attempt=4 if job is dead else 1)
+    rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
+    rig.start()
+    await rig.settled()
+    assert list(rig.originals.objects) == [dead.object_name]
+    assert [job.job_id for job, _ in rig.queue.dead] == [dead.job_id]
+    outcomes = {job_id: status.outcomes for job_id, status in rig.jobs.history}
+    assert outcomes[good.job_id] == (Outcome.STORED,)
 
 
 async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:

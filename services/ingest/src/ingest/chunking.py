@@ -77,11 +77,24 @@ class Chunker:
         name = document_name(sourcefile)
         for page in pages:
             for section in page.sections:
+                before = None
                 for start, end in self.split(section.text):
                     text = section.text[start:end]
                     indexed = self._indexed(name, section.headings, text)
-                    yield Chunk(number, text, indexed, page.number, section.headings)
+                    overlap, separator = _joint(section.text, before, start)
+                    yield Chunk(number, text, indexed, page.number, section.headings, overlap, separator)
                     number += 1
+                    before = end
+
+    def chunks_of(self, text: str) -> Iterator[Chunk]:
+        """The chunks of a text that came as it is: what they add one after the other is the text."""
+        before = 0
+        spans = self.split(text)
+        for number, (start, end) in enumerate(spans):
+            stop = end if number + 1 < len(spans) else len(text)
+            overlap, separator = _joint(text, before, start)
+            yield Chunk(number, text[start:stop], text[start:end], 0, (), overlap, separator)
+            before = end
 
     def split(self, text: str) -> list[tuple[int, int]]:
         """Spans of a section's chunks in code points. Everything but white space lies in at least one."""
@@ -165,6 +178,13 @@ class Chunker:
             # The outermost heading says least; the name goes last.
             lines.pop(1 if len(lines) > 2 else 0)
         return "\n".join(lines)
+
+
+def _joint(text: str, before: int | None, start: int) -> tuple[int, str | None]:
+    """Overlap and separator of a chunk that begins at ``start``, after one that ended at ``before``."""
+    if before is None:
+        return 0, None
+    return max(0, before - start), text[before:start]
 
 
 def document_name(sourcefile: str) -> str:

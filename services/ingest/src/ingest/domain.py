@@ -56,11 +56,14 @@ class Document:
     language: str = ""
     page_count: int = 0
 
+    def reads_as(self, other: "Document") -> bool:
+        """Whether two versions have the same passages: what is indexed depends on content and name alone."""
+        return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile
+
     def says_the_same_as(self, other: "Document") -> bool:
-        """Whether two versions have the same content, name, metadata and readers."""
+        """Whether two versions also have the same metadata and readers."""
         return (
-            self.sha256 == other.sha256
-            and self.sourcefile == other.sourcefile
+            self.reads_as(other)
             and (self.metadata_json or b"{}") == (other.metadata_json or b"{}")
             and set(self.oids) == set(other.oids)
             and set(self.groups) == set(other.groups)
@@ -68,25 +71,71 @@ class Document:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Make this document findable.
+    """Something to be made findable: a `FileJob` or a `TextsJob`.
 
     Attributes:
         job_id: Names the job.
         principal: Who asked for it.
         index: Index to write to.
-        document: The document, with the generation that this job gives it.
-        object_name: Its original in the object store.
+        object_name: What is to be read, in the object store.
         trace_id: Trace of the upload, 32 hex digits; empty where it had none.
     """
 
     job_id: str
     principal: Principal
     index: str
-    document: Document
     object_name: str
     trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileJob(Job):
+    """Make one file findable.
+
+    Attributes:
+        document: The document, with the generation that this job gives it.
+    """
+
+    document: Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextsJob(Job):
+    """Make documents findable that came as text, many in one job. The object is the job's own.
+
+    Attributes:
+        generation: Of all of them.
+        count: How many they are.
+        size_bytes: Length of the object.
+        sha256: Of the object, lower-case hex.
+        existing_only: Those that the index does not have are left out.
+    """
+
+    generation: int
+    count: int
+    size_bytes: int
+    sha256: str
+    existing_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A document that came as text; its id is its name, too."""
+
+    document_id: str
+    text: str
+    metadata_json: bytes = b""
+
+
+class Outcome(enum.Enum):
+    """What became of a text."""
+
+    STORED = enum.auto()
+    UNCHANGED = enum.auto()
+    NOT_FOUND = enum.auto()
+    SUPERSEDED = enum.auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +148,8 @@ class Chunk:
         indexed_text: What is searched: names and headings in front of the text.
         page: From 1; 0 where the format has no pages.
         headings: Headings above it, outermost first.
+        overlap: Code points at the beginning of the text that repeat the end of the chunk before.
+        separator: What stands between the chunk before and this one, where they do not overlap; None: a blank line.
     """
 
     number: int
@@ -106,6 +157,8 @@ class Chunk:
     indexed_text: str
     page: int
     headings: tuple[str, ...]
+    overlap: int = 0
+    separator: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +169,8 @@ class Progress:
     pages_total: int = 0
     chunks_done: int = 0
     chunks_total: int = 0
+    documents_done: int = 0
+    documents_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +192,7 @@ class Status:
         failure: Why it failed; while it is queued, why the attempt before did.
         created_at: When it was accepted.
         trace_id: Trace of the upload, as the gateway recorded it.
+        outcomes: What became of each text, once the job has succeeded; none where it was about a file.
     """
 
     state: State
@@ -145,3 +201,4 @@ class Status:
     failure: Failure | None = None
     created_at: datetime | None = None
     trace_id: str = ""
+    outcomes: tuple[Outcome, ...] = ()

@@ -2,14 +2,16 @@
 
 import asyncio
 import hashlib
+import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.principal import Principal
 
-from ingest.domain import Chunk, Document, Failure, Job, Status
+from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob
 from ingest.parsing.content import Head, Page, Section
 from ingest.ports import Batch
 
@@ -33,6 +35,21 @@ class MemoryOriginals:
         if object_name not in self.objects:
             raise NotFound("The original of the document is gone.", resource=object_name)
         await asyncio.to_thread(target.write_bytes, self.objects[object_name])
+
+    async def remove(self, object_name: str) -> None:
+        """See `ingest.ports.Originals.remove`."""
+        self.objects.pop(object_name, None)
+
+
+class LineReader:
+    """Texts as JSON lines: id, text, metadata."""
+
+    def read(self, path: Path) -> Iterator[Text]:
+        """See `ingest.ports.TextReader.read`."""
+        with path.open() as file:
+            for line in file:
+                document_id, text, metadata = json.loads(line)
+                yield Text(document_id, text, metadata.encode())
 
 
 class TextParser:
@@ -59,25 +76,42 @@ class MemoryIndex:
         self.taking.set()
         """Cleared, a batch that has been handed over is not taken: back-pressure."""
 
-    async def find(self, job: Job) -> Document | None:
+    async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""
         self._check()
-        found = self.documents.get(_document_key(job))
+        found = self.documents.get((job.principal.tenant, job.index, document_id))
         return found[0] if found else None
 
-    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
+    async def update(self, job: Job, document: Document) -> bool:
+        """See `ingest.ports.Index.update`."""
+        there = await self.find(job, document.document_id)
+        if there is None or not there.reads_as(document):
+            raise NotFound("No such document.")
+        _check_age(there, document)
+        key = (job.principal.tenant, job.index, document.document_id)
+        updated = replace(
+            there,
+            metadata_json=document.metadata_json,
+            oids=document.oids,
+            groups=document.groups,
+            category=document.category,
+            language=document.language,
+            generation=document.generation,
+        )
+        self.documents[key] = (updated, self.documents[key][1])
+        return replace(there, generation=document.generation) != updated
+
+    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
         """See `ingest.ports.Index.store`."""
-        self._check()
-        there = await self.find(job)
-        if there is not None and there.generation > job.document.generation:
-            raise StaleGeneration("A newer version of the document is there.")
+        _check_age(await self.find(job, document.document_id), document)
         chunks: list[Chunk] = []
         async for batch in batches:
             await self.taking.wait()
             self._check()
             assert batch.vectors.shape[0] == len(batch.chunks) <= 64
             chunks.extend(batch.chunks)
-        self.documents[_document_key(job)] = (job.document, chunks)
+        _check_age(await self.find(job, document.document_id), document)
+        self.documents[job.principal.tenant, job.index, document.document_id] = (document, chunks)
         self.stored += 1
 
     async def answers(self) -> bool:
@@ -165,6 +199,10 @@ class MemoryDelivery:
         self.attempt = attempt
         self.headers = headers
 
+    async def alone(self) -> bool:
+        """Nothing is known of the jobs before."""
+        return False
+
     async def keep(self) -> None:
         """Counts a sign of life."""
         self._queue.signs_of_life += 1
@@ -184,7 +222,9 @@ class MemoryDelivery:
         self._queue.dead.append((self.job, failure))
 
 
-def make_job(content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme") -> Job:
+def make_job(
+    content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme"
+) -> FileJob:
     """A job for a content."""
     sha256 = hashlib.sha256(content).hexdigest()
     document = Document(
@@ -194,11 +234,38 @@ def make_job(content: bytes, sourcefile: str = "notes.txt", *, generation: int =
         size_bytes=len(content),
         generation=generation,
     )
-    return Job(uuid.uuid4().hex, Principal(tenant), "library", document, f"{tenant}.{sha256}")
+    return FileJob(
+        job_id=uuid.uuid4().hex,
+        principal=Principal(tenant),
+        index="library",
+        document=document,
+        object_name=f"{tenant}.{sha256}",
+    )
 
 
-def _document_key(job: Job) -> Key:
-    return (job.principal.tenant, job.index, job.document.document_id)
+def make_texts(
+    texts: Sequence[tuple[str, str, str]], *, generation: int = 1, existing_only: bool = False
+) -> tuple[TextsJob, bytes]:
+    """A job for texts (id, text, metadata), and its object as `LineReader` reads it."""
+    content = "".join(json.dumps(text) + "\n" for text in texts).encode()
+    job_id = uuid.uuid4().hex
+    job = TextsJob(
+        job_id=job_id,
+        principal=Principal("acme"),
+        index="library",
+        object_name=f"acme.texts.{job_id}",
+        generation=generation,
+        count=len(texts),
+        size_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        existing_only=existing_only,
+    )
+    return job, content
+
+
+def _check_age(there: Document | None, document: Document) -> None:
+    if there is not None and there.generation > document.generation:
+        raise StaleGeneration("A newer version of the document is there.")
 
 
 def _job_key(job: Job) -> tuple[str, str]:

@@ -18,11 +18,15 @@ from servicekit.errors import Unavailable
 from servicekit.server import GrpcServer
 
 from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
+from ingest.adapters.messages import BatchReader
 from ingest.adapters.retriever import RetrieverIndex
 from ingest.chunking import Chunker, Shape
+from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
+from ingest.storing import Storing
+from ingest.texts import TextIngestion
 from ingest.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -70,14 +74,20 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embedder
         shape = Shape.fitting(
             embedder.max_tokens, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
         )
+        originals, chunker = NatsOriginals(transport), Chunker(embedder.tokenizer, shape)
+        storing = Storing(embedder, index, settings.ingest_max_chunks)
         ingestion = Ingestion(
-            NatsOriginals(transport.originals),
-            parser,
-            Chunker(embedder.tokenizer, shape),
-            embedder,
-            index,
-            max_bytes=settings.ingest_max_bytes,
-            max_chunks=settings.ingest_max_chunks,
+            FileIngestion(originals, parser, chunker, storing, index, max_bytes=settings.ingest_max_bytes),
+            TextIngestion(
+                originals,
+                BatchReader(),
+                chunker,
+                storing,
+                index,
+                max_characters=settings.ingest_max_characters,
+                max_chunks=settings.ingest_max_chunks,
+            ),
+            originals,
         )
         worker = Worker(
             queue,

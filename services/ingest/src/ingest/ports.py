@@ -1,6 +1,6 @@
 """What the job logic asks of the world. Implementations: `adapters`, `parsing.process`; `fakes` for tests."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ingest.domain import Chunk, Document, Failure, Job, Status
+from ingest.domain import Chunk, Document, Failure, Job, Status, Text
 from ingest.parsing.content import Head, Page
 
 
@@ -32,6 +32,26 @@ class Originals(Protocol):
         """
         ...
 
+    async def remove(self, object_name: str) -> None:
+        """Removes an object that belongs to one job alone; nothing happens where it is not there.
+
+        Raises:
+            Unavailable: The store does not answer.
+        """
+        ...
+
+
+class TextReader(Protocol):
+    """Reads the object of a job with texts."""
+
+    def read(self, path: Path) -> Iterator[Text]:
+        """The texts, in order, one at a time in memory.
+
+        Raises:
+            UnreadableDocument: It holds something else.
+        """
+        ...
+
 
 class Parser(Protocol):
     """Reads documents of all formats."""
@@ -48,19 +68,31 @@ class Parser(Protocol):
 class Index(Protocol):
     """The retriever, owner of the document catalogue."""
 
-    async def find(self, job: Job) -> Document | None:
-        """The version of the job's document that is there now.
+    async def find(self, job: Job, document_id: str) -> Document | None:
+        """The version of a document that is there now, in the job's index.
 
         Raises:
             Unavailable, DeadlineExceeded: It cannot be asked.
         """
         ...
 
-    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
-        """Replaces the document by the job's, once all batches have arrived; a failure changes nothing.
+    async def update(self, job: Job, document: Document) -> bool:
+        """Gives a document that is there, with the same content, this metadata, access, category, language and
+        generation. Whether anything but the generation was other before.
+
+        Raises:
+            NotFound: It is not there, or has other content.
+            StaleGeneration: A newer version is there.
+            Unavailable, DeadlineExceeded: It cannot be asked.
+        """
+        ...
+
+    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
+        """Replaces a document in the job's index, once all batches have arrived; a failure changes nothing.
 
         Args:
-            job: Its document goes in, with its generation.
+            job: Its index, on behalf of its principal.
+            document: With its generation.
             batches: Taken as fast as the retriever stores; at most 64 chunks each.
             seconds: Longest time it may take.
 
@@ -118,6 +150,10 @@ class Delivery(Protocol):
     @property
     def headers(self) -> Mapping[str, str]:
         """Headers of its message, the upload's trace among them."""
+        ...
+
+    async def alone(self) -> bool:
+        """Whether every job that was accepted before this one is over; false where that is not known."""
         ...
 
     async def keep(self) -> None:

@@ -7,7 +7,7 @@ from typing import Self
 import structlog
 from servicekit.errors import Conflict, Unavailable
 
-from ingest.domain import Failure, Job, Progress, State, Status
+from ingest.domain import Failure, Job, Outcome, Progress, State, Status
 from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
@@ -21,11 +21,13 @@ class Settled(Exception):
 
     Attributes:
         final: Whether it is over.
+        failed: Whether that is because it failed.
     """
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"the job is {status.state.value}, attempt {status.attempt}")
         self.final = status.state.final
+        self.failed = status.state is State.FAILED
 
 
 class Report:
@@ -47,6 +49,7 @@ class Report:
         self._status = Status(State.QUEUED, attempt)
         self._revision = 0
         self._written = 0.0
+        self._writing = False
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
@@ -64,25 +67,29 @@ class Report:
         """Says how far the job is; a change of state at once, the rest every now and then.
 
         A store that does not answer is no reason to stop: the work goes on, and the end is recorded in any case.
+        Several tasks may say it at a time; none waits for what another has to say.
         """
         status = replace(self._status, state=state or self._status.state, progress=progress)
-        if state is None and time.monotonic() - self._written < _INTERVAL:
+        if state is None and (self._writing or time.monotonic() - self._written < _INTERVAL):
             self._status = status
             return
+        self._writing = True
         try:
             await self._write(status)
         except Unavailable as error:
             self._status = status
             self._written = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
+        finally:
+            self._writing = False
 
-    async def end(self, state: State, failure: Failure | None = None) -> None:
-        """Records how the attempt ended.
+    async def end(self, state: State, failure: Failure | None = None, outcomes: tuple[Outcome, ...] = ()) -> None:
+        """Records how the attempt ended, and what became of each text.
 
         Raises:
             Unavailable: It cannot be recorded.
         """
-        await self._write(replace(self._status, state=state, failure=failure))
+        await self._write(replace(self._status, state=state, failure=failure, outcomes=outcomes))
 
     async def _write(self, status: Status) -> None:
         for _ in range(_TRIES):

@@ -25,7 +25,7 @@ from servicekit.errors import (
 )
 
 from ingest.domain import Failure, State
-from ingest.ingestion import Ingestion
+from ingest.ingestion import Ingestion, Result
 from ingest.ports import Delivery, Index, Jobs, Queue
 from ingest.report import Report, Settled
 
@@ -145,6 +145,8 @@ class Worker:
             except Settled as settled:
                 log.info("nothing to do", reason=str(settled))
                 if settled.final:
+                    if not settled.failed:  # else it may be among the dead letters
+                        await self._clear(delivery)
                     await self._take_off(delivery)
             except Unavailable as error:
                 log.warning("job not settled; it comes again", error=error.message)
@@ -172,7 +174,7 @@ class Worker:
             )
             return
         try:
-            state = await self._ingestion.run(delivery.job, report)
+            result = await self._ingestion.run(delivery.job, report, alone=await delivery.alone())
         except Settled:
             raise
         except CausewayError as error:
@@ -180,7 +182,9 @@ class Worker:
             failure = Failure(errors.row_of(error).reason, error.message)
             if isinstance(error, _HOPELESS):
                 log.info("job failed", reason=failure.reason, error=error.message)
-                await self._settle(delivery, report, State.FAILED, failure)
+                await self._settle(delivery, report, Result(State.FAILED), failure)
+                await self._clear(delivery)
+                await self._take_off(delivery)
                 return
             log.warning("attempt failed", reason=failure.reason, error=error.message, exc_info=error.__cause__)
         except Exception:  # a defect, here or in a library: the job is not lost, the log has the stack
@@ -188,8 +192,10 @@ class Worker:
             log.exception("attempt failed")
             failure = Failure("INTERNAL", Internal.MESSAGE)
         else:
-            log.info("job done", state=state.value)
-            await self._settle(delivery, report, state, None)
+            log.info("job done", state=result.state.value)
+            await self._settle(delivery, report, result, None)
+            await self._clear(delivery)
+            await self._take_off(delivery)
             return
         self._suspicious = True
         if delivery.attempt >= self._max_attempts:
@@ -201,21 +207,27 @@ class Worker:
     async def _bury(self, delivery: Delivery, report: Report, failure: Failure) -> None:
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message)
         await delivery.bury(failure)
-        await self._settle(delivery, report, State.FAILED, failure)
+        await self._settle(delivery, report, Result(State.FAILED), failure)
+        await self._take_off(delivery)
 
-    async def _settle(self, delivery: Delivery, report: Report, state: State, failure: Failure | None) -> None:
-        """Records the end, however long the broker is away, and only then takes the job off the queue."""
+    async def _settle(self, delivery: Delivery, report: Report, result: Result, failure: Failure | None) -> None:
+        """Records the end, however long the broker is away; only then the job may be taken off the queue."""
         end = asyncio.get_running_loop().time() + _SETTLE_SECONDS
         while True:
             try:
-                await report.end(state, failure)
-                break
+                await report.end(result.state, failure, result.outcomes)
+                return
             except Unavailable as error:
                 if asyncio.get_running_loop().time() > end:
                     raise
                 _log.warning("end not recorded yet", job=delivery.job.job_id, error=error.message)
                 await asyncio.sleep(_SETTLE_PAUSE)
-        await self._take_off(delivery)
+
+    async def _clear(self, delivery: Delivery) -> None:
+        try:
+            await self._ingestion.clear(delivery.job)
+        except Unavailable as error:  # it is in nobody's way
+            _log.warning("what the job brought is left behind", job=delivery.job.job_id, error=error.message)
 
     async def _take_off(self, delivery: Delivery) -> None:
         try:

@@ -14,9 +14,8 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
-from nats.js.object_store import ObjectStore
 from opentelemetry import trace
-from servicekit import keys, telemetry
+from servicekit import keys, objects, telemetry
 from servicekit.errors import CausewayError, Conflict, NotFound, Unavailable
 from servicekit.nats import IngestTransport
 
@@ -43,12 +42,12 @@ class NatsOriginals:
     """Originals in an object store.
 
     Args:
-        store: The object store.
+        transport: Has the object store.
         seconds: Longest time that an original may take, besides what its length asks for.
     """
 
-    def __init__(self, store: ObjectStore, seconds: float = 10.0) -> None:
-        self._store = store
+    def __init__(self, transport: IngestTransport, seconds: float = 10.0) -> None:
+        self._transport = transport
         self._seconds = seconds
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
@@ -56,13 +55,22 @@ class NatsOriginals:
         with target.open("wb") as file:
             try:
                 async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
-                    # Never into memory, and never without a time-out: who reads an object while another upload
-                    # of the same content replaces it waits for ever.
-                    await self._store.get(object_name, writeinto=file)
+                    # Never into memory, and never without a time-out: who reads an object whose pieces are gone
+                    # waits for ever.
+                    await self._transport.originals.get(object_name, writeinto=file)
             except nats.js.errors.NotFoundError as error:
                 raise NotFound("The original of the document is gone.", resource=object_name) from error
             except (nats.errors.Error, TimeoutError, ConnectionError) as error:
                 raise Unavailable("The original of the document cannot be fetched.") from error
+
+    async def remove(self, object_name: str) -> None:
+        """Removes an object; see `ingest.ports.Originals.remove`."""
+        try:
+            await asyncio.wait_for(
+                objects.remove(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name), self._seconds
+            )
+        except (nats.errors.Error, TimeoutError, ConnectionError) as error:
+            raise Unavailable("What the job brought cannot be removed.") from error
 
 
 class NatsJobs:
@@ -114,6 +122,16 @@ class NatsDelivery:
         self.job = job
         self.attempt = message.metadata.num_delivered
         self.headers: Mapping[str, str] = message.headers or {}
+
+    async def alone(self) -> bool:
+        """Whether every job before this one is over."""
+        try:
+            info = await self._jetstream.consumer_info(keys.INGEST_STREAM, keys.INGEST_CONSUMER)
+        except (nats.errors.Error, TimeoutError, OSError):
+            return False
+        return (
+            info.ack_floor is not None and info.ack_floor.stream_seq >= self._message.metadata.sequence.stream - 1
+        )
 
     async def keep(self) -> None:
         """Says that the job is being worked on."""

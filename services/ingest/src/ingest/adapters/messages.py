@@ -1,19 +1,34 @@
 """Proto messages ↔ the domain."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import numpy.typing as npt
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
+from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 from servicekit import keys
-from servicekit.errors import InvalidRequest
+from servicekit.errors import InvalidRequest, UnreadableDocument
 from servicekit.principal import Principal
 
-from ingest.domain import Chunk, Document, Failure, Job, Progress, State, Status
+from ingest.domain import (
+    Chunk,
+    Document,
+    Failure,
+    FileJob,
+    Job,
+    Outcome,
+    Progress,
+    State,
+    Status,
+    Text,
+    TextsJob,
+)
 
 _STATES = {
     State.QUEUED: ingest_pb2.JOB_STATE_QUEUED,
@@ -25,6 +40,13 @@ _STATES = {
     State.CANCELLED: ingest_pb2.JOB_STATE_CANCELLED,
 }
 _FROM_STATES = {number: state for state, number in _STATES.items()}
+_OUTCOMES = {
+    Outcome.STORED: ingest_pb2.TEXT_OUTCOME_STORED,
+    Outcome.UNCHANGED: ingest_pb2.TEXT_OUTCOME_UNCHANGED,
+    Outcome.NOT_FOUND: ingest_pb2.TEXT_OUTCOME_NOT_FOUND,
+    Outcome.SUPERSEDED: ingest_pb2.TEXT_OUTCOME_SUPERSEDED,
+}
+_FROM_OUTCOMES = {number: outcome for outcome, number in _OUTCOMES.items()}
 
 
 def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
@@ -32,7 +54,7 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
 
     Args:
         data: A serialized ``IngestJob``.
-        generation: What the message's place in the stream gives its document.
+        generation: What the message's place in the stream gives its documents.
         trace_id: Trace of the upload.
 
     Raises:
@@ -42,24 +64,60 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
         message = ingest_pb2.IngestJob.FromString(data)
     except DecodeError as error:
         raise InvalidRequest("The message is no job.") from error
-    document = message.document
-    for name, value in (
-        ("job_id", message.job_id),
-        ("object_name", message.object_name),
-        ("document.document_id", document.document_id),
-        ("document.sourcefile", document.sourcefile),
-        ("document.sha256", document.sha256),
-    ):
+    document, texts = message.document, message.texts
+    needed: dict[str, object] = {"job_id": message.job_id, "object_name": message.object_name}
+    if message.HasField("texts"):
+        needed |= {"texts.count": texts.count, "texts.sha256": texts.sha256}
+    else:
+        needed |= {
+            "document.document_id": document.document_id,
+            "document.sourcefile": document.sourcefile,
+            "document.sha256": document.sha256,
+        }
+    for name, value in needed.items():
         if not value:
             raise InvalidRequest(f"The job has no {name}.", field=name)
-    return Job(
-        message.job_id,
-        Principal.from_proto(message.principal),
-        keys.index_name(message.index),
-        document_from_message(document, generation),
-        message.object_name,
-        trace_id,
+    common = _Common(
+        job_id=message.job_id,
+        principal=Principal.from_proto(message.principal),
+        index=keys.index_name(message.index),
+        object_name=message.object_name,
+        trace_id=trace_id,
     )
+    if not message.HasField("texts"):
+        return FileJob(**common, document=document_from_message(document, generation))
+    return TextsJob(
+        **common,
+        generation=generation,
+        count=texts.count,
+        size_bytes=texts.size_bytes,
+        sha256=texts.sha256,
+        existing_only=texts.existing_only,
+    )
+
+
+class _Common(TypedDict):
+    job_id: str
+    principal: Principal
+    index: str
+    object_name: str
+    trace_id: str
+
+
+class BatchReader:
+    """`ingest.ports.TextReader` of ``TextDocument`` messages, each behind its length."""
+
+    def read(self, path: Path) -> Iterator[Text]:
+        """See `ingest.ports.TextReader.read`."""
+        with path.open("rb") as file:
+            while True:
+                try:
+                    message = proto.parse_length_prefixed(ingest_pb2.TextDocument, file)
+                except (DecodeError, ValueError) as error:
+                    raise UnreadableDocument("The texts of the job cannot be read.") from error
+                if message is None:
+                    return
+                yield Text(message.document_id, message.text, message.metadata_json)
 
 
 def document_from_message(message: document_pb2.Document, generation: int | None = None) -> Document:
@@ -107,6 +165,8 @@ def chunks_to_messages(chunks: Sequence[Chunk], vectors: npt.NDArray[np.float32]
             page=chunk.page,
             headings=chunk.headings,
             vector=vector.tolist(),
+            overlap=chunk.overlap,
+            separator=chunk.separator,
         )
         for chunk, vector in zip(chunks, vectors, strict=True)
     ]
@@ -122,34 +182,46 @@ def status_from_message(data: bytes) -> Status:
     return Status(
         state=_FROM_STATES.get(message.state, State.QUEUED),
         attempt=message.attempt,
-        progress=Progress(progress.pages_done, progress.pages_total, progress.chunks_done, progress.chunks_total),
+        progress=Progress(
+            progress.pages_done,
+            progress.pages_total,
+            progress.chunks_done,
+            progress.chunks_total,
+            progress.documents_done,
+            progress.documents_total,
+        ),
         failure=Failure(message.error.reason, message.error.message) if message.HasField("error") else None,
         created_at=message.created_at.ToDatetime(UTC) if message.HasField("created_at") else None,
         trace_id=message.trace_id,
+        outcomes=tuple(_FROM_OUTCOMES[number] for number in message.outcomes if number in _FROM_OUTCOMES),
     )
 
 
 def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
     """A job's record."""
     progress, failure = status.progress, status.failure
+    document = job.document if isinstance(job, FileJob) else None
     return ingest_pb2.Job(
         job_id=job.job_id,
         principal=job.principal.to_proto(),
         index=job.index,
-        document_id=job.document.document_id,
-        sourcefile=job.document.sourcefile,
+        document_id=document.document_id if document else "",
+        sourcefile=document.sourcefile if document else "",
         state=_STATES[status.state],
         progress=ingest_pb2.Progress(
             pages_done=progress.pages_done,
             pages_total=progress.pages_total,
             chunks_done=progress.chunks_done,
             chunks_total=progress.chunks_total,
+            documents_done=progress.documents_done,
+            documents_total=progress.documents_total,
         ),
         error=ingest_pb2.JobError(reason=failure.reason, message=failure.message) if failure else None,
         attempt=status.attempt,
         created_at=_timestamp(status.created_at or now),
         updated_at=_timestamp(now),
         trace_id=status.trace_id or job.trace_id,
+        outcomes=[_OUTCOMES[outcome] for outcome in status.outcomes],
     ).SerializeToString()
 
 

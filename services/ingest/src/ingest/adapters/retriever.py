@@ -33,10 +33,10 @@ class RetrieverIndex:
         self._model = model
         self._dimension = dimension
 
-    async def find(self, job: Job) -> Document | None:
+    async def find(self, job: Job, document_id: str) -> Document | None:
         """The version that is there; see `ingest.ports.Index.find`."""
         request = retriever_pb2.GetDocumentRequest(
-            principal=job.principal.to_proto(), index=job.index, document_id=job.document.document_id
+            principal=job.principal.to_proto(), index=job.index, document_id=document_id
         )
         try:
             response = await rpc.unary(self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS))
@@ -44,9 +44,17 @@ class RetrieverIndex:
             return None
         return document_from_message(response.document)
 
-    async def store(self, job: Job, batches: AsyncIterator[Batch], seconds: float) -> None:
+    async def update(self, job: Job, document: Document) -> bool:
+        """Changes what is said of a document; see `ingest.ports.Index.update`."""
+        request = retriever_pb2.UpdateDocumentRequest(
+            principal=job.principal.to_proto(), index=job.index, document=document_to_message(document)
+        )
+        response = await rpc.unary(self._stub.UpdateDocument, request, Deadline.after(_FIND_SECONDS))
+        return bool(response.outcome == retriever_pb2.UPDATE_OUTCOME_UPDATED)
+
+    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
         """Replaces the document; see `ingest.ports.Index.store`."""
-        requests = self._requests(job, batches)
+        requests = self._requests(job, document, batches)
         await rpc.client_stream(
             self._stub.Upsert, requests, "causeway.retriever.v1/Upsert", Deadline.after(seconds)
         )
@@ -60,12 +68,12 @@ class RetrieverIndex:
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _requests(
-        self, job: Job, batches: AsyncIterator[Batch]
+        self, job: Job, document: Document, batches: AsyncIterator[Batch]
     ) -> AsyncGenerator[retriever_pb2.UpsertRequest, None]:
         begin = retriever_pb2.UpsertBegin(
             principal=job.principal.to_proto(),
             index=job.index,
-            document=document_to_message(job.document),
+            document=document_to_message(document),
             embedding_model=self._model,
             dimension=self._dimension,
         )

@@ -7,9 +7,11 @@ states stand in a key-value bucket, originals in an object store (servicekit/key
 
 from causeway.identity.v1 import principal_pb2 as _principal_pb2
 from causeway.retriever.v1 import document_pb2 as _document_pb2
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
@@ -21,6 +23,38 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _TextOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TextOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TextOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TEXT_OUTCOME_UNSPECIFIED: _TextOutcome.ValueType  # 0
+    """Not said."""
+    TEXT_OUTCOME_STORED: _TextOutcome.ValueType  # 1
+    """It is there now as the job has it, and was not before."""
+    TEXT_OUTCOME_UNCHANGED: _TextOutcome.ValueType  # 2
+    """It was there already as the job has it."""
+    TEXT_OUTCOME_NOT_FOUND: _TextOutcome.ValueType  # 3
+    """The index does not have it, and it was not to be made."""
+    TEXT_OUTCOME_SUPERSEDED: _TextOutcome.ValueType  # 4
+    """A later job has stored it otherwise."""
+
+class TextOutcome(_TextOutcome, metaclass=_TextOutcomeEnumTypeWrapper):
+    """What became of a document that came as text."""
+
+TEXT_OUTCOME_UNSPECIFIED: TextOutcome.ValueType  # 0
+"""Not said."""
+TEXT_OUTCOME_STORED: TextOutcome.ValueType  # 1
+"""It is there now as the job has it, and was not before."""
+TEXT_OUTCOME_UNCHANGED: TextOutcome.ValueType  # 2
+"""It was there already as the job has it."""
+TEXT_OUTCOME_NOT_FOUND: TextOutcome.ValueType  # 3
+"""The index does not have it, and it was not to be made."""
+TEXT_OUTCOME_SUPERSEDED: TextOutcome.ValueType  # 4
+"""A later job has stored it otherwise."""
+Global___TextOutcome: _TypeAlias = TextOutcome  # noqa: Y015
 
 class _JobState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -68,7 +102,7 @@ Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 @_typing.final
 class IngestJob(_message.Message):
-    """A job as it stands in the queue: make this document findable."""
+    """A job as it stands in the queue: make this document findable, or these texts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -77,19 +111,26 @@ class IngestJob(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DOCUMENT_FIELD_NUMBER: _builtins.int
     OBJECT_NAME_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job; also deduplicates its message."""
     index: _builtins.str
     """Index to write to."""
     object_name: _builtins.str
-    """Name of the original in the object store."""
+    """Name of the original in the object store, or of the texts."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asked for it."""
 
     @_builtins.property
     def document(self) -> _document_pb2.Document:
-        """The document. The worker fills in `content_type`, `page_count`, `language` and `generation`."""
+        """The document, where the job is about one file. The worker fills in `content_type`, `page_count`, `language` and
+        `generation`.
+        """
+
+    @_builtins.property
+    def texts(self) -> Global___TextBatch:
+        """Set where documents came as text, many in one job; then `document` is not."""
 
     def __init__(
         self,
@@ -99,14 +140,81 @@ class IngestJob(_message.Message):
         index: _builtins.str = ...,
         document: _document_pb2.Document | None = ...,
         object_name: _builtins.str = ...,
+        texts: Global___TextBatch | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IngestJob: _TypeAlias = IngestJob  # noqa: Y015
+
+@_typing.final
+class TextBatch(_message.Message):
+    """Documents that came as text. The object holds them as TextDocument messages, each behind its length as a varint; it
+    is the job's own and goes when the job is over.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    EXISTING_ONLY_FIELD_NUMBER: _builtins.int
+    count: _builtins.int
+    """Number of documents, at least one, each with another id."""
+    size_bytes: _builtins.int
+    """Length of the object in bytes."""
+    sha256: _builtins.str
+    """Lower-case hex SHA-256 of the object."""
+    existing_only: _builtins.bool
+    """Documents that the index does not have are left out, instead of made."""
+    def __init__(
+        self,
+        *,
+        count: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+        existing_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "existing_only", b"existing_only", "sha256", b"sha256", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextBatch: _TypeAlias = TextBatch  # noqa: Y015
+
+@_typing.final
+class TextDocument(_message.Message):
+    """A document that came as text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    METADATA_JSON_FIELD_NUMBER: _builtins.int
+    document_id: _builtins.str
+    """Names it within its index."""
+    text: _builtins.str
+    """Its text; not blank."""
+    metadata_json: _builtins.bytes
+    """As in causeway.retriever.v1.Document."""
+    def __init__(
+        self,
+        *,
+        document_id: _builtins.str = ...,
+        text: _builtins.str = ...,
+        metadata_json: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "metadata_json", b"metadata_json", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TextDocument: _TypeAlias = TextDocument  # noqa: Y015
 
 @_typing.final
 class Job(_message.Message):
@@ -126,14 +234,15 @@ class Job(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
+    OUTCOMES_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job."""
     index: _builtins.str
     """Index it writes to."""
     document_id: _builtins.str
-    """Document it makes."""
+    """Document it makes; empty where it makes many."""
     sourcefile: _builtins.str
-    """The document's name."""
+    """The document's name; empty where there are many."""
     state: Global___JobState.ValueType
     """How far it is."""
     attempt: _builtins.int
@@ -160,6 +269,10 @@ class Job(_message.Message):
     def updated_at(self) -> _timestamp_pb2.Timestamp:
         """When it last changed."""
 
+    @_builtins.property
+    def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___TextOutcome.ValueType]:
+        """Of a job with texts that succeeded: what became of each, in their order."""
+
     def __init__(
         self,
         *,
@@ -175,10 +288,11 @@ class Job(_message.Message):
         created_at: _timestamp_pb2.Timestamp | None = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         trace_id: _builtins.str = ...,
+        outcomes: _abc.Iterable[Global___TextOutcome.ValueType] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "principal", b"principal", "progress", b"progress", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -194,6 +308,8 @@ class Progress(_message.Message):
     PAGES_TOTAL_FIELD_NUMBER: _builtins.int
     CHUNKS_DONE_FIELD_NUMBER: _builtins.int
     CHUNKS_TOTAL_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_DONE_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_TOTAL_FIELD_NUMBER: _builtins.int
     pages_done: _builtins.int
     """Pages read."""
     pages_total: _builtins.int
@@ -202,6 +318,10 @@ class Progress(_message.Message):
     """Chunks embedded and handed over."""
     chunks_total: _builtins.int
     """Chunks of the document; 0 until it is known."""
+    documents_done: _builtins.int
+    """Documents that are done, of a job with texts."""
+    documents_total: _builtins.int
+    """Documents of the job; 0 where it is about one file."""
     def __init__(
         self,
         *,
@@ -209,10 +329,12 @@ class Progress(_message.Message):
         pages_total: _builtins.int = ...,
         chunks_done: _builtins.int = ...,
         chunks_total: _builtins.int = ...,
+        documents_done: _builtins.int = ...,
+        documents_total: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks_done", b"chunks_done", "chunks_total", b"chunks_total", "pages_done", b"pages_done", "pages_total", b"pages_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks_done", b"chunks_done", "chunks_total", b"chunks_total", "documents_done", b"documents_done", "documents_total", b"documents_total", "pages_done", b"pages_done", "pages_total", b"pages_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

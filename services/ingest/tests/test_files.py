@@ -3,10 +3,11 @@ from dataclasses import dataclass, replace
 import pytest
 from embedding.fake import HashingEmbedder
 from ingest.chunking import Chunker, Shape
-from ingest.domain import Job, State
+from ingest.domain import FileJob, State
 from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, TextParser, make_job
-from ingest.ingestion import Ingestion
+from ingest.files import FileIngestion
 from ingest.report import Report
+from ingest.storing import Storing
 from servicekit.errors import (
     NotFound,
     PayloadTooLarge,
@@ -22,17 +23,17 @@ TWO_PAGES = b"The first page says one thing.\fThe second page says another."
 class Rig:
     """An ingestion on fakes."""
 
-    ingestion: Ingestion
+    ingestion: FileIngestion
     originals: MemoryOriginals
     index: MemoryIndex
     jobs: MemoryJobs
 
-    def upload(self, content: bytes, name: str = "notes.txt", generation: int = 1) -> Job:
+    def upload(self, content: bytes, name: str = "notes.txt", generation: int = 1) -> FileJob:
         job = make_job(content, name, generation=generation)
         self.originals.objects[job.object_name] = content
         return job
 
-    async def run(self, job: Job, attempt: int = 1) -> State:
+    async def run(self, job: FileJob, attempt: int = 1) -> State:
         return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt))
 
 
@@ -41,7 +42,8 @@ def rig() -> Rig:
     originals, index = MemoryOriginals(), MemoryIndex()
     embedder = HashingEmbedder()
     chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens, tokens=16, overlap=0))
-    ingestion = Ingestion(originals, TextParser(), chunker, embedder, index, max_bytes=10_000, max_chunks=100)
+    storing = Storing(embedder, index, max_chunks=100)
+    ingestion = FileIngestion(originals, TextParser(), chunker, storing, index, max_bytes=10_000)
     return Rig(ingestion, originals, index, MemoryJobs())
 
 
@@ -59,13 +61,23 @@ async def test_a_document_becomes_findable(rig: Rig) -> None:
 
 
 async def test_the_same_again_is_unchanged(rig: Rig) -> None:
-    """Content, name, metadata and readers alike: no work; another reader, and the document is stored anew."""
+    """Content, name, metadata and readers alike: no work but the newer generation, which an older job that is
+    still under way must not overwrite; another reader, and only what is said of the document changes.
+    """
     await rig.run(rig.upload(TWO_PAGES))
     again = rig.upload(TWO_PAGES, generation=2)
     assert await rig.run(again) is State.UNCHANGED
     other = replace(again, job_id="other", document=replace(again.document, groups=("staff",)))
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
+    report = await Report.begin(rig.jobs, again, 2)
+    newer = replace(again, document=replace(again.document, generation=3))
+    assert await rig.ingestion.run(newer, report, alone=True) is State.UNCHANGED
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
+    other = replace(other, document=replace(other.document, generation=3))
     assert await rig.run(other) is State.SUCCEEDED
-    assert rig.index.stored == 2
+    document, _ = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert (document.groups, document.language, document.page_count) == (("staff",), "en", 2)
+    assert rig.index.stored == 1
 
 
 async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
@@ -89,7 +101,7 @@ async def test_a_documents_own_faults(rig: Rig) -> None:
     swapped = rig.upload(TWO_PAGES)
     rig.originals.objects[swapped.object_name] = b"something else"
     gone = make_job(b"never uploaded")
-    cases: list[tuple[Job, type[Exception]]] = [
+    cases: list[tuple[FileJob, type[Exception]]] = [
         (rig.upload(b"x", "unreadable.pdf"), UnreadableDocument),
         (rig.upload(b" \n \f "), UnreadableDocument),
         (rig.upload(b"x" * 10_001), PayloadTooLarge),

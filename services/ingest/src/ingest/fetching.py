@@ -1,0 +1,33 @@
+"""What a job is about, out of the object store and into a file of its own."""
+
+import asyncio
+import contextlib
+import hashlib
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from servicekit.errors import UnreadableDocument
+
+from ingest.ports import Originals
+
+
+@contextlib.asynccontextmanager
+async def fetched(originals: Originals, object_name: str, size_bytes: int, sha256: str) -> AsyncIterator[Path]:
+    """A file with the object's bytes, which goes at the end.
+
+    Raises:
+        UnreadableDocument: They are others than were uploaded.
+        NotFound, Unavailable: As `Originals.fetch`.
+    """
+    with tempfile.TemporaryDirectory(prefix="causeway-ingest-") as scratch:
+        path = Path(scratch) / "original"
+        await originals.fetch(object_name, path, size_bytes)
+        if await asyncio.to_thread(_sha256, path) != sha256:
+            raise UnreadableDocument("The original is not what was uploaded: its SHA-256 differs.")
+        yield path
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
