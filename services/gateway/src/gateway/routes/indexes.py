@@ -1,41 +1,149 @@
-"""The documents of an index, as RAGEngine's clients manage them."""
+"""The indexes and their documents, as RAGEngine's clients manage them."""
 
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Body, Request, Response
-from servicekit import keys
+from fastapi import APIRouter, Path, Query, Request, Response
 from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+from servicekit.principal import Principal
 
 from gateway.ports import Catalogue
+from gateway.ports_index import Indexes
+from gateway.protocols import ragengine
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.schemas import DOCUMENTS, MESSAGE, REMOVALS, answers, body
 
-_MOST_IDS = 10_000
+_LARGEST_OFFSET = 2**53
+_LONGEST_PATH = 1024
+_MOST_CHARACTERS = 1_000_000
+"""Of all texts of a page together."""
+_UNKNOWN = {404: "No such index"}
+_NAMES = {"type": "array", "items": {"type": "string"}}
+_PAGE = {
+    "type": "object",
+    "properties": {"documents": DOCUMENTS, "count": {"type": "integer"}, "total_items": {"type": "integer"}},
+}
+
+_Name = Annotated[str, Path(description="The index")]
+_SnapshotPath = Annotated[
+    str,
+    Query(
+        max_length=_LONGEST_PATH, description="Below the snapshots' directory; the index's name where none is given"
+    ),
+]
 
 
-def router(catalogue: Catalogue, *, timeout: float) -> APIRouter:
-    """``POST /indexes/{index}/documents/delete``.
+def router(indexes: Indexes, catalogue: Catalogue, *, timeout: float) -> APIRouter:
+    """Listing, deleting, and snapshots.
 
     Args:
-        catalogue: Knows the documents.
+        indexes: Manages them.
+        catalogue: Removes documents.
         timeout: Seconds that a request may take.
     """
-    routes = APIRouter(prefix="/indexes", tags=["documents"])
+    routes = APIRouter(tags=["indexes"])
+
+    @routes.get("/indexes", summary="The names of the indexes", responses=answers(_NAMES))
+    async def list_indexes(request: Request) -> Response:
+        """In order."""
+        return json_answer(msgspec.json.encode(await indexes.names(_principal(request), Deadline.after(timeout))))
+
+    @routes.get(
+        "/indexes/{index}/documents", summary="The documents of an index", responses=answers(_PAGE, _UNKNOWN)
+    )
+    async def list_documents(
+        request: Request,
+        index: _Name,
+        limit: Annotated[int, Query(ge=1, le=100)] = 10,
+        offset: Annotated[int, Query(ge=0, le=_LARGEST_OFFSET)] = 0,
+        max_text_length: Annotated[
+            int, Query(ge=1, le=_MOST_CHARACTERS, description="Characters of each document's text")
+        ] = 1000,
+        metadata_filter: Annotated[
+            str, Query(description="A JSON object; documents that have all these values in their metadata")
+        ] = "",
+    ) -> Response:
+        """Whole documents, ordered by id, with the beginning of their text."""
+        name = ragengine.index_name(index, "index")
+        if limit * max_text_length > _MOST_CHARACTERS:
+            said = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
+            raise InvalidRequest(said, field="max_text_length")
+        page = await indexes.documents(
+            _principal(request),
+            name,
+            offset=offset,
+            limit=limit,
+            text_length=max_text_length,
+            conditions=ragengine.conditions_of_text(metadata_filter, "metadata_filter"),
+            deadline=Deadline.after(timeout),
+        )
+        listed = [msgspec.Raw(ragengine.document_json(document)) for document in page.documents]
+        return json_answer(
+            msgspec.json.encode({"documents": listed, "count": len(listed), "total_items": page.total})
+        )
 
     @routes.post(
-        "/{index}/documents/delete",
+        "/indexes/{index}/documents/delete",
         summary="Remove documents from an index",
-        responses={404: {"description": "No such index"}},
+        responses=answers(
+            {"type": "object", "properties": {"deleted_doc_ids": _NAMES, "not_found_doc_ids": _NAMES}}, _UNKNOWN
+        ),
+        openapi_extra=body(REMOVALS),
     )
-    async def delete_documents(
-        request: Request,
-        index: str,
-        doc_ids: Annotated[list[str], Body(embed=True, min_length=1, max_length=_MOST_IDS)],
-    ) -> Response:
+    async def delete_documents(request: Request, index: _Name) -> Response:
         """Removes documents with all their passages; ids that are not there are named."""
-        keys.index_name(index)
-        principal = request.scope["state"]["principal"]
-        removal = await catalogue.remove(principal, index, doc_ids, Deadline.after(timeout))
-        body = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
-        return Response(msgspec.json.encode(body), media_type="application/json")
+        name = ragengine.index_name(index, "index")
+        ids = ragengine.removals(await json_body(request))
+        removal = await catalogue.remove(_principal(request), name, ids, Deadline.after(timeout))
+        said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
+        return json_answer(msgspec.json.encode(said))
+
+    @routes.delete("/indexes/{index}", summary="Remove an index", responses=answers(MESSAGE, _UNKNOWN))
+    async def delete_index(request: Request, index: _Name) -> Response:
+        """Removes an index with everything in it, for good."""
+        name = ragengine.index_name(index, "index")
+        await indexes.delete(_principal(request), name, Deadline.after(timeout))
+        return _message(f"Successfully deleted index {name}.")
+
+    @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
+    async def persist_index(request: Request, index: _Name, path: _SnapshotPath = "") -> Response:
+        """In the place of one that is there."""
+        name = ragengine.index_name(index, "index")
+        place = _place(path, name)
+        await indexes.persist(_principal(request), name, place, Deadline.after(timeout))
+        return _message(f"Successfully persisted index {name} to {place}.")
+
+    @routes.post(
+        "/load/{index}",
+        summary="Make an index from a snapshot",
+        responses=answers(
+            MESSAGE,
+            {404: "There is no snapshot at the path", 409: "The index exists, and is not to be overwritten"},
+        ),
+    )
+    async def load_index(
+        request: Request, index: _Name, path: _SnapshotPath = "", *, overwrite: bool = False
+    ) -> Response:
+        """In one step; with `overwrite` also in the place of an index, with everything in it."""
+        name = ragengine.index_name(index, "index")
+        place = _place(path, name)
+        await indexes.load(_principal(request), name, place, Deadline.after(timeout), overwrite=overwrite)
+        return _message(f"Successfully loaded index {name} from {place}.")
 
     return routes
+
+
+def _principal(request: Request) -> Principal:
+    principal: Principal = request.scope["state"]["principal"]
+    return principal
+
+
+def _place(path: str, name: str) -> str:
+    if "\0" in path:
+        raise InvalidRequest("path must not hold NUL characters.", field="path")
+    return path.strip() or name
+
+
+def _message(text: str) -> Response:
+    return json_answer(msgspec.json.encode({"message": text}))

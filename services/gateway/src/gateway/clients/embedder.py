@@ -1,0 +1,55 @@
+"""The retriever's embedding models over gRPC."""
+
+from collections.abc import Iterator, Sequence
+
+import grpc
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from servicekit import rpc
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.embeddings import EmbeddingModel, Embeddings
+
+_MOST_TEXTS = 256
+_MOST_CHARACTERS = 1_000_000
+"""Of one call, as the contract has it."""
+
+
+class GrpcEmbedder:
+    """`ports_index.Embedder` over a channel to the retriever."""
+
+    def __init__(self, channel: grpc.aio.Channel) -> None:
+        self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+
+    async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
+        """See `ports_index.Embedder`. One call after the other, because the model is busy with one already."""
+        vectors: list[Sequence[float]] = []
+        tokens = 0
+        for some in _calls(texts):
+            request = retriever_pb2.EmbedRequest(principal=principal.to_proto(), model=model, texts=some)
+            response: retriever_pb2.EmbedResponse = await rpc.unary(self._stub.Embed, request, deadline)
+            model = response.model
+            vectors += (embedding.vector for embedding in response.embeddings)
+            tokens += sum(embedding.embedded_token_count for embedding in response.embeddings)
+        return Embeddings(model, tuple(vectors), tokens)
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
+        """See `ports_index.Embedder`."""
+        request = retriever_pb2.ListEmbeddingModelsRequest(principal=principal.to_proto())
+        response: retriever_pb2.ListEmbeddingModelsResponse = await rpc.unary(
+            self._stub.ListEmbeddingModels, request, deadline
+        )
+        return tuple(EmbeddingModel(model.name, model.dimension, model.max_tokens) for model in response.models)
+
+
+def _calls(texts: Sequence[str]) -> Iterator[list[str]]:
+    some: list[str] = []
+    characters = 0
+    for text in texts:
+        if some and (len(some) == _MOST_TEXTS or characters + len(text) > _MOST_CHARACTERS):
+            yield some
+            some, characters = [], 0
+        some.append(text)
+        characters += len(text)
+    if some:
+        yield some

@@ -1,0 +1,192 @@
+"""The fakes of `ports_index`: indexes in memory, and texts that reach them as soon as they are submitted."""
+
+import asyncio
+import hashlib
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound
+from servicekit.principal import Principal
+
+from gateway.documents import Job
+from gateway.embeddings import EmbeddingModel, Embeddings
+from gateway.texts import DocumentPage, Equals, ListedDocument, TextDocument, TextOutcome
+
+Documents = dict[str, ListedDocument]
+
+
+@dataclass(slots=True)
+class FakeIndexes:
+    """Named indexes with documents; snapshots by path."""
+
+    indexes: dict[str, Documents] = field(default_factory=dict)
+    snapshots: dict[str, Documents] = field(default_factory=dict)
+
+    async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
+        """See `ports_index.Indexes`."""
+        return tuple(sorted(self.indexes))
+
+    async def documents(
+        self,
+        principal: Principal,
+        index: str,
+        *,
+        offset: int,
+        limit: int,
+        text_length: int,
+        conditions: Sequence[Equals],
+        deadline: Deadline,
+    ) -> DocumentPage:
+        """See `ports_index.Indexes`; keys are not nested here."""
+        found = [
+            document
+            for _, document in sorted(self.there(index).items())
+            if all(_meets(document, condition) for condition in conditions)
+        ]
+        cut = tuple(
+            replace(each, text=each.text[:text_length], is_truncated=len(each.text) > text_length)
+            for each in found[offset : offset + limit]
+        )
+        return DocumentPage(cut, len(found))
+
+    async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
+        """See `ports_index.Indexes`."""
+        self.there(index)
+        del self.indexes[index]
+
+    async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
+        """See `ports_index.Indexes`."""
+        self.snapshots[_inside(path)] = dict(self.there(index))
+
+    async def load(
+        self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False
+    ) -> None:
+        """See `ports_index.Indexes`."""
+        if _inside(path) not in self.snapshots:
+            raise NotFound(f"Path does not exist: {path}", resource=path)
+        if index in self.indexes and not overwrite:
+            raise Conflict(f"Index '{index}' exists.", resource=index)
+        self.indexes[index] = dict(self.snapshots[path])
+
+    def there(self, index: str) -> Documents:
+        """The documents of an index.
+
+        Raises:
+            NotFound: It does not exist.
+        """
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", resource=index)
+        return self.indexes[index]
+
+
+def _meets(document: ListedDocument, condition: Equals) -> bool:
+    value = msgspec.json.decode(document.metadata_json).get(condition.key)
+    return bool(value == msgspec.json.decode(condition.json_value))
+
+
+def _inside(path: str) -> str:
+    if path.startswith("/") or ".." in path.split("/"):
+        raise InvalidRequest("The path leads out of the snapshots' directory.", field="path")
+    return path
+
+
+@dataclass(slots=True)
+class FakeTexts:
+    """Stores texts at once; the job is over unless it is told to stay queued.
+
+    Attributes:
+        failure: Raised by `submit`.
+        job_failure: Raised by `finished`.
+        stuck: Jobs stay queued.
+        gate: Waited for by `finished`, where set.
+        waiting: How many wait there.
+    """
+
+    indexes: FakeIndexes
+    submitted: list[tuple[str, tuple[TextDocument, ...]]] = field(default_factory=list)
+    failure: CausewayError | None = None
+    job_failure: CausewayError | None = None
+    stuck: bool = False
+    gate: asyncio.Event | None = None
+    waiting: int = 0
+
+    async def submit(
+        self,
+        principal: Principal,
+        index: str,
+        documents: Sequence[TextDocument],
+        deadline: Deadline,
+        *,
+        existing_only: bool = False,
+    ) -> Job:
+        """See `ports_index.Texts`."""
+        keys.index_name(index)
+        if self.failure is not None:
+            raise self.failure
+        self.submitted.append((index, tuple(documents)))
+        there = self.indexes.indexes.setdefault(index, {})
+        return Job(
+            id=uuid.uuid4().hex,
+            state="queued",
+            index=index,
+            document_id="",
+            sourcefile="",
+            created_at="2026-01-01T00:00:00Z",
+            updated_at="2026-01-01T00:00:00Z",
+            trace_id="",
+            outcomes=tuple(_put(there, document, existing_only) for document in documents),
+        )
+
+    async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
+        """See `ports_index.Texts`."""
+        if self.gate is not None:
+            self.waiting += 1
+            try:
+                await self.gate.wait()
+            finally:
+                self.waiting -= 1
+        if self.job_failure is not None:
+            raise self.job_failure
+        if self.stuck:
+            return replace(job, outcomes=())
+        return replace(job, state="succeeded" if TextOutcome.STORED in job.outcomes else "unchanged")
+
+
+def _put(there: Documents, document: TextDocument, existing_only: bool) -> TextOutcome:
+    if existing_only and document.document_id not in there:
+        return TextOutcome.NOT_FOUND
+    listed = ListedDocument(
+        document.document_id, document.text, document.metadata_json, document.sha256, is_truncated=False
+    )
+    if there.get(document.document_id) == listed:
+        return TextOutcome.UNCHANGED
+    there[document.document_id] = listed
+    return TextOutcome.STORED
+
+
+@dataclass(slots=True)
+class FakeEmbedder:
+    """One model of two dimensions; a word is a token."""
+
+    calls: int = 0
+
+    async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
+        """See `ports_index.Embedder`."""
+        self.calls += 1
+        if model not in ("", "fake-embedder"):
+            raise NotFound(f"No such model: '{model}'.", resource=model)
+        for text in texts:
+            if not text.strip():
+                raise InvalidRequest("A text is blank.", field="texts")
+        vectors = tuple(
+            (0.6, 0.8) if hashlib.sha256(text.encode()).digest()[0] % 2 else (0.8, 0.6) for text in texts
+        )
+        return Embeddings("fake-embedder", vectors, sum(len(text.split()) for text in texts))
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
+        """See `ports_index.Embedder`."""
+        return (EmbeddingModel("fake-embedder", 2, 256),)

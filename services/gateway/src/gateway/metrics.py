@@ -1,0 +1,152 @@
+"""What the gateway counts, in Prometheus' terms, under the names that RAGEngine's dashboards know.
+
+A request is a ``success`` when it was answered wholly with a status below 400; all else is a ``failure``: refusals,
+answers that broke off, clients that left.
+"""
+
+import time
+from collections.abc import Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.domain import Done, Passage
+from gateway.frontends import Frontend
+
+MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+_ERRORS = 400
+_CHAT = "rag_chat"
+_ROUTES = {
+    ("POST", "/index"): "rag_index",
+    ("GET", "/indexes"): "rag_indexes",
+    ("DELETE", "/indexes/{index}"): "rag_delete_index",
+    ("GET", "/indexes/{index}/documents"): "rag_indexes_document",
+    ("POST", "/indexes/{index}/documents"): "rag_indexes_update_document",
+    ("POST", "/indexes/{index}/documents/delete"): "rag_indexes_delete_document",
+    ("POST", "/retrieve"): "rag_indexes_retrieve",
+    ("POST", "/persist/{index}"): "rag_persist",
+    ("POST", "/load/{index}"): "rag_load",
+    ("POST", "/v1/embeddings"): "rag_embedding",
+}
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_COUNTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 300)
+_SCORES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+
+
+class Metrics:
+    """The gateway's metrics, in a registry of their own."""
+
+    def __init__(self) -> None:
+        registry = self._registry = CollectorRegistry()
+        names = [_CHAT, *_ROUTES.values()]
+        self._requests = {
+            name: Counter(f"{name}_requests", f"Requests of {name}", ["status"], registry=registry)
+            for name in names
+        }
+        self._latency = {
+            name: Histogram(
+                f"{name}_latency_seconds",
+                f"Seconds from request to end of answer, of {name}",
+                ["status"],
+                registry=registry,
+                buckets=_SECONDS,
+            )
+            for name in names
+        }
+        for name in names:  # there from the beginning, so that a rate is known of the first request, too
+            for status in ("success", "failure"):
+                self._requests[name].labels(status)
+                self._latency[name].labels(status)
+        self._front_ends = Counter(
+            "causeway_requests", "Requests of a front end", ["frontend", "status"], registry=registry
+        )
+        self.running = Gauge("num_requests_running", "Requests that are being answered", registry=registry)
+        self._count = Histogram(
+            "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
+        )
+        self._lowest = Histogram(
+            "rag_lowest_source_score", "Score of an answer's last passage", registry=registry, buckets=_SCORES
+        )
+        self._average = Histogram(
+            "rag_avg_source_score", "Mean score of an answer's passages", registry=registry, buckets=_SCORES
+        )
+
+    def ended(self, name: str, seconds: float, *, success: bool) -> None:
+        """Counts a request."""
+        status = "success" if success else "failure"
+        self._requests[name].labels(status).inc()
+        self._latency[name].labels(status).observe(seconds)
+
+    def asked(self, frontend: str, *, success: bool) -> None:
+        """Counts a request of a front end, whatever it asks for."""
+        self._front_ends.labels(frontend, "success" if success else "failure").inc()
+
+    def sources(self, passages: Sequence[Passage]) -> None:
+        """Counts what an answer rests on."""
+        self._count.observe(len(passages))
+        if passages:
+            scores = [passage.score for passage in passages]
+            self._lowest.observe(min(scores))
+            self._average.observe(sum(scores) / len(scores))
+
+    def text(self) -> bytes:
+        """All of them, in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+class Measured:
+    """Counts requests, once each, at its end: not a step more for a token.
+
+    What happened stands in the request's state: ``frontend`` (from `ProfileLayer`), ``status`` (from `Tracing`), a
+    chat's ``done``, and the ``sources`` of a retrieval (from the routes).
+
+    Args:
+        app: What is below.
+        metrics: Counted in.
+        unseen: Paths that are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, unseen: Sequence[str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._unseen = frozenset(unseen)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["path"] in self._unseen:
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        begin = time.perf_counter()
+        self._metrics.running.inc()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._metrics.running.dec()
+            self._count(scope, state, time.perf_counter() - begin)
+
+    def _count(self, scope: Scope, state: dict[str, object], seconds: float) -> None:
+        name = _name(scope)
+        status = state.get("status", 0)
+        success = isinstance(status, int) and 0 < status < _ERRORS
+        sources = state.get("sources")
+        if name == _CHAT:
+            # The status was sent before the answer was known to come to its end.
+            done = state.get("done")
+            success = success and isinstance(done, Done)
+            sources = done.selection.passages if isinstance(done, Done) and done.selection else None
+        frontend = state.get("frontend")
+        if isinstance(frontend, Frontend):
+            self._metrics.asked(frontend.name, success=success)
+        if name is None:
+            return
+        self._metrics.ended(name, seconds, success=success)
+        if success and isinstance(sources, tuple):
+            self._metrics.sources(sources)
+
+
+def _name(scope: Scope) -> str | None:
+    if "http.route" in scope:
+        return _CHAT  # the routes that FastAPI does not see
+    route = getattr(scope.get("route"), "path", "")
+    return _ROUTES.get((scope["method"], route))

@@ -1,0 +1,116 @@
+"""What the routes need that manage indexes. Adapters: `clients`. Fakes: `fakes_index`. Both pass the same tests."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.documents import Job
+from gateway.embeddings import EmbeddingModel, Embeddings
+from gateway.texts import DocumentPage, Equals, TextDocument
+
+
+class Texts(Protocol):
+    """Takes documents in that come as text."""
+
+    async def submit(
+        self,
+        principal: Principal,
+        index: str,
+        documents: Sequence[TextDocument],
+        deadline: Deadline,
+        *,
+        existing_only: bool = False,
+    ) -> Job:
+        """Queues one job for all of them and returns it; what is returned is not lost.
+
+        Args:
+            principal: Who asks.
+            index: Made where it does not exist.
+            documents: At least one, each with another id.
+            deadline: When the job must be accepted.
+            existing_only: Those that the index does not have are left out.
+
+        Raises:
+            InvalidRequest: The index has no proper name.
+            Unavailable: The queue cannot be reached; nothing was accepted.
+        """
+        ...
+
+    async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
+        """The job once it is over, with its outcomes; as it stands where the deadline comes first.
+
+        Raises:
+            CausewayError: What the job failed of.
+        """
+        ...
+
+
+class Indexes(Protocol):
+    """Manages the indexes of a tenant. One that does not exist for the principal is NotFound."""
+
+    async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
+        """The indexes, in order."""
+        ...
+
+    async def documents(
+        self,
+        principal: Principal,
+        index: str,
+        *,
+        offset: int,
+        limit: int,
+        text_length: int,
+        conditions: Sequence[Equals],
+        deadline: Deadline,
+    ) -> DocumentPage:
+        """Documents that meet all conditions, ordered by id, each with so many code points of its text."""
+        ...
+
+    async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
+        """Removes an index with everything in it."""
+        ...
+
+    async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
+        """Writes a snapshot.
+
+        Raises:
+            InvalidRequest: The path leads out of the snapshots' directory.
+        """
+        ...
+
+    async def load(
+        self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False
+    ) -> None:
+        """Makes an index from a snapshot.
+
+        Raises:
+            NotFound: There is none at the path.
+            Conflict: The index is there, and is not to be overwritten.
+            InvalidRequest: The path leads out of the snapshots' directory, or there is no snapshot there.
+        """
+        ...
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors, as those of the indexes are made."""
+
+    async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
+        """The texts' vectors.
+
+        Args:
+            principal: Who asks.
+            model: Empty: the default one.
+            texts: None of them blank.
+            deadline: When it must be over.
+
+        Raises:
+            NotFound: No such model.
+            InvalidRequest: A text is blank, or too long.
+        """
+        ...
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
+        """The models, the default one first."""
+        ...

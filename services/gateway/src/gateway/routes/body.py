@@ -1,0 +1,63 @@
+"""Bodies of the routes that FastAPI only dispatches: read once, checked by their protocol, answered as bytes."""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from servicekit.errors import Cancelled, UnsupportedMedia
+from starlette.requests import ClientDisconnect
+
+T = TypeVar("T")
+_JSON = "application/json"
+_LARGE = 1024 * 1024
+
+
+async def json_body(request: Request) -> bytes:
+    """The body, not yet parsed; the request keeps no copy of it.
+
+    Raises:
+        UnsupportedMedia: It is said to be something else than JSON.
+        Cancelled: The client left.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in (_JSON, "") and not media.endswith("+json"):
+        raise UnsupportedMedia(f"Content-Type must be application/json, not {media}.", field="content-type")
+    try:
+        return b"".join([piece async for piece in request.stream()])
+    except ClientDisconnect:
+        raise Cancelled("The client left.") from None
+
+
+def is_large(request: Request) -> bool:
+    """Whether the body has more bytes than can be in memory for everybody at once, as far as is known."""
+    length = request.headers.get("content-length")
+    return length is None or int(length) > _LARGE
+
+
+def json_answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer of JSON."""
+    return Response(body, status, headers, media_type=_JSON)
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result; a client that leaves stops it.
+
+    Raises:
+        Cancelled: The client left.
+    """
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Cancelled("The client left.")
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.wait((working, leaving))
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,133 @@
+"""Documents that come as text: added to an index, or updated in it."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.documents import Job
+from gateway.ports import Retriever
+from gateway.ports_index import Texts
+from gateway.protocols import ragengine
+from gateway.routes.body import is_large, json_answer, json_body, while_connected
+from gateway.routes.documents import job_json
+from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, answers, body
+from gateway.routes.spool import Part, Spool, listed
+from gateway.routes.uploads import Turns
+from gateway.texts import TextDocument, TextOutcome
+
+_OTHERS = {
+    202: "Accepted, but not done in time; the answer names the job",
+    400: "Something is wrong with the request; nothing of it is applied",
+    413: "Too many documents, or too large ones; nothing of it is applied",
+    415: "The body is not JSON",
+    429: "Too many large requests are under way; see Retry-After",
+    503: "The queue is away; see Retry-After",
+}
+_GROUPS = {
+    "updated_documents": (TextOutcome.STORED, TextOutcome.SUPERSEDED),
+    "unchanged_documents": (TextOutcome.UNCHANGED,),
+    "not_found_documents": (TextOutcome.NOT_FOUND,),
+}
+
+
+def router(
+    texts: Texts, retriever: Retriever, turns: Turns, *, upload_timeout: float, index_timeout: float
+) -> APIRouter:
+    """``POST /index`` and ``POST /indexes/{index}/documents``.
+
+    Args:
+        texts: Takes the documents.
+        retriever: Knows the indexes.
+        turns: For what is large.
+        upload_timeout: Seconds that accepting a request may take.
+        index_timeout: Seconds that an accepted one may take before the answer is that it is under way.
+    """
+    routes = APIRouter(tags=["documents"])
+
+    async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job]:
+        """Reads the request, all of it, and queues it; its documents are kept for the answer."""
+        principal: Principal = request.scope["state"]["principal"]
+        deadline = Deadline.after(upload_timeout)
+        async with contextlib.AsyncExitStack() as stack:
+            if is_large(request):
+                await stack.enter_async_context(turns.turn(deadline))
+            raw = await json_body(request)
+            # In a thread: ten thousand documents would keep every answer that is under way waiting.
+            if index is None:
+                name, documents = await asyncio.to_thread(ragengine.indexing, raw)
+            else:
+                name, documents = index, await asyncio.to_thread(ragengine.updates, raw)
+                await retriever.require(principal, [name], deadline)
+            del raw
+            job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
+            await asyncio.to_thread(_keep, spool, documents)
+            return principal, job
+
+    async def finish(request: Request, principal: Principal, job: Job) -> Job:
+        deadline = Deadline.after(index_timeout)
+        return await while_connected(request, texts.finished(principal, job, deadline))
+
+    @routes.post(
+        "/index",
+        summary="Add documents to an index, which is made where it does not exist",
+        responses=answers(DOCUMENTS, _OTHERS),
+        openapi_extra=body(INDEXING),
+    )
+    async def index_documents(request: Request) -> Response:
+        """Adds documents that come as text, each under its `doc_id`, or under its text's SHA-256 in hex. A document
+        that is there with the same text gets the new metadata; with another text it is replaced.
+        """
+        with Spool() as spool:
+            principal, job = await accept(request, spool, None)
+            job = await finish(request, principal, job)
+            if not job.outcomes:
+                return _under_way(spool, job)
+            return _sent(spool, listed(range(len(job.outcomes))))
+
+    @routes.post(
+        "/indexes/{index}/documents",
+        summary="Update documents of an index",
+        responses=answers({"type": "object", "additionalProperties": DOCUMENTS}, _OTHERS | {404: "No such index"}),
+        openapi_extra=body(UPDATES),
+    )
+    async def update_documents(request: Request, index: str) -> Response:
+        """Gives documents that are there another text, other metadata, or both, and says which were not there."""
+        with Spool() as spool:
+            principal, job = await accept(request, spool, ragengine.index_name(index, "index"))
+            job = await finish(request, principal, job)
+            if not job.outcomes:
+                return _under_way(spool, job)
+            return _sent(spool, _grouped(job.outcomes))
+
+    return routes
+
+
+def _keep(spool: Spool, documents: list[TextDocument]) -> None:
+    # From the end, so that each goes as soon as it is kept.
+    documents.reverse()
+    while documents:
+        spool.add(ragengine.document_json(documents.pop()))
+
+
+def _grouped(outcomes: Sequence[TextOutcome]) -> list[Part]:
+    parts: list[Part] = []
+    for name, members in _GROUPS.items():
+        numbers = [number for number, outcome in enumerate(outcomes) if outcome in members]
+        parts += [b"," if parts else b"{", msgspec.json.encode(name), b":", *listed(numbers)]
+    return [*parts, b"}"]
+
+
+def _sent(spool: Spool, parts: list[Part]) -> Response:
+    headers = {"content-length": str(spool.length(parts))}
+    return StreamingResponse(spool.send(parts), headers=headers, media_type="application/json")
+
+
+def _under_way(spool: Spool, job: Job) -> Response:
+    spool.close()
+    return json_answer(msgspec.json.encode({"job": job_json(job)}), 202, {"location": f"/jobs/{job.id}"})

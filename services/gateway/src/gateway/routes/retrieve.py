@@ -1,0 +1,37 @@
+"""Retrieval without a model."""
+
+from fastapi import APIRouter, Request, Response
+from servicekit.deadline import Deadline
+
+from gateway.domain import Retrieval
+from gateway.ports import Retriever
+from gateway.protocols import ragengine
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.schemas import FOUND, SEARCH, answers, body
+
+
+def router(retriever: Retriever, *, timeout: float) -> APIRouter:
+    """``POST /retrieve``.
+
+    Args:
+        retriever: Finds passages.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(tags=["retrieval"])
+
+    @routes.post(
+        "/retrieve",
+        summary="The passages of an index that answer a query best",
+        responses=answers(FOUND, {404: "No such index"}),
+        openapi_extra=body(SEARCH),
+    )
+    async def retrieve(request: Request) -> Response:
+        """By meaning and by words, best first, each with its scores."""
+        search = ragengine.search(await json_body(request))
+        principal = request.scope["state"]["principal"]
+        retrieval = Retrieval(indexes=(search.index,), metadata=search.conditions)
+        found = await retriever.retrieve(principal, retrieval, search.query, search.top, Deadline.after(timeout))
+        request.scope["state"]["sources"] = found
+        return json_answer(ragengine.found_json(search.query, found))
+
+    return routes

@@ -1,0 +1,127 @@
+"""What the routes take and give, for the OpenAPI document; the protocols hold them to it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.protocols.openai_embeddings import MOST_INPUTS
+from gateway.protocols.ragengine import LONGEST_ID, MOST_DOCUMENTS, MOST_NODES
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_METADATA: Schema = {"type": ["object", "null"], "description": "Kept with the document; null is {}"}
+_ID: Schema = {"type": "string", "minLength": 1, "maxLength": LONGEST_ID}
+
+
+def _object(required: list[str], example: Any = None, **properties: Schema) -> Schema:
+    schema: Schema = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    if example is not None:
+        schema["example"] = example
+    return schema
+
+
+def _list(items: Schema, most: int | None = None) -> Schema:
+    return {"type": "array", "items": items} | ({"minItems": 1, "maxItems": most} if most else {})
+
+
+MESSAGE = _object(["message"], message=_TEXT)
+DOCUMENTS = _list(
+    _object([], doc_id=_TEXT, text=_TEXT, metadata=_METADATA, hash_value=_TEXT, is_truncated={"type": "boolean"})
+)
+INDEXING = _object(
+    ["index_name", "documents"],
+    {
+        "index_name": "notes",
+        "documents": [{"text": "The pivot bearing is renewed every nine years.", "metadata": {"author": "Ann"}}],
+    },
+    index_name=_TEXT,
+    documents=_list(_object(["text"], text=_TEXT, metadata=_METADATA, doc_id=_ID), MOST_DOCUMENTS),
+)
+UPDATES = _object(
+    ["documents"],
+    {"documents": [{"doc_id": "bearing", "text": "The bearing was renewed in May.", "metadata": {}}]},
+    documents=_list(_object(["doc_id", "text"], doc_id=_ID, text=_TEXT, metadata=_METADATA), MOST_DOCUMENTS),
+)
+REMOVALS = _object(["doc_ids"], {"doc_ids": ["bearing"]}, doc_ids=_list(_TEXT, MOST_DOCUMENTS))
+
+_SCORE: Schema = {"type": ["number", "null"]}
+FOUND = _object(
+    [],
+    query=_TEXT,
+    results=_list(
+        _object(
+            [],
+            doc_id=_TEXT,
+            node_id=_TEXT,
+            text=_TEXT,
+            score={"type": "number"},
+            dense_score=_SCORE,
+            sparse_score=_SCORE,
+            source={"type": "string", "enum": ["both", "dense_only", "sparse_only"]},
+            metadata={"type": "object"},
+        )
+    ),
+    count={"type": "integer"},
+)
+SEARCH = _object(
+    ["index_name", "query"],
+    {"index_name": "notes", "query": "When is the bearing renewed?", "metadata_filter": {"author": "Ann"}},
+    index_name=_TEXT,
+    query={"type": "string", "minLength": 1},
+    max_node_count={"type": "integer", "minimum": 1, "maximum": MOST_NODES, "default": 5},
+    metadata_filter={
+        "type": ["object", "null"],
+        "description": "All of these values must be in the document's metadata",
+        "additionalProperties": {"type": ["string", "number", "boolean"]},
+    },
+)
+
+MODEL = _object(
+    [],
+    id=_TEXT,
+    object={"const": "model"},
+    created={"type": "integer"},
+    owned_by=_TEXT,
+    max_model_len={"type": "integer", "description": "Where it is known"},
+)
+MODELS = _object([], object={"const": "list"}, data=_list(MODEL))
+EMBEDDING = _object(
+    ["input"],
+    {"model": "all-MiniLM-L6-v2", "input": ["The pivot bearing"]},
+    model={"type": "string", "description": "The default one where none is named"},
+    input={"oneOf": [_TEXT, _list(_TEXT, MOST_INPUTS)]},
+    encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},
+    dimensions={"type": "integer", "description": "The model's own, or left out"},
+)
+EMBEDDINGS = _object(
+    [],
+    object={"const": "list"},
+    data=_list(
+        _object(
+            [],
+            object={"const": "embedding"},
+            index={"type": "integer"},
+            embedding={"oneOf": [_list({"type": "number"}), _TEXT]},
+        )
+    ),
+    model=_TEXT,
+    usage=_object([], prompt_tokens={"type": "integer"}, total_tokens={"type": "integer"}),
+)
+
+
+def body(schema: Schema) -> dict[str, Any]:
+    """The request's body, as a route's addition to the document."""
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+
+
+def answers(schema: Schema, others: Mapping[int, str] | None = None) -> dict[int | str, dict[str, Any]]:
+    """A route's responses: the answer's body, and what else may come.
+
+    Args:
+        schema: Of the answer.
+        others: What they mean, by status.
+    """
+    answer = {"description": "The answer", "content": {"application/json": {"schema": schema}}}
+    return {200: answer, **{status: {"description": text} for status, text in (others or {}).items()}}

@@ -1,0 +1,72 @@
+"""JSON that waits for its turn to be sent: on the disk where it is large, so that many may wait."""
+
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Self
+
+_IN_MEMORY = 1024 * 1024
+_PIECE = 64 * 1024
+
+Part = bytes | int
+"""What is sent: bytes as they are, or a record by its number."""
+
+
+class Spool:
+    """Records of JSON, to be sent later in any order. To be closed."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.SpooledTemporaryFile(_IN_MEMORY)  # noqa: SIM115  # closed in `close`
+        self._starts = [0]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self.close()
+
+    def add(self, record: bytes) -> None:
+        """Appends a record."""
+        self._file.write(record)
+        self._starts.append(self._starts[-1] + len(record))
+
+    def length(self, parts: Sequence[Part]) -> int:
+        """Bytes that the parts have together."""
+        return sum(self._length(part) if isinstance(part, int) else len(part) for part in parts)
+
+    async def send(self, parts: Sequence[Part]) -> AsyncIterator[bytes]:
+        """The parts one after the other, in pieces; closes at the end."""
+        try:
+            piece = bytearray()
+            for part in parts:
+                if isinstance(part, int):
+                    self._file.seek(self._starts[part])
+                    piece += self._file.read(self._length(part))
+                else:
+                    piece += part
+                if len(piece) >= _PIECE:
+                    yield bytes(piece)
+                    piece.clear()
+            if piece:
+                yield bytes(piece)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Forgets everything."""
+        self._file.close()
+
+    def _length(self, number: int) -> int:
+        return self._starts[number + 1] - self._starts[number]
+
+
+def listed(numbers: Sequence[int]) -> list[Part]:
+    """The parts of a JSON list of records."""
+    parts: list[Part] = [b"["]
+    for place, number in enumerate(numbers):
+        parts += (b",", number) if place else (number,)
+    parts.append(b"]")
+    return parts
