@@ -1,21 +1,40 @@
 """``context`` of an answer, as the stages of the RAG chat protocol share it: data points, thoughts, detections."""
 
+from collections.abc import Callable
 from typing import Any
 
 from gateway import prompts
-from gateway.domain import Context, Passage, RetrievalMode, Step, Turn
-from gateway.protocols.answer import Answer, asked_of, detections_block, warnings_of
+from gateway.domain import Context, Detections, Message, Passage, RetrievalMode, Step, Subject, Turn
+from gateway.protocols.answer import Answer, asked_of, detections_block, usage_object, warnings_of
+
+MessageView = Callable[[Message], Any]
+"""How a message of the prompt is shown among the thoughts."""
 
 
-def opening(turn: Turn, context: Context) -> dict[str, Any]:
+def message_text(message: Message) -> str:
+    """A message as most stages show it: a Python dictionary, written out."""
+    return str({"role": message.role, "content": message.text or _parts(message)})
+
+
+def message_object(message: Message) -> dict[str, Any]:
+    """A message as the latest stage shows it."""
+    return {"role": message.role, "content": message.text or _parts(message)}
+
+
+def _parts(message: Message) -> str:
+    # Pictures are long and nothing to read.
+    return "(parts that are no text)" if message.content_json else ""
+
+
+def opening(turn: Turn, context: Context, view: MessageView = message_text) -> dict[str, Any]:
     """What is known before the first word: the data points, and the thoughts so far."""
-    return {"data_points": data_points(context), "thoughts": thoughts(turn, context, context.steps)}
+    return {"data_points": data_points(context), "thoughts": thoughts(turn, context, context.steps, view)}
 
 
-def closing(turn: Turn, answer: Answer) -> dict[str, Any]:
+def closing(turn: Turn, answer: Answer, view: MessageView = message_text) -> dict[str, Any]:
     """What is known at the end: all thoughts; without data points, which a client would take for a new answer's."""
     assert answer.context is not None
-    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, answer)}
+    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, view, answer)}
     if answer.follow_ups:
         block["followup_questions"] = list(answer.follow_ups)
     asked = asked_of(turn.detectors)
@@ -28,15 +47,20 @@ def closing(turn: Turn, answer: Answer) -> dict[str, Any]:
 
 
 def data_points(context: Context) -> dict[str, list[str]]:
-    """The passages as text, and the names they are cited by."""
+    """The passages as text, and the names they are cited by. Passages are text: there are never images."""
     return {
         "text": [prompts.data_point(passage) for passage in context.passages],
+        "images": [],
         "citations": list(dict.fromkeys(passage.sourcepage for passage in context.passages)),
     }
 
 
 def thoughts(
-    turn: Turn, context: Context, steps: tuple[Step, ...], answer: Answer | None = None
+    turn: Turn,
+    context: Context,
+    steps: tuple[Step, ...],
+    view: MessageView = message_text,
+    answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
     """The steps behind the answer, each with its time; the last ones only once there is an answer."""
     spent = {step.name: step.duration_ms for step in steps}
@@ -49,22 +73,34 @@ def thoughts(
                 context.query,
                 {
                     "has_vector": has_vector,
-                    "use_semantic_captions": False,
+                    "use_semantic_captions": turn.retrieval.semantic_captions,
                     "mode": turn.retrieval.mode.value,
-                    "duration_ms": 0.0,
+                    **_spent(spent, "rewrite"),
+                    **_tokens(steps, "rewrite"),
+                    **_notes(context, Subject.QUERY),
                 },
             ),
-            _thought("Results", [result(passage) for passage in context.passages], _spent(spent, "retrieve")),
+            _thought(
+                "Results",
+                [result(passage) for passage in context.passages],
+                _spent(spent, "retrieve") | _notes(context, Subject.RESULTS),
+            ),
         ]
-    prompt = [str({"role": message.role, "content": message.text}) for message in context.prompt]
-    listed.append(_thought("Prompt", prompt, _spent(spent, "budget")))
+    prompt = [view(message) for message in context.prompt]
+    left_out = {"messages_left_out": context.left_out} if context.left_out else {}
+    listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
     if "check input" in spent or "check context" in spent:
-        found = [str(event.direction.value) for event in answer.detections if event.findings] if answer else []
+        found = [line for event in answer.detections for line in _found(event)] if answer else []
         checks = {"duration_ms": round(spent.get("check input", 0) + spent.get("check context", 0), 3)}
         listed.append(_thought("Guardrails", found, checks))
     if answer is not None:
         listed.append(_thought("Answer", _said(answer), _answer_props(answer, spent)))
     return listed
+
+
+def _found(event: Detections) -> list[str]:
+    """One line a finding; never its text, which may be what was kept from the client."""
+    return [f"{event.direction.value}: {each.detection or each.detector_id}" for each in event.findings]
 
 
 def _said(answer: Answer) -> str:
@@ -78,11 +114,7 @@ def _answer_props(answer: Answer, spent: dict[str, float]) -> dict[str, Any]:
         "steps": [{"name": step.name, "duration_ms": step.duration_ms} for step in answer.steps],
     }
     if answer.usage is not None:
-        props["token_usage"] = {
-            "prompt_tokens": answer.usage.prompt_tokens,
-            "completion_tokens": answer.usage.completion_tokens,
-            "total_tokens": answer.usage.prompt_tokens + answer.usage.completion_tokens,
-        }
+        props["token_usage"] = usage_object(answer.usage)
     return props
 
 
@@ -106,6 +138,16 @@ def result(passage: Passage) -> dict[str, Any]:
 
 def _thought(title: str, description: Any, props: dict[str, Any] | None) -> dict[str, Any]:
     return {"title": title, "description": description, "props": props}
+
+
+def _notes(context: Context, subject: Subject) -> dict[str, Any]:
+    notes = [note.text for note in context.notes if note.subject is subject]
+    return {"notes": notes} if notes else {}
+
+
+def _tokens(steps: tuple[Step, ...], name: str) -> dict[str, Any]:
+    usage = next((step.usage for step in steps if step.name == name), None)
+    return {} if usage is None else {"token_usage": usage_object(usage)}
 
 
 def _spent(spent: dict[str, float], name: str) -> dict[str, Any]:

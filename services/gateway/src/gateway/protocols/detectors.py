@@ -21,7 +21,10 @@ def parse(block: Fields) -> Detectors:
     Raises:
         InvalidRequest: A direction, an action or a parameter is not one.
     """
-    for name, _ in block.members():
+    said = dict(block.members())
+    if not said:
+        return Detectors()
+    for name in said:
         if name not in _DEFAULT:
             raise block.wrong(name, f"is not a direction; they are {', '.join(_DEFAULT)}")
     return Detectors(*(_direction(block, name) for name in _DEFAULT))

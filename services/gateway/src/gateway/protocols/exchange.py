@@ -12,10 +12,17 @@ from gateway.frontends import Frontend
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """Content types of a dialect's answers."""
+    """Content types of a dialect's answers.
+
+    Attributes:
+        form: Requests may be forms (``multipart/form-data``), too.
+        retried: Clients ask again by themselves after any 5xx, so that one must mean that nothing was spent.
+    """
 
     unary: bytes
     stream: bytes
+    form: bool = False
+    retried: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,15 @@ def value(raw: msgspec.Raw | None, path: str) -> Any:
         raise InvalidRequest(f"{path} cannot be read: {_reason(error)}.", field=path) from None
 
 
+def pick(raw: dict[str, msgspec.Raw], names: Iterable[str]) -> "Fields":
+    """Some of a body's members, read; the others are left as they came.
+
+    Raises:
+        InvalidRequest: See `value`.
+    """
+    return Fields({name: value(raw[name], name) for name in names if name in raw})
+
+
 def _reason(error: Exception) -> str:
     # Where the parser stands says nothing to the client; the depth of our stack is not its business.
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error).partition(" - at ")[0]
@@ -127,6 +136,16 @@ class Fields:
         """A list; None where nothing was said."""
         value: list[Any] | None = self._typed(name, list)
         return value
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """A list of strings, or one string in its place; empty where nothing was said."""
+        value = self._members.get(name)
+        if value is None or value == "":
+            return ()
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
+            raise self.wrong(name, "must be a string or a list of strings")
+        return tuple(listed)
 
     def names(self) -> Iterable[str]:
         """The names of all members, also of those that are null."""

@@ -1,0 +1,26 @@
+// One call of the npm client, as the tests ask for it: a JSON object as the only argument, the outcome as JSON.
+import { AIChatProtocolClient } from "@microsoft/ai-chat-protocol";
+
+const { endpoint, streamed, messages, options } = JSON.parse(process.argv[2]);
+for (const message of messages) {
+  // A File, as in a browser: given bytes, the client fails by itself under Node.
+  message.files = message.files?.map(({ name, contentType, base64 }) => ({
+    contentType,
+    data: new File([Buffer.from(base64, "base64")], name),
+  }));
+}
+const client = new AIChatProtocolClient(endpoint, { retryOptions: { maxRetries: 0 } });
+const outcome = {};
+try {
+  if (streamed) {
+    outcome.lines = [];
+    for await (const line of await client.getStreamedCompletion(messages, options)) {
+      outcome.lines.push(line);
+    }
+  } else {
+    outcome.answer = await client.getCompletion(messages, options);
+  }
+} catch (error) {
+  outcome.error = { code: error.code, message: error.message };
+}
+console.log(JSON.stringify(outcome));

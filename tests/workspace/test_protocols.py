@@ -1,0 +1,37 @@
+import re
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def rows(root: Path) -> list[list[str]]:
+    """The rows of the table of fields: stage, field, module, tests."""
+    text = (root / "docs" / "protocols.md").read_text()
+    table = text[text.index("\n### Fields") :]
+    table = table[: table.index("\n## ")]
+    lines = [line for line in table.splitlines() if line.startswith("| ")]
+    found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert found[0] == ["stage", "field", "rendered in", "held by"]
+    return found[1:]
+
+
+def test_every_field_is_held_by_a_test_that_is_there(root: Path, rows: list[list[str]]) -> None:
+    """The page of the protocols names, for each field, tests of the gateway that exist."""
+    assert len(rows) > 20
+    for _, field, _, tests in rows:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", tests)
+        assert named, field
+        for module, test in named:
+            source = (root / "services" / "gateway" / "tests" / module).read_text()
+            assert re.search(rf"^(async )?def {test}\(", source, re.MULTILINE), f"{module}::{test}"
+
+
+def test_every_field_is_rendered_by_a_module_that_is_there(root: Path, rows: list[list[str]]) -> None:
+    """The page names modules of the gateway's protocols that exist; each stage's own are all named."""
+    protocols = root / "services" / "gateway" / "src" / "gateway" / "protocols"
+    named = {module.strip("`") for _, _, module, _ in rows}
+    assert named <= {path.name for path in protocols.glob("*.py")}
+    # The second stage is the first one but for its roles.
+    stages = {path.name for path in protocols.glob("chat_*.py")} - {"chat_2024_01_28.py"}
+    assert stages <= named
