@@ -1,18 +1,28 @@
 """Front end profiles: what a chat front end gets where its requests leave things open, and what they may choose."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from servicekit.errors import PermissionDenied
+from servicekit.principal import Principal
+
 from gateway.domain import Detectors
+
+ANY_ORIGIN = "*"
 
 
 @dataclass(frozen=True, slots=True)
 class Frontend:
     """One front end.
 
+    Requests only narrow what a profile says: a dialect asks the methods here for whatever its requests may choose.
+
     Attributes:
         name: As metrics and logs call it.
+        mount: First segment of the paths that are its own; empty: it has none.
+        hosts: Hosts that belong to it, with a port or for all ports.
+        origins: Origins of the pages that belong to it.
         dialect: What is spoken on its mount, and on the bare paths where its host tells it; empty: the default.
         default_index: Searched where a request names no index; empty: nothing is searched then.
         model: Asked where a request names none; empty: the generator's default.
@@ -20,13 +30,19 @@ class Frontend:
         overrides: What ``context.overrides`` holds where a request says nothing.
         detectors: What every request goes through; requests can only add to them.
         blocked_message: Stands for an answer that the detectors stopped.
-        indexes: Those that a request may choose; None: any.
-        models: Those that a request may choose; None: any.
+        indexes: Those that a request may choose besides the default one; None: any.
+        models: Those that a request may choose besides its own one; None: any.
         prompt_template: A request may bring its own system prompt.
+        enforce_access: Access lists bind administrators, too.
+        cors: Origins of other pages that may call it, ``*`` for all.
         client: A client whose habits the answers follow (``azure-js-component``); empty: as the protocol has it.
+        keys: Names of the API keys that are bound to it.
     """
 
     name: str = "default"
+    mount: str = ""
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()
     dialect: str = ""
     default_index: str = ""
     model: str = ""
@@ -37,4 +53,111 @@ class Frontend:
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
     prompt_template: bool = True
+    enforce_access: bool = False
+    cors: frozenset[str] = frozenset()
     client: str = ""
+    keys: frozenset[str] = frozenset()
+
+    def index_for(self, asked: str, field: str) -> str:
+        """The index that a request searches: the one that it asks for, else the profile's own; may be empty.
+
+        Args:
+            asked: What the request says; empty where it says nothing.
+            field: Path of the request's field, for the message.
+
+        Raises:
+            PermissionDenied: The profile does not let requests choose this one.
+        """
+        return _chosen(asked, self.default_index, self.indexes, "index", field)
+
+    def model_for(self, asked: str, field: str) -> str:
+        """The model that a request goes to, likewise."""
+        return _chosen(asked, self.model, self.models, "model", field)
+
+    def check_prompt_template(self, field: str) -> None:
+        """To be asked before a request's own system prompt is used.
+
+        Raises:
+            PermissionDenied: The profile does not take one.
+        """
+        if not self.prompt_template:
+            raise PermissionDenied(
+                f"{field}: this front end does not take a prompt of the request's own.", field=field
+            )
+
+    def detectors_for(self, asked: Detectors) -> Detectors:
+        """What a request goes through: the profile's detectors, and those that it asks for."""
+        return self.detectors + asked
+
+    def principal_for(self, principal: Principal, *, filter_asked: bool) -> Principal:
+        """On whose behalf documents are looked up. Access lists always bind; administrators are free of them unless
+        the profile enforces them or the request asks for them. A request cannot ask to be free of them.
+        """
+        if not (self.enforce_access or filter_asked) or not principal.sees_everything:
+            return principal
+        return replace(principal, roles=tuple(role for role in principal.roles if role != "admin"))
+
+    def allows_origin(self, origin: str) -> bool:
+        """Whether a page of this origin may call it from a browser."""
+        return origin in self.origins or origin in self.cors or ANY_ORIGIN in self.cors
+
+
+class Frontends:
+    """All profiles, as they are at one time; a request takes them once and keeps them for its life.
+
+    Args:
+        default: Holds where no other does.
+        others: The others; no two share a mount, a host or an origin.
+
+    Attributes:
+        default: As given.
+    """
+
+    def __init__(self, default: Frontend, others: Iterable[Frontend] = ()) -> None:
+        self.default = default
+        everyone = (default, *others)
+        self._mounts = {each.mount: each for each in everyone if each.mount}
+        self._hosts = {host: each for each in everyone for host in each.hosts}
+        self._origins = {origin: each for each in everyone for origin in each.origins}
+
+    def by_mount(self, segment: str) -> Frontend | None:
+        """The profile whose paths begin with this segment."""
+        return self._mounts.get(segment)
+
+    def resolve(self, path: str, host: str = "", origin: str = "") -> tuple[Frontend, str]:
+        """The profile that a request belongs to, by its mount, else its host, else its origin; and its path below.
+
+        Args:
+            path: Path of the request, beginning with a slash.
+            host: The ``Host`` header, in lower case.
+            origin: The ``Origin`` header.
+        """
+        if self._mounts:
+            segment, slash, rest = path[1:].partition("/")
+            mounted = self._mounts.get(segment)
+            if mounted is not None:
+                return mounted, slash + rest or "/"
+        found = None
+        if self._hosts and host:
+            found = self._hosts.get(host) or self._hosts.get(_without_port(host))
+        if found is None and self._origins and origin:
+            found = self._origins.get(origin)
+        return found or self.default, path
+
+
+FrontendsNow = Callable[[], Frontends]
+"""Gives the profiles as they are now."""
+
+
+def _chosen(asked: str, own: str, allowed: frozenset[str] | None, what: str, field: str) -> str:
+    if not asked or asked == own:
+        return own
+    if allowed is not None and asked not in allowed:
+        raise PermissionDenied(f"{field}: this front end does not offer the {what} {asked[:200]!r}.", field=field)
+    return asked
+
+
+def _without_port(host: str) -> str:
+    # An IPv6 address stands in brackets; its colons are no port.
+    name, colon, port = host.rpartition(":")
+    return name if colon and port.isdigit() else host

@@ -7,6 +7,7 @@ import nats.errors
 import nats.js.errors
 import structlog
 from nats.aio.client import Client
+from nats.js.kv import KeyValue
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
@@ -22,15 +23,18 @@ class NatsLink:
     Args:
         url: Where NATS is.
         replicas: Copies of everything stored.
+        history_days: How long a conversation is kept after it was last saved.
         retry: Seconds between attempts.
     """
 
-    def __init__(self, url: str, *, replicas: int = 1, retry: float = 0.5) -> None:
+    def __init__(self, url: str, *, replicas: int = 1, history_days: float = 365, retry: float = 0.5) -> None:
         self._url = url
         self._replicas = replicas
+        self._history_days = history_days
         self._retry = retry
         self._client: Client | None = None
         self._ingest: IngestTransport | None = None
+        self._history: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -54,6 +58,16 @@ class NatsLink:
             raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2)
         return self._ingest
 
+    async def history(self) -> KeyValue:
+        """The bucket of the chat history.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._history is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The chat history cannot be reached. Try again shortly.", retry_after=2)
+        return self._history
+
     async def problem(self, deadline: Deadline) -> str | None:
         """None when NATS answers, else what is wrong."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
@@ -70,6 +84,9 @@ class NatsLink:
             try:
                 if self._client is None:
                     self._client = await transport.connect(self._url, "gateway")
+                self._history = await transport.history_bucket(
+                    self._client, replicas=self._replicas, days=self._history_days
+                )
                 self._ingest = await transport.ingest_transport(self._client, replicas=self._replicas)
             except _FAILURES as error:
                 _log.warning("nats is not there yet", error=str(error) or type(error).__name__)

@@ -1,0 +1,88 @@
+"""Fakes of what the application routes need: originals and the history, in memory."""
+
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
+from servicekit.principal import Principal
+
+from gateway.conversations import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+
+_MOST_BYTES = 1_000_000
+
+
+@dataclass(slots=True)
+class FakeOriginals:
+    """Originals by tenant and digest.
+
+    Attributes:
+        opened: Digests that were asked for.
+        failure: Raised instead of an answer, where set.
+    """
+
+    contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
+    failure: CausewayError | None = None
+
+    @asynccontextmanager
+    async def open(
+        self, principal: Principal, sha256: str, size_bytes: int, deadline: Deadline
+    ) -> AsyncIterator[Path]:
+        """See `ports.Originals`."""
+        self.opened.append(sha256)
+        if self.failure is not None:
+            raise self.failure
+        if (principal.tenant, sha256) not in self.contents:
+            raise NotFound("The original of the document is gone.", resource=sha256)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "original"
+            path.write_bytes(self.contents[principal.tenant, sha256])
+            yield path
+
+
+@dataclass(slots=True)
+class FakeHistory:
+    """Conversations by tenant and user."""
+
+    most: int = MOST_CONVERSATIONS
+    users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)
+
+    def _of(self, principal: Principal) -> dict[str, tuple[Conversation, bytes]]:
+        return self.users.setdefault((principal.tenant, principal.user), {})
+
+    async def save(
+        self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
+    ) -> Conversation:
+        """See `ports.History`."""
+        kept = self._of(principal)
+        if len(answers_json) > _MOST_BYTES:
+            raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
+        if conversation_id not in kept and len(kept) >= self.most:
+            raise Conflict("The history holds too many conversations already.")
+        saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
+        kept[conversation_id] = saved, answers_json
+        return saved
+
+    async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
+        """See `ports.History`."""
+        return self._found(principal, conversation_id)[1]
+
+    async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
+        """See `ports.History`."""
+        return page((each for each, _ in self._of(principal).values()), count, token)
+
+    async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
+        """See `ports.History`."""
+        self._found(principal, conversation_id)
+        del self._of(principal)[conversation_id]
+
+    def _found(self, principal: Principal, conversation_id: str) -> tuple[Conversation, bytes]:
+        try:
+            return self._of(principal)[conversation_id]
+        except KeyError:
+            raise NotFound(f"There is no conversation {conversation_id!r}.", resource=conversation_id) from None

@@ -1,0 +1,210 @@
+"""What chat front ends ask for besides answers: what is configured, how to sign in, the user's own documents.
+
+Source: the React front end of the Azure RAG demo, which reads these routes and an error's text under ``error``.
+"""
+
+import asyncio
+import contextlib
+from typing import Annotated, Any
+
+import msgspec
+from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded, NotFound, NotSupported, UnreadableDocument
+from servicekit.principal import Principal
+
+from gateway.documents import Job, Upload
+from gateway.frontends import Frontend
+from gateway.openapi import FRONT_ENDS
+from gateway.ports import Catalogue, Ingest
+from gateway.profiles import frontend_of
+from gateway.routes.uploads import Turns, file_names, multipart
+
+OWNER = "uploaded_by"
+"""Key of the metadata that says whose own a document is."""
+
+_ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+_POLL = 0.1
+_SLOWEST_POLL = 1.0
+_STATE_SECONDS = 10.0
+
+
+def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float) -> APIRouter:
+    """``/config``, ``/auth_setup``, ``/upload``, ``/list_uploaded``, ``/delete_uploaded``, ``/speech``.
+
+    Args:
+        ingest: Takes documents in.
+        catalogue: Knows the documents.
+        turns: How many uploads are handed over at once.
+        timeout: Seconds that an upload may take, until the document can be found.
+    """
+    routes = APIRouter(tags=[FRONT_ENDS])
+
+    @routes.get("/config", summary="What a front end shall offer")
+    async def config(request: Request) -> Response:
+        """Booleans that the Azure RAG demo's front end reads at its start."""
+        return _json(_config(frontend_of(request.scope)))
+
+    @routes.get("/auth_setup", summary="How a front end signs its users in")
+    async def auth_setup(request: Request) -> Response:
+        """Not at all: the front end asks without a login."""
+        return _json(_auth_setup(frontend_of(request.scope)))
+
+    @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
+    async def speech() -> Response:
+        """There is none: front ends have their browser's."""
+        raise NotSupported("Speech is not offered here.")
+
+    @routes.post(
+        "/upload",
+        summary="Upload a document of one's own",
+        dependencies=[Depends(multipart)],
+        responses={
+            202: {"description": "The document is stored, and is still being read"},
+            400: {"description": "The file is missing, empty, or its name is none"},
+            413: {"description": "The upload is too large"},
+            422: {"description": "The document cannot be read"},
+            503: {"description": "The queue is away; see Retry-After"},
+        },
+    )
+    async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
+        """Puts a document into the front end's index, for the user alone; answers once it can be found."""
+        principal: Principal = request.scope["state"]["principal"]
+        index = _index(request)
+        [name] = file_names([file])
+        deadline = Deadline.after(timeout)
+        async with turns.turn(deadline):
+            job = await ingest.submit(principal, _own(principal, index, name, await file.read()), deadline)
+        job = await _ended(ingest, principal, job, deadline)
+        if job.state in ("failed", "cancelled"):
+            raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
+        if job.state not in _ENDED:
+            return _json({"message": f"{name} is stored, and is still being read.", "job": job.id}, 202)
+        return _json({"message": f"{name} was uploaded."})
+
+    @routes.get("/list_uploaded", summary="Names of one's own documents")
+    async def list_uploaded(request: Request) -> Response:
+        """Those that came by ``/upload``, in order of their names."""
+        principal = _reader(request)
+        try:
+            found = await catalogue.find(principal, _index(request), _owned_by(principal), Deadline.after(timeout))
+        except NotFound:
+            return _json([])  # nobody has uploaded anything yet
+        return _json(sorted(document.sourcefile for document in found))
+
+    @routes.post(
+        "/delete_uploaded",
+        summary="Remove a document of one's own",
+        responses={404: {"description": "The user has uploaded no such document"}},
+    )
+    async def delete_uploaded(
+        request: Request, filename: Annotated[str, Body(embed=True, description="Its name")]
+    ) -> Response:
+        """Removes a document that came by ``/upload``, with all its passages."""
+        principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
+        wanted = {**_owned_by(principal), "sourcefile": filename}
+        found = await catalogue.find(principal, index, wanted, deadline)
+        if not found:
+            raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
+        await catalogue.remove(principal, index, [document.document_id for document in found], deadline)
+        return _json({"message": f"{filename} was deleted."})
+
+    return routes
+
+
+def _config(frontend: Frontend) -> dict[str, Any]:
+    overrides = frontend.overrides
+    effort = str(overrides.get("reasoning_effort") or "")
+    uploads = bool(frontend.default_index)
+    return {
+        # Under its name of then and of now.
+        "showGPT4VOptions": False,
+        "showMultimodalOptions": False,
+        "showSemanticRankerOption": bool(overrides.get("semantic_ranker")),
+        "showQueryRewritingOption": True,
+        "showReasoningEffortOption": bool(effort),
+        "defaultReasoningEffort": effort,
+        "defaultRetrievalReasoningEffort": "",
+        "streamingEnabled": True,
+        "showVectorOption": True,
+        "showUserUpload": uploads,
+        "showLanguagePicker": False,
+        "showSpeechInput": False,
+        "showSpeechOutputBrowser": False,
+        "showSpeechOutputAzure": False,
+        # Kept by the browser, and here where a user has signed in.
+        "showChatHistoryBrowser": True,
+        "showChatHistoryCosmos": True,
+        "showAgenticRetrievalOption": False,
+        "ragSearchTextEmbeddings": True,
+        "ragSearchImageEmbeddings": False,
+        "ragSendTextSources": True,
+        "ragSendImageSources": False,
+        "webSourceEnabled": False,
+        "sharepointSourceEnabled": False,
+    }
+
+
+def _auth_setup(frontend: Frontend) -> dict[str, Any]:
+    return {
+        "useLogin": False,
+        "requireAccessControl": frontend.enforce_access,
+        "enableUnauthenticatedAccess": True,
+        "msalConfig": {
+            "auth": {
+                "clientId": "",
+                "authority": "",
+                "redirectUri": "/redirect",
+                "postLogoutRedirectUri": "/",
+                "navigateToLoginRequestUrl": False,
+            },
+            "cache": {"cacheLocation": "localStorage", "storeAuthStateInCookie": False},
+        },
+        "loginRequest": {"scopes": []},
+        "tokenRequest": {"scopes": []},
+    }
+
+
+def _index(request: Request) -> str:
+    frontend = frontend_of(request.scope)
+    if not frontend.default_index:
+        raise NotSupported(f"The front end '{frontend.name}' has no index for uploads.")
+    return frontend.default_index
+
+
+def _reader(request: Request) -> Principal:
+    return frontend_of(request.scope).principal_for(request.scope["state"]["principal"], filter_asked=False)
+
+
+def _own(principal: Principal, index: str, name: str, content: bytes) -> Upload:
+    """The user's own document: nobody else sees it, and it replaces nobody else's."""
+    user = principal.user
+    return Upload(
+        index=index,
+        sourcefile=name,
+        content=content,
+        metadata_json=msgspec.json.encode({OWNER: user}),
+        oids=tuple(dict.fromkeys((user, *principal.oids))) if user else (),
+        document_id=keys.document_id(name, user),
+    )
+
+
+def _owned_by(principal: Principal) -> dict[str, str]:
+    return {f"metadata.{OWNER}": principal.user}
+
+
+async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
+    """The job at its end, or as it is when the time is over."""
+    pause = _POLL
+    with contextlib.suppress(TimeoutError, DeadlineExceeded):
+        async with asyncio.timeout(deadline.timeout()):
+            while job.state not in _ENDED:
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, _SLOWEST_POLL)
+                job = await ingest.job(principal, job.id, Deadline.after(_STATE_SECONDS))
+    return job
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")

@@ -1,0 +1,74 @@
+"""Files that come in forms: their names, and how many are taken in at once."""
+
+import asyncio
+import contextlib
+import unicodedata
+from collections.abc import AsyncIterator, Sequence
+
+from fastapi import Request, UploadFile
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, RateLimited, UnsupportedMedia
+
+_LONGEST_NAME = 512
+
+
+def multipart(request: Request) -> None:
+    """A dependency of routes that take forms of several parts.
+
+    Raises:
+        UnsupportedMedia: The body is something else.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "multipart/form-data":
+        raise UnsupportedMedia(f"Content-Type must be multipart/form-data, not {media}.", field="content-type")
+
+
+def file_names(files: Sequence[UploadFile]) -> list[str]:
+    """The files' names.
+
+    Raises:
+        InvalidRequest: A file is empty, or its name is missing, too long, not printable, or another's.
+    """
+    names: list[str] = []
+    for file in files:
+        name = file.filename or ""
+        if not name.strip() or len(name) > _LONGEST_NAME or any(map(_breaks_lines, name)):
+            said = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
+            raise InvalidRequest(f"{said}, not {name[:_LONGEST_NAME]!r}.", field="file")
+        if name in names:
+            raise InvalidRequest(f"Two files are called {name!r}: one would replace the other.", field="file")
+        if not file.size:
+            raise InvalidRequest(f"The file {name!r} is empty.", field="file")
+        names.append(name)
+    return names
+
+
+def _breaks_lines(character: str) -> bool:
+    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
+
+
+class Turns:
+    """How many uploads are handed over at once: files are in memory then, and wait on the disk before.
+
+    Args:
+        at_once: The number.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._turns = asyncio.Semaphore(at_once)
+
+    @contextlib.asynccontextmanager
+    async def turn(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Waits for a turn, and has it until the block is left.
+
+        Raises:
+            RateLimited: None came in time.
+        """
+        try:
+            await asyncio.wait_for(self._turns.acquire(), deadline.timeout())
+        except TimeoutError:
+            raise RateLimited("Too many uploads are under way.", retry_after=5) from None
+        try:
+            yield
+        finally:
+            self._turns.release()

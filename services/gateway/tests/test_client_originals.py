@@ -1,0 +1,136 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from gateway.clients.ingest import NatsIngest
+from gateway.clients.link import NatsLink
+from gateway.clients.originals import NatsOriginals
+from gateway.documents import Upload
+from gateway.fakes_application import FakeOriginals
+from gateway.file_cache import FileCache
+from gateway.ports import Originals
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+from servicekit.testing import free_ports, nats_server
+
+STRANGER = Principal("another tenant")
+Put = Callable[[bytes], Awaitable[str]]
+
+
+def soon() -> Deadline:
+    return Deadline.after(20)
+
+
+async def ready(link: NatsLink) -> None:
+    end = time.monotonic() + 10
+    while await link.problem(Deadline.after(1)) is not None:
+        assert time.monotonic() < end, "NATS did not become ready"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
+        await ready(link)
+        yield link
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    path = tmp_path / "cache"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture(params=["fake", "nats"])
+def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
+    """The originals, and what puts one there; gives its digest."""
+    if request.param == "fake":
+        fake = FakeOriginals()
+
+        async def remember(content: bytes) -> str:
+            digest = hashlib.sha256(content).hexdigest()
+            fake.contents[LOCAL.tenant, digest] = content
+            return digest
+
+        return fake, remember
+    link: NatsLink = request.getfixturevalue("link")
+
+    async def upload(content: bytes) -> str:
+        await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a.bin", content), soon())
+        return hashlib.sha256(content).hexdigest()
+
+    return NatsOriginals(link.ingest, FileCache(cache, 10_000_000)), upload
+
+
+@pytest.mark.parametrize("size", [1, 200_000, 131_072 * 3])
+async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], size: int) -> None:
+    """Byte for byte, in one piece of the store or in several, again and again."""
+    originals, put = store
+    content = bytes(index % 251 for index in range(size))
+    digest = await put(content)
+    for _ in range(2):
+        async with originals.open(LOCAL, digest, size, soon()) as path:
+            assert path.read_bytes() == content
+
+
+async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
+    """Another tenant's is not there, either."""
+    originals, put = store
+    digest = await put(b"x")
+    for principal, name in ((LOCAL, "0" * 64), (STRANGER, digest)):
+        with pytest.raises(NotFound):
+            async with originals.open(principal, name, 1, soon()):
+                pass
+
+
+async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
+    """Of several originals, each its own."""
+    originals, put = store
+    contents = [bytes([number]) * 150_000 for number in range(4)]
+    digests = [await put(content) for content in contents]
+
+    async def read(number: int) -> bool:
+        async with originals.open(LOCAL, digests[number], 150_000, soon()) as path:
+            return path.read_bytes() == contents[number]
+
+    assert all(await asyncio.gather(*(read(number % 4) for number in range(20))))
+
+
+async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: Path) -> None:
+    """Its second reader does without NATS."""
+    content = b"content" * 1000
+    await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a", content), soon())
+    digest = hashlib.sha256(content).hexdigest()
+    asked = 0
+
+    async def transport() -> object:
+        nonlocal asked
+        asked += 1
+        return await link.ingest()
+
+    originals = NatsOriginals(transport, FileCache(cache, 10_000))  # type: ignore[arg-type]  # the same transport
+    for _ in range(3):
+        async with originals.open(LOCAL, digest, len(content), soon()) as path:
+            assert path.parent == cache
+    assert asked == 1
+
+
+async def test_nats_is_away(tmp_path: Path, cache: Path) -> None:
+    """Unavailable within the deadline, and nothing stays on the disk."""
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        originals = NatsOriginals(link.ingest, FileCache(cache, 10_000))
+        async with nats_server(directory, port):
+            await ready(link)
+            await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a", b"x"), soon())
+        with pytest.raises(Unavailable):
+            async with originals.open(LOCAL, hashlib.sha256(b"x").hexdigest(), 1, Deadline.after(0.5)):
+                pass
+    assert list(cache.iterdir()) == []

@@ -1,0 +1,190 @@
+"""What profiles do to requests, on the whole application."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway.frontends_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit.errors import InvalidRequest
+from structlog.testing import capture_logs
+
+FILE = """
+frontends:
+  - name: closed
+    mount: closed
+    hosts: [closed.example.com]
+    origins: [https://closed.example.com]
+    model: small
+    system_prompt: Say little.
+    overrides: {top: 1}
+    detectors: {output: [{id: words, action: redact}]}
+    allow: {indexes: [empty], models: [large]}
+  - name: open
+    mount: open
+    index: empty
+    allow: {indexes: any, models: any, prompt_template: true}
+"""
+
+
+def question(**overrides: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "When?"}], "context": {"overrides": overrides}}
+
+
+@pytest.fixture
+def client(fakes: Any, settings: Settings, tmp_path: Path) -> httpx.AsyncClient:
+    path = tmp_path / "frontends.yaml"
+    path.write_text(FILE)
+    fakes.frontends = FrontendsFile(path)
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/closed/chat", {}),
+        ("/closed/2024-04/chat", {}),
+        ("/chat", {"host": "closed.example.com"}),
+        ("/chat", {"host": "CLOSED.example.com:8080"}),
+        ("/2024-04/chat", {"host": "closed.example.com"}),
+        ("/chat", {"origin": "https://closed.example.com"}),
+    ],
+)
+async def test_a_profile_holds_whichever_way_leads_to_it(
+    client: httpx.AsyncClient, fakes: Any, path: str, headers: dict[str, str]
+) -> None:
+    """By mount, host or origin, on a fixed path, too: its index, model, prompt, settings and detectors."""
+    response = await client.post(path, json=question(), headers=headers)
+    assert response.status_code == 200, response.text
+    [prompt] = fakes.generator.prompts
+    assert prompt.model == "small"
+    assert prompt.messages[0].text == "Say little."
+    assert len(prompt.sources) == 1  # its setting `top`
+    assert fakes.guardrails.judged
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"index": "secret"}, "context.overrides.index"),
+        ({"model": "other"}, "context.overrides.model"),
+        ({"prompt_template": "Obey."}, "context.overrides.prompt_template"),
+        ({"prompt_template": ">>> Obey."}, "context.overrides.prompt_template"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/closed/chat", "/closed/chat/stream", "/closed/2024-04/chat"])
+async def test_a_request_only_narrows(
+    client: httpx.AsyncClient, fakes: Any, path: str, overrides: dict[str, str], field: str
+) -> None:
+    """What the profile does not offer is a 403 that names the field, and nobody is asked."""
+    response = await client.post(path, json=question(**overrides))
+    assert response.status_code == 403
+    assert field in response.json()["error"]
+    assert fakes.generator.prompts == []
+    assert fakes.retriever.queries == []
+
+
+async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Another index and another model; a profile without lists gives any."""
+    assert (await client.post("/closed/chat", json=question(index="empty", model="large"))).status_code == 200
+    assert (await client.post("/open/chat", json=question(index="docs", model="x"))).status_code == 200
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["large", "x"]
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"model": "other"}, "model"),
+        ({"model": "other", "tools": [{"type": "function"}]}, "model"),
+        ({"index_name": "secret"}, "index_name"),
+        ({"index_name": "secret", "model": "small"}, "index_name"),
+        ({"index_name": "secret", "tools": [{"type": "function"}]}, "index_name"),
+    ],
+)
+async def test_openais_clients_are_held_to_it_too(
+    client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], field: str
+) -> None:
+    """Also where the request would go to the model as it came."""
+    body = {"messages": [{"role": "user", "content": "When?"}], **members}
+    response = await client.post("/closed/v1/chat/completions", json=body)
+    assert response.status_code == 403
+    assert response.json()["error"]["param"] == field
+    assert fakes.generator.prompts == []
+
+
+async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient, fakes: Any) -> None:
+    """And one of the list, where they name it."""
+    body = {"messages": [{"role": "user", "content": "When?"}]}
+    await client.post("/closed/v1/chat/completions", json=body)
+    await client.post("/closed/v1/chat/completions", json={**body, "model": "large"})
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["small", "large"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/documents", "/jobs/1", "/indexes/docs/documents/delete", "/docs", "/nowhere", "/"]
+)
+async def test_a_limited_front_end_has_no_other_routes(client: httpx.AsyncClient, path: str) -> None:
+    """They would lead around its limits: 404, below its mount and at its host; an unlimited one has them."""
+    for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
+        response = await client.get(limited)
+        assert response.status_code == 404
+        assert "limits its indexes" in response.text
+    assert "limits its indexes" not in (await client.get(f"/open{path}")).text
+
+
+async def test_a_limited_front_end_has_the_routes_of_front_ends(client: httpx.AsyncClient) -> None:
+    """And can be asked whether it lives."""
+    for path in ("/config", "/auth_setup", "/list_uploaded", "/chat_history/sessions", "/healthz", "/readyz"):
+        assert (await client.get(f"/closed{path}")).status_code == 200, path
+
+
+async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
+    """Those of a chat, and of a request that was refused."""
+    spans.clear()
+    with capture_logs() as lines:
+        await client.post("/closed/chat", json=question())
+        await client.post("/closed/chat", content=b"{")
+        await client.get("/config")
+    said = [line["frontend"] for line in lines if line["event"] == "request"]
+    assert said == ["closed", "closed", "default"]
+    servers = [span for span in spans.get_finished_spans() if span.parent is None]
+    assert [(span.attributes or {}).get("causeway.frontend") for span in servers] == ["closed", "closed", "default"]
+
+
+async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
+    """Answered and refused requests apart."""
+    await client.post("/closed/chat", json=question())
+    await client.post("/closed/chat", json=question(index="secret"))
+    await client.get("/config")
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'causeway_requests_total{frontend="closed",status="success"} 1.0' in lines
+    assert 'causeway_requests_total{frontend="closed",status="failure"} 1.0' in lines
+    assert 'causeway_requests_total{frontend="default",status="success"} 1.0' in lines
+
+
+async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_path: Path) -> None:
+    """Every first segment of the gateway's own paths is taken, the dialects' and the pages' among them."""
+    taken = [
+        *("chat", "ask", "v1", "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"),
+        *(
+            "config",
+            "auth_setup",
+            "content",
+            "upload",
+            "list_uploaded",
+            "delete_uploaded",
+            "speech",
+            "chat_history",
+        ),
+        *("indexes", "documents", "jobs", "healthz", "readyz", "docs", "openapi.json"),
+    ]
+    path = tmp_path / "frontends.yaml"
+    for segment in taken:
+        path.write_text(f'frontends: [{{name: a, mount: "{segment}"}}]')
+        fakes.frontends = FrontendsFile(path)
+        with pytest.raises(InvalidRequest, match=r"frontends\[0\]\.mount"):
+            build_app(settings, fakes.services())
