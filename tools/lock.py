@@ -28,8 +28,23 @@ SOURCES = {
     # What building an image needs and the image does not hold.
     "build": "requirements/build.in",
     "model": "libs/embedding/pyproject.toml",
+    # Runs the npm client of the chat protocol in tests.
+    "node": "requirements/node.in",
+    # A Triton server for tests, and what a benchmark's model runs on there.
+    "triton": "requirements/triton.in",
+    "torch": "requirements/torch.in",
+    # The benchmark's peers, each in an environment of its own.
+    "bench-litellm": "requirements/bench-litellm.in",
+    "bench-hayhooks": "requirements/bench-hayhooks.in",
+    "bench-ogx": "requirements/bench-ogx.in",
+    "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
+# Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
+PEERS = ("bench-litellm", "bench-hayhooks", "bench-ogx", "bench-vllm-router")
+FREE = ("bootstrap", "dev", "triton", "torch", *PEERS)
+NEWER_PYTHON = {"bench-ogx": "3.12"}
+WITHOUT_DEPENDENCIES = ("triton",)
 MEMBERS = [
     "contracts",
     "servicekit",
@@ -52,9 +67,13 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
         "--no-annotate", "--custom-compile-command", "make lock",
         *(flag for member in MEMBERS for flag in ("--no-emit-package", f"causeway-{member}")),
     ]  # fmt: skip
-    if name not in ("bootstrap", "dev"):
+    if name not in FREE:
         # One version of everything in the whole platform.
         command += ["--constraint", str(target / "dev.txt")]
+    if name in NEWER_PYTHON:
+        command += ["--python-version", NEWER_PYTHON[name]]
+    if name in WITHOUT_DEPENDENCIES:
+        command += ["--no-deps"]
     if name in EXTRAS:
         command += ["--extra", EXTRAS[name]]
     if upgrade:

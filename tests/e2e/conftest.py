@@ -3,6 +3,7 @@
 The tests here speak public HTTP and nothing else, so that they hold wherever the stack runs.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -31,9 +32,22 @@ def base_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if url:
         yield url
         return
-    data = tmp_path_factory.mktemp("stack")
+    with start_stack(tmp_path_factory.mktemp("stack")) as url:
+        yield url
+
+
+@pytest.fixture(name="start_stack", scope="session")
+def start_stack_fixture() -> Callable[..., contextlib.AbstractContextManager[str]]:
+    """Starts further stacks on this machine: a data directory and variables in, the gateway's address out."""
+    return start_stack
+
+
+@contextlib.contextmanager
+def start_stack(data: Path, **environment: str) -> Iterator[str]:
+    """A stack on free ports; stopped at the end, and must end well."""
     process = subprocess.Popen(
-        [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data]
+        [Path(sys.executable).with_name("causeway"), "up", "--port", "0", "--data-dir", data],
+        env={**os.environ, **environment},
     )
     try:
         yield _url_of(data, process)
@@ -71,6 +85,12 @@ def ingest(http: httpx.Client) -> Ingest:
         return [wait_for(http, job["id"]) for job in response.json()["jobs"]]
 
     return upload
+
+
+@pytest.fixture(name="wait_for", scope="session")
+def wait_for_fixture() -> Callable[[httpx.Client, str], dict[str, Any]]:
+    """Waits for jobs' ends."""
+    return wait_for
 
 
 def wait_for(http: httpx.Client, job_id: str) -> dict[str, Any]:

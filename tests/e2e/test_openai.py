@@ -66,7 +66,7 @@ def test_without_an_index_the_request_goes_to_the_model(client: OpenAI) -> None:
     assert text == answer.choices[0].message.content
 
 
-def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.Client) -> None:
+def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.Client, corpus: str) -> None:
     """An unknown index is a 404, an unknown model too; a missing question a 400 with RAGEngine's message."""
     ask = {"messages": [{"role": "user", "content": "Hi"}]}
     with pytest.raises(openai.NotFoundError, match="No such index: 'nope' exists"):
@@ -74,7 +74,7 @@ def test_errors_reach_the_client_as_its_own_classes(client: OpenAI, http: httpx.
     with pytest.raises(openai.NotFoundError, match="no-such-model"):
         client.chat.completions.create(model="no-such-model", **ask)  # type: ignore[call-overload]  # a plain dict
     answered = {
-        "index_name": "x",
+        "index_name": corpus,
         "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Yes?"}],
     }
     response = http.post("/v1/chat/completions", json=answered)

@@ -2,11 +2,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import httpx
 import pytest
 from gateway.domain import Detectors, Passage
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
+from gateway.fakes_application import FakeHistory, FakeOriginals
+from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
+from gateway.frontends_file import FrontendsFile
 from gateway.main import HttpServer, Services, build_app, listen
 from gateway.settings import Settings
 from opentelemetry import trace
@@ -47,8 +51,17 @@ class Fakes:
     generator: FakeGenerator = field(default_factory=lambda: FakeGenerator.saying("At ", "nine", "."))
     guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
     ingest: FakeIngest = field(default_factory=FakeIngest)
+    originals: FakeOriginals = field(default_factory=FakeOriginals)
+    history: FakeHistory = field(default_factory=FakeHistory)
+    indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
+    embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
+    texts: FakeTexts = field(init=False)
     probes: list[FakeProbe] = field(default_factory=lambda: [FakeProbe("retriever"), FakeProbe("nats")])
     policy: Detectors = field(default_factory=Detectors)
+    frontends: FrontendsFile | None = None
+
+    def __post_init__(self) -> None:
+        self.texts = FakeTexts(self.indexes)
 
     def services(self) -> Services:
         return Services(
@@ -57,8 +70,14 @@ class Fakes:
             self.guardrails,
             self.ingest,
             self.retriever,
+            self.originals,
+            self.history,
+            self.texts,
+            self.indexes,
+            self.embedder,
             self.probes,
             lambda: self.policy,
+            self.frontends,
         )
 
 
@@ -128,3 +147,48 @@ async def http(port: int) -> AsyncIterator[httpx.AsyncClient]:
     """Speaks to the application over a real connection."""
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
         yield client
+
+
+NULL = type(None)
+RESULT = {
+    "captions": list,
+    "category": (str, NULL),
+    "content": str,
+    "embedding": NULL,
+    "groups": list,
+    "id": str,
+    "imageEmbedding": NULL,
+    "oids": list,
+    "sourcefile": str,
+    "sourcepage": str,
+}
+
+
+def _has(value: Any, shape: dict[str, Any]) -> None:
+    for name, kind in shape.items():
+        assert name in value
+        assert isinstance(value[name], kind), name
+
+
+@pytest.fixture
+def has() -> Callable[[Any, dict[str, Any]], None]:
+    """Asserts that every member of a shape is there, with its type."""
+    return _has
+
+
+@pytest.fixture
+def check_context() -> Callable[[Any], None]:
+    """Asserts that what the chat protocols' examples of a context hold is there."""
+
+    def check(context: Any) -> None:
+        assert all(isinstance(text, str) for text in context["data_points"]["text"])
+        thoughts = {thought["title"]: thought for thought in context["thoughts"]}
+        for thought in thoughts.values():
+            _has(thought, {"title": str, "description": (str, list), "props": (dict, NULL)})
+        assert isinstance(thoughts["Original user query"]["description"], str)
+        _has(thoughts["Generated search query"]["props"], {"has_vector": bool, "use_semantic_captions": bool})
+        for result in thoughts["Results"]["description"]:
+            _has(result, RESULT)
+        assert all(isinstance(message, str) for message in thoughts["Prompt"]["description"])
+
+    return check

@@ -79,6 +79,16 @@ def test_a_long_list_is_joined_in_no_time() -> None:
     assert len(whole["content"]) == 20_000
 
 
+def test_filters_say_the_latest_of_each_category() -> None:
+    """They come with every piece; words of them are not put together."""
+    whole = merged(
+        {"content_filter_results": {"hate": {"severity": "safe"}}},
+        {"content_filter_results": {}},
+        {"content_filter_results": {"hate": {"severity": "low"}, "violence": {"severity": "safe"}}},
+    )
+    assert whole == {"content_filter_results": {"hate": {"severity": "low"}, "violence": {"severity": "safe"}}}
+
+
 def test_an_answer_is_gathered() -> None:
     """Text, members and the end of each choice; the model's own members, which may come in parts; the steps."""
     answer = Answer()

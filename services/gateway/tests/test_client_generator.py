@@ -62,7 +62,10 @@ class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
             Principal.from_proto(request.principal), request.model, request.texts, messages, Deadline.of(context)
         )
         return pb.CountTokensResponse(
-            counts=counts.texts, messages_count=counts.messages, context_window=counts.context_window
+            counts=counts.texts,
+            messages_count=counts.messages,
+            context_window=counts.context_window,
+            only_quotes=counts.only_quotes,
         )
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:  # noqa: N802  # the contract's name

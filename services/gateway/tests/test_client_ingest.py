@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import hashlib
 import io
 import os
@@ -21,7 +22,7 @@ from gateway.ports import Ingest
 from opentelemetry import trace
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, NotFound, Unavailable
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
 from servicekit.principal import LOCAL, Principal
 from servicekit.testing import eventually, free_ports, nats_server
 
@@ -162,6 +163,17 @@ async def test_many_uploads_at_once(link: NatsLink) -> None:
     transport = await link.ingest()
     info = await transport.jetstream.stream_info(keys.INGEST_STREAM)
     assert info.state.messages == 40
+
+
+async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
+    """Nothing is begun, and nothing is left behind that Python would warn of."""
+    adapter = NatsIngest(link.ingest)
+    job = await adapter.submit(LOCAL, UPLOAD, soon())
+    for call in (adapter.submit(LOCAL, UPLOAD, Deadline.after(0)), adapter.job(LOCAL, job.id, Deadline.after(0))):
+        with pytest.raises(DeadlineExceeded):
+            await call
+    gc.collect()
+    assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
 
 
 async def test_nats_goes_and_comes_back(tmp_path: Path) -> None:

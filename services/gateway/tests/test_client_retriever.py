@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
-from gateway.documents import Removal
+from gateway.documents import Removal, StoredDocument
 from gateway.domain import Passage, Retrieval, RetrievalMode
-from gateway.fakes import FakeRetriever
+from gateway.fakes import FakeDocument, FakeRetriever
 from gateway.ports import Catalogue, Retriever
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
@@ -37,6 +38,17 @@ FULL = Passage(
     found_by="sparse_only",
 )
 BARE = Passage("p2", "docs", "d2", "a.md", "a.md", "the bridge", 0.5, found_by="dense_only")
+STRANGER = Principal("local", "bob", oids=("bob",))
+STORED = [
+    FakeDocument(
+        StoredDocument(str(number), f'b"{number}.md', "text/markdown", "a" * 64, number, 1_700_000_000.5),
+        ("ann",) if number < 4 else (),
+        {"owner": "ann"} if number < 4 else {},
+    )
+    for number in range(5)
+]
+PAGE = 2
+"""Documents that the server below gives at once, whatever it is asked for."""
 
 _SOURCES = {
     "both": retriever_pb2.PASSAGE_SOURCE_BOTH,
@@ -56,6 +68,7 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
     def __init__(self, fake: FakeRetriever) -> None:
         self._fake = fake
         self.request = retriever_pb2.RetrieveRequest()
+        self.listed: list[retriever_pb2.ListDocumentsRequest] = []
 
     async def Retrieve(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.RetrieveRequest, context: Any
@@ -67,6 +80,22 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
         return retriever_pb2.RetrieveResponse(passages=[_message(each) for each in found])
 
+    async def ListDocuments(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.ListDocumentsRequest, context: Any
+    ) -> retriever_pb2.ListDocumentsResponse:
+        self.listed.append(request)
+        values = {
+            each.match_any.field: msgspec.json.decode(each.match_any.json_values[0]) for each in request.filter.must
+        }
+        principal = Principal.from_proto(request.principal)
+        found = await self._fake.find(principal, request.index, values, Deadline.of(context))
+        begin = int(request.page_token or 0)
+        page = found[begin : begin + PAGE]
+        return retriever_pb2.ListDocumentsResponse(
+            documents=[_document(each) for each in page],
+            next_page_token=str(begin + PAGE) if begin + PAGE < len(found) else "",
+        )
+
     async def DeleteDocuments(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
     ) -> retriever_pb2.DeleteDocumentsResponse:
@@ -77,6 +106,18 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             deleted=[document_pb2.Document(document_id=each) for each in removal.removed],
             not_found_ids=removal.not_found,
         )
+
+
+def _document(stored: StoredDocument) -> document_pb2.Document:
+    document = document_pb2.Document(
+        document_id=stored.document_id,
+        sourcefile=stored.sourcefile,
+        content_type=stored.content_type,
+        sha256=stored.sha256,
+        size_bytes=stored.size_bytes,
+    )
+    document.updated_at.FromMilliseconds(round(stored.updated_at * 1000))
+    return document
 
 
 def _message(passage: Passage) -> retriever_pb2.Passage:
@@ -105,7 +146,7 @@ def _message(passage: Passage) -> retriever_pb2.Passage:
 
 @pytest.fixture
 def fake() -> FakeRetriever:
-    return FakeRetriever({"docs": [FULL, BARE], "empty": []})
+    return FakeRetriever({"docs": [FULL, BARE], "empty": []}, documents={"docs": list(STORED)})
 
 
 @pytest.fixture
@@ -145,6 +186,26 @@ async def test_documents_are_removed(catalogue: Catalogue) -> None:
         await catalogue.remove(LOCAL, "nowhere", ["d1"], soon())
 
 
+async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
+    """All that have all the values and are open to the caller, however many pages they come in."""
+    found = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann"}, soon())
+    assert found == tuple(each.stored for each in STORED[:4])
+    [one] = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann", "sourcefile": 'b"2.md'}, soon())
+    assert one == STORED[2].stored
+    assert await catalogue.find(STRANGER, "docs", {"metadata.owner": "ann"}, soon()) == ()
+    assert await catalogue.find(LOCAL, "docs", {"sourcefile": "none"}, soon()) == ()
+    assert len(await catalogue.find(LOCAL, "docs", {}, soon())) == 5
+    with pytest.raises(NotFound, match="nowhere"):
+        await catalogue.find(LOCAL, "nowhere", {"sourcefile": "a"}, soon())
+
+
+async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """Each page once."""
+    await adapter.find(LOCAL, "docs", {}, soon())
+    assert [request.page_token for request in servicer.listed] == ["", "2", "4"]
+    assert {request.page_size for request in servicer.listed} == {1000}
+
+
 async def test_passages_arrive_whole(retriever: Retriever) -> None:
     """Every member, scores that are zero or missing included."""
     assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == (FULL, BARE)
@@ -168,6 +229,38 @@ async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
     with pytest.raises(InvalidRequest) as blank:
         await retriever.retrieve(LOCAL, Retrieval(("docs",)), " ", 3, soon())
     assert blank.value.field == "query"
+
+
+async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
+    """All of them must; nothing is said where they do."""
+    await retriever.require(LOCAL, ["docs", "empty"], soon())
+    with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
+        await retriever.require(LOCAL, ["docs", "nowhere"], soon())
+    assert missing.value.resource == "nowhere"
+
+
+async def test_to_ask_whether_an_index_exists_makes_no_vector(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """It is a search by words, on behalf of the caller, for no more than one passage."""
+    principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
+    await adapter.require(principal, ["docs"], soon())
+    request = servicer.request
+    assert Principal.from_proto(request.principal) == principal
+    assert (request.mode, request.top) == (retriever_pb2.RETRIEVAL_MODE_TEXT, 1)
+    assert request.skip_missing_scores
+
+
+@pytest.mark.parametrize("mode", RetrievalMode)
+async def test_a_threshold_needs_the_cosine_of_every_candidate(
+    adapter: GrpcRetriever, servicer: Servicer, mode: RetrievalMode
+) -> None:
+    """A search by words alone would not compute it; the others do, and nothing is left out by the service."""
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), mode, similarity_threshold=0.3), "x", 7, soon())
+    asked = servicer.request
+    assert asked.HasField("minimum_dense_score") == (mode is RetrievalMode.TEXT)
+    assert asked.minimum_dense_score in (0.0, -1.0)
+    assert not asked.skip_missing_scores
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), mode), "x", 7, soon())
+    assert not servicer.request.HasField("minimum_dense_score")
 
 
 async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:

@@ -2,8 +2,11 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.documents import Upload
+from gateway.documents import Job, Upload
+from gateway.fakes import FakeIngest
+from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
+from servicekit.principal import Principal
 
 FORM = {"index": "docs"}
 
@@ -91,6 +94,7 @@ async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient
         (FORM | {"metadata": "null"}, {"file": ("a.md", b"x")}, "metadata"),
         (FORM | {"metadata": "[" * 5000}, {"file": ("a.md", b"x")}, "metadata"),
         (FORM | {"metadata": '{"a":NaN}'}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": f'{{"a":{10**30}}}'}, {"file": ("a.md", b"x")}, "metadata"),
     ],
 )
 async def test_what_is_wrong_is_named(
@@ -161,6 +165,31 @@ async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> No
     response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
     assert response.status_code == 503
     assert response.headers["retry-after"] == "2"
+
+
+class BreakingOff(FakeIngest):
+    """Away after two uploads."""
+
+    async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
+        if len(self.uploads) == 2:
+            raise Unavailable("The ingest queue cannot be reached.", retry_after=2)
+        return await super().submit(principal, upload, deadline)
+
+
+@pytest.fixture
+def breaking_off(fakes: Any) -> None:
+    fakes.ingest = BreakingOff()
+
+
+@pytest.mark.usefixtures("breaking_off")
+async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -> None:
+    """The jobs of the files that were accepted are told, and which file is the first that was not."""
+    files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c.md", "d.md")]
+    response = await client.post("/documents", data=FORM, files=files)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "2"
+    assert "'c.md'" in response.json()["detail"]
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md"]
 
 
 async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:

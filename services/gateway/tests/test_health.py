@@ -70,3 +70,9 @@ async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
         response = await http.get("/readyz?verbose=1")
     assert response.json()["services"]["slow"]["detail"] == "no answer within 0.2 s"
     assert response.json()["services"]["nats"]["status"] == "ok"
+
+
+async def test_health_in_ragengines_words(client: httpx.AsyncClient) -> None:
+    """Always well, as long as somebody answers; also when the gateway takes no more requests."""
+    response = await client.get("/health")
+    assert (response.status_code, response.json()) == (200, {"status": "Healthy", "detail": None})

@@ -215,7 +215,7 @@ async def _through_limit(headers: list[tuple[bytes, bytes]]) -> None:
         raise AssertionError("it was used")
 
     scope = {"type": "http", "path": "/x", "headers": headers}
-    await BodyLimit(app, 10, {}, 1.0)(scope, nothing, nothing)
+    await BodyLimit(app, 10, (), 1.0)(scope, nothing, nothing)
 
 
 @pytest.mark.parametrize("length", ["-5", "ten", "99999999999999999999999999"])

@@ -1,3 +1,4 @@
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -25,9 +26,14 @@ def parse(body: bytes | dict[str, Any], policy: Detectors | None = None) -> Turn
 
 
 def refused(body: bytes | dict[str, Any]) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as caught:
-        parse(body)
-    return caught.value
+    """At once, or once the index is known to exist."""
+    try:
+        turn = parse(body)
+    except InvalidRequest as error:
+        return error
+    assert turn.objection is not None
+    assert turn.required_indexes
+    return turn.objection
 
 
 # --- pass-through -------------------------------------------------------------------------------------------------
@@ -135,11 +141,70 @@ def test_what_is_ours_is_judged(body: bytes, said: str) -> None:
     assert said in refused(body).message
 
 
-@pytest.mark.parametrize("ratio", [0.1, 0.81, -1, 5, "0.5", True, [0.5]])
-def test_a_ratio_outside_its_bounds(ratio: Any) -> None:
-    """The message is the one that clients know."""
-    error = refused({"messages": [USER], "context_token_ratio": ratio})
+@pytest.mark.parametrize("index", ["", "docs"])
+@pytest.mark.parametrize("ratio", ["0.1", "0.19999", "0.81", "-1", "5", "1e300", '"0.5"', "true", "[0.5]", "{}"])
+def test_a_ratio_outside_its_bounds(ratio: str, index: str) -> None:
+    """The message is the one that clients know, with what they wrote; the index does not matter."""
+    body = f'{{"messages":[{{"role":"user","content":"q"}}],"index_name":"{index}","context_token_ratio":{ratio}}}'
+    error = refused(body.encode())
     assert error.message == f"Invalid context_token_ratio: {ratio}. Must be between 0.2 and 0.8."
+    assert error.field == "context_token_ratio"
+
+
+def test_a_long_text_is_not_told_back_whole() -> None:
+    """An error is short, whatever was sent."""
+    assert len(refused({"messages": [USER], "context_token_ratio": "x" * 100_000}).message) < 200
+
+
+@pytest.mark.parametrize("name", ["a/b", "../etc", "-a", ".a", "a b", "ü", "x" * 129, "a\n", "*"])
+def test_no_index_has_such_a_name(name: str) -> None:
+    """It is refused before anything else is looked at, under the name of the request's field."""
+    error = refused({"messages": 1, "context_token_ratio": 7, "index_name": name})
+    assert error.message.startswith("Invalid index name")
+    assert error.field == "index_name"
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A.b_c-d", "x" * 128])
+def test_such_a_name_an_index_may_have(name: str) -> None:
+    """Letters, digits, dots, underscores and hyphens, 128 at most."""
+    assert parse({"messages": [USER], "index_name": name}).retrieval.indexes == (name,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"context_token_ratio": 0.1},
+        {"messages": []},
+        {"max_tokens": -1},
+        {"detectors": []},
+        {"retrieval": 7},
+        {"stream_options": "x"},
+        {"messages": [{"role": "assistant", "content": "A joint."}]},
+    ],
+)
+def test_an_unknown_index_is_told_of_first(wrong: dict[str, Any]) -> None:
+    """What else is wrong waits until the index is known to exist."""
+    turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
+    assert turn.objection is not None
+    assert (turn.required_indexes, turn.retrieval.indexes) == (("docs",), ())
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"tools": [{}]},
+        {"functions": [{}]},
+        {"messages": [USER, {"role": "tool", "content": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+    ],
+)
+def test_an_index_that_is_not_searched_must_exist(why: dict[str, Any]) -> None:
+    """A request that passes through all the same; one that is searched is refused by the search itself."""
+    turn = parse({"messages": [USER], "index_name": "docs"} | why)
+    assert turn.passthrough
+    assert turn.required_indexes == ("docs",)
+    assert parse({"messages": [USER], "index_name": "docs"}).required_indexes == ()
+    assert parse({"messages": [USER]} | why).required_indexes == ()
 
 
 @pytest.mark.parametrize("ratio", [0.2, 0.5, 0.8, None])
@@ -199,6 +264,76 @@ def test_a_bad_message_is_refused_before_a_role_passes_it_through() -> None:
     assert "user messages" in refused({"index_name": "docs", "messages": messages}).message
 
 
+def _holds_ours(members: bytes) -> bool:
+    return not msgspec.json.decode(members, type=dict[str, msgspec.Raw]).keys().isdisjoint(OURS)
+
+
+WORDS = st.sampled_from(["", "docs", "user", "assistant", "system", "tool", "text", "hybrid", "block", "\x00"])
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+PARTS = st.lists(st.fixed_dictionaries({}, optional={"type": WORDS | ANYTHING, "text": ANYTHING}), max_size=3)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({}, optional={"role": WORDS | ANYTHING, "content": ANYTHING | PARTS, "name": ANYTHING}),
+    max_size=4,
+)
+REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "index_name": st.just("docs") | ANYTHING,
+        "context_token_ratio": st.floats(0, 1) | ANYTHING,
+        "messages": MESSAGES | ANYTHING,
+        "model": st.just("m") | ANYTHING,
+        "stream": st.booleans() | ANYTHING,
+        "stream_options": st.fixed_dictionaries({"include_usage": st.booleans() | ANYTHING}) | ANYTHING,
+        "max_tokens": st.integers(1, 100) | ANYTHING,
+        "max_completion_tokens": st.integers(1, 100) | ANYTHING,
+        "tools": ANYTHING,
+        "functions": ANYTHING,
+        "detectors": st.dictionaries(st.sampled_from(["input", "output"]), ANYTHING, max_size=2) | ANYTHING,
+        "retrieval": st.dictionaries(
+            st.sampled_from(["mode", "top", "minimum_score", "similarity_threshold"]), ANYTHING, max_size=3
+        )
+        | ANYTHING,
+        "metadata": ANYTHING,
+    },
+)
+
+
+@given(REQUESTS | ANYTHING, st.sampled_from(["utf-8", "utf-16", "latin-1"]))
+def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
+    """Whatever stands where: the parser makes something that a pipeline can work with, or names what is wrong."""
+    content = json.dumps(document, ensure_ascii=encoding != "utf-8").encode(encoding, "replace")
+    try:
+        turn = parse(content)
+    except InvalidRequest:
+        return
+    if turn.objection is not None:
+        assert turn.required_indexes == ("docs",)
+    elif turn.passthrough:
+        assert not _holds_ours(turn.original_json)
+    else:
+        assert prompts.compose(turn, ())
+        assert turn.retrieval.indexes in ((), ("docs",))
+        assert bool(turn.question.strip()) or not turn.retrieval.indexes
+        assert not _holds_ours(turn.parameters_json)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_turn_or_are_refused(content: bytes) -> None:
+    """Not only JSON."""
+    for body in (content, b'{"index_name":"docs","messages":[{"role":"user","content":"%b"}]}' % content):
+        with contextlib.suppress(InvalidRequest):
+            parse(body)
+
+
 # --- the conversation ---------------------------------------------------------------------------------------------
 
 
@@ -227,6 +362,8 @@ def test_the_question_is_what_was_said_since_the_latest_answer(
     assert turn.question == question
     assert contents(turn.history) == [(roles[each[0]], each[2:]) for each in history]
     assert turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
+    joined = "\n\n" in question
+    assert contents(turn.original_messages) == ([(roles[each[0]], each[2:]) for each in messages] if joined else [])
 
 
 def test_text_parts_are_lines() -> None:
@@ -285,6 +422,9 @@ def test_the_limit_of_the_answer(members: dict[str, Any], expected: int | None) 
         {"retrieval": {"mode": "magic"}},
         {"retrieval": {"top": 0}},
         {"retrieval": {"minimum_score": "high"}},
+        {"retrieval": {"similarity_threshold": 1.5}},
+        {"max_tokens": -1},
+        {"max_completion_tokens": 2.5},
     ],
 )
 def test_settings_of_a_search_are_checked(members: dict[str, Any]) -> None:
@@ -301,6 +441,30 @@ def test_settings_of_a_search_are_read() -> None:
     assert retrieval.mode is RetrievalMode.TEXT
     assert (retrieval.top, retrieval.include_category, retrieval.exclude_category) == (7, "a", "b")
     assert retrieval.minimum_score == 0.5
+
+
+def test_the_threshold_is_the_deployments_unless_the_request_says() -> None:
+    """Null says nothing."""
+
+    def threshold(options: Any) -> float | None:
+        body = json.dumps({"index_name": "docs", "messages": [USER], "retrieval": options}).encode()
+        return OpenAiChat(0.3).parse(ChatRequest(body, LOCAL)).turn.retrieval.similarity_threshold
+
+    assert threshold(None) == threshold({"similarity_threshold": None}) == 0.3
+    assert threshold({"similarity_threshold": 0}) == 0
+    assert threshold({"similarity_threshold": -1}) == -1
+
+
+@pytest.mark.parametrize(
+    ("names", "extra"),
+    [(["Ann"], b'{"name":"Ann"}'), (["Ann", "Ann"], b'{"name":"Ann"}'), (["Ann", "Bob"], b""), ([None], b"")],
+)
+def test_who_asks_is_kept(names: list[str | None], extra: bytes) -> None:
+    """Members of the user's messages beside the text stay, where all messages of the question have the same."""
+    messages = [{"role": "user", "content": "q"} | ({"name": name} if name else {}) for name in names]
+    turn = parse({"index_name": "docs", "messages": messages})
+    assert turn.question_extra_json == extra
+    assert prompts.compose(turn, ())[-1].extra_json == extra
 
 
 # --- detectors ----------------------------------------------------------------------------------------------------

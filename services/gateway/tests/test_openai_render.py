@@ -51,7 +51,7 @@ def exchange(
         retrieval=Retrieval((index,) if index else ()),
         detectors=detectors or Detectors(),
     )
-    return OpenAiExchange(turn, streaming=streaming, include_usage=usage)
+    return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(index))
 
 
 def events(raw: bytes) -> list[Any]:
@@ -188,7 +188,7 @@ def test_line_breaks_of_a_model_server_do_not_break_events() -> None:
     """JSON laid out over several lines stays one event."""
     chunks = stream(exchange(), [Delta(0, "a\n\nb", b'{\n"reasoning":\r\n"r"}'), Finish(0, "stop")], [DONE])
     assert chunks[1]["choices"][0]["delta"] == {"content": "a\n\nb", "reasoning": "r"}
-    assert stream(exchange(), [Chunk(b'{\n "a":1\r\n}')], [DONE])[0] == {"a": 1}
+    assert stream(exchange(index=""), [Chunk(b'{\n "a":1\r\n}')], [DONE])[0] == {"a": 1}
 
 
 def test_the_model_may_say_more_of_itself_later() -> None:
@@ -330,7 +330,7 @@ def test_tool_calls_of_a_whole_answer() -> None:
     message = body["choices"][0]["message"]
     assert message["content"] is None
     assert message["tool_calls"] == [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]
-    assert body["source_nodes"] is None
+    assert "source_nodes" not in body
 
 
 def test_an_empty_answer_has_an_empty_content() -> None:
@@ -345,6 +345,39 @@ def test_a_whole_pass_through_keeps_its_bytes() -> None:
     answer.take([Completion(b' {"a" : 1.50}\n')])
     answer.take([DONE])
     assert answer.complete() == b' {"a" : 1.50}\n'
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (b' {"a" : 1.50, "b":{"}":1e400} }\n', b' {"a" : 1.50, "b":{"}":1e400} ,"source_nodes":null}\n'),
+        (b"{}", b'{"source_nodes":null}'),
+        (b'{"source_nodes":[{"text":"its own"}]}', b'{"source_nodes":[{"text":"its own"}]}'),
+        (b'{"a":"source_nodes"}', b'{"a":"source_nodes","source_nodes":null}'),
+        (b"[1]", b"[1]"),
+    ],
+)
+def test_a_pass_through_that_asked_for_an_index_says_that_it_has_no_sources(sent: bytes, told: bytes) -> None:
+    """In an answer in one piece and on the first chunk alone; every other byte is the model server's."""
+    answer = exchange(streaming=False)
+    answer.take([Completion(sent), DONE])
+    assert answer.complete() == told
+    streamed = exchange().render([Chunk(sent), Chunk(sent)])
+    assert streamed == b"data: %b\n\ndata: %b\n\n" % tuple(b" ".join(each.splitlines()) for each in (told, sent))
+
+
+def test_a_conversation_that_searched_nothing_has_no_sources() -> None:
+    """Null where an index was asked for, and no member at all where none was."""
+    turn = Turn(LOCAL, "q")
+    for asked in (True, False):
+        answer = OpenAiExchange(turn, streaming=False, sources=asked)
+        body = whole(answer, [Context("", (), (), ()), Delta(0, "a"), Finish(0, "stop"), DONE])
+        assert body.get("source_nodes", "none") == (None if asked else "none")
+        first, *others = stream(
+            OpenAiExchange(turn, streaming=True, sources=asked), [Delta(0, "a"), Finish(0, "stop")], [DONE]
+        )
+        assert first.get("source_nodes", "none") == (None if asked else "none")
+        assert not any("source_nodes" in chunk for chunk in others[:-1])
 
 
 # --- as its users do ----------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -20,11 +21,14 @@ from gateway.domain import (
     Done,
     Event,
     Finish,
+    FollowUps,
     Message,
     Passage,
     PromptStyle,
     Retrieval,
+    Selection,
     Start,
+    Subject,
     TokenCounts,
     Turn,
     Usage,
@@ -167,37 +171,12 @@ async def test_a_blocked_question_is_refused() -> None:
     assert world.generator.prompts == []
 
 
-async def test_a_detector_that_fails_closed_is_named() -> None:
-    """A block without a finding says which detector failed."""
-
-    class Guardrails(FakeGuardrails):
-        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-            return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
-
-    world = World(guardrails=Guardrails())
-    with pytest.raises(Blocked, match="pii failed"):
-        await world.events(turn(detectors=Detectors(input=words(Action.BLOCK))))
-
-
 HISTORY = (
     Message("system", "secret of the system"),
     Message("user", "an old secret"),
     Message("assistant", "no"),
     Message("tool", "a secret result"),
 )
-
-
-async def test_an_old_message_does_not_close_a_conversation() -> None:
-    """What was found before the latest answer is told, but stops nothing."""
-    history = (*HISTORY[:3], Message("tool", "a clean result"))
-    events = await World().events(turn(history=history, detectors=Detectors(input=words(Action.BLOCK))))
-    assert [(event.direction, event.item) for event in of(Detections, events)] == [(Direction.INPUT, 1)]
-
-
-async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
-    """What a tool brought in is new, as the question is."""
-    with pytest.raises(Blocked):
-        await World().events(turn(history=HISTORY, detectors=Detectors(input=words(Action.BLOCK))))
 
 
 async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
@@ -270,11 +249,13 @@ async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
 
 
 async def test_an_answer_survives_that_nobody_counts() -> None:
-    """Numbers of tokens are not worth an answer."""
+    """Numbers of tokens are not worth one that was made."""
 
     class Generator(FakeGenerator):
-        async def count_tokens(self, *_: Any) -> TokenCounts:
-            raise Unavailable("gone")
+        async def count_tokens(self, *args: Any) -> TokenCounts:
+            if self.prompts:
+                raise Unavailable("gone")
+            return await super().count_tokens(*args)
 
     world = World(generator=Generator([[Delta(0, "a"), Finish(0, "stop")]]))
     events = await world.events(turn(retrieval=Retrieval()))
@@ -342,24 +323,6 @@ async def test_no_sources_are_no_reason_not_to_ask() -> None:
     assert world.generator.prompts[0].messages[-1].text == f"{QUESTION}\n\nSources:\n"
 
 
-async def test_the_window_decides_how_many_are_fetched() -> None:
-    """Without a number in the request, as many as could fit, and 100 at least."""
-    tops: list[int] = []
-
-    class Retriever(FakeRetriever):
-        async def retrieve(
-            self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-        ) -> tuple[Passage, ...]:
-            tops.append(top)
-            return await super().retrieve(principal, retrieval, query, top, deadline)
-
-    for window in (8192, 128_000, 10_000_000):
-        world = World(retriever=Retriever({"docs": []}), generator=FakeGenerator.saying("a"))
-        world.generator.window = window
-        await world.events(turn(retrieval=Retrieval(("docs",))))
-    assert tops == [100, 255, 1000]
-
-
 async def test_only_what_fits_is_used() -> None:
     """A passage that is too large is left out; a smaller one behind it still comes in."""
     world = World()
@@ -380,12 +343,49 @@ async def test_a_prompt_that_is_too_long_is_refused(index: str) -> None:
         await world.events(replace(plain, question="one two three four"))
 
 
-async def test_an_unknown_window_limits_nothing() -> None:
-    """A model that does not say how much it reads gets what was found."""
+async def test_the_last_event_says_what_became_of_the_passages() -> None:
+    """Also where nothing of them was used; nothing where nothing was searched."""
+    world = World(generator=FakeGenerator([[Completion(b"{}")]]))
+    world.retriever.indexes["docs"] = [passage(1, "ferry"), passage(2, "ferry " * 9000)]
+    asked = turn("ferry", original_json=ORIGINAL, style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
+    done = (await world.events(asked))[-1]
+    assert isinstance(done, Done)
+    assert done.selection == Selection((world.retriever.indexes["docs"][0],), 2, 0, 1)
+    world.retriever.indexes["docs"].pop(0)
+    done = (await world.events(asked))[-1]
+    assert isinstance(done, Done)
+    assert done.selection == Selection((), 0, 0, 1)
+    done = (await world.events(turn(retrieval=Retrieval())))[-1]
+    assert isinstance(done, Done)
+    assert done.selection is None
+
+
+@pytest.mark.parametrize("passthrough", [True, False])
+async def test_an_index_that_is_only_named_must_exist(passthrough: bool) -> None:
+    """It is refused before an objection, and before the model is asked."""
     world = World()
-    world.generator.window = 0
-    events = await world.events(turn())
-    assert len(of(Context, events)[0].passages) == 2
+    asked = Turn(LOCAL, "q", original_json=ORIGINAL, passthrough=passthrough, required_indexes=("docs", "nowhere"))
+    for each in (asked, replace(asked, objection=InvalidRequest("wrong"))):
+        with pytest.raises(NotFound, match="nowhere"):
+            await world.events(each)
+    assert world.generator.prompts == []
+
+
+async def test_the_look_for_an_index_is_timed() -> None:
+    """Nothing that a client waits for is missing among the steps."""
+    world = World(generator=FakeGenerator([[Completion(b"{}")]]))
+    asked = Turn(LOCAL, "", original_json=ORIGINAL, passthrough=True, required_indexes=("docs",))
+    assert steps(await world.events(asked)) == ["find index", "first token", "generate"]
+
+
+async def test_an_objection_is_raised_before_anything_is_done() -> None:
+    """Once the indexes are known to exist."""
+    world = World()
+    objection = InvalidRequest("wrong", field="messages")
+    with pytest.raises(InvalidRequest) as caught:
+        await world.events(turn(required_indexes=("docs",), objection=objection))
+    assert caught.value is objection
+    assert (world.retriever.queries, world.generator.prompts) == ([], [])
 
 
 async def test_an_unknown_index_is_raised_before_the_model_is_asked() -> None:
@@ -508,3 +508,185 @@ async def test_every_step_gets_the_requests_deadline() -> None:
     await world.events(turn(retrieval=Retrieval(("docs",)), detectors=Detectors(input=words(Action.BLOCK))))
     assert len(seen) == 5
     assert len(set(seen)) == 1
+
+
+CONVERSATION = (Message("user", QUESTION), Message("assistant", "At nine."))
+ON_SUNDAYS = "does the ferry leave on Sundays"
+
+
+def scripted(*scripts: Sequence[str], only_quotes: bool = False) -> FakeGenerator:
+    """Answers the prompts one after the other, each with these pieces."""
+    *first, last = [FakeGenerator.words(*texts) for texts in scripts]
+    return FakeGenerator(last, scripts=deque(first), only_quotes=only_quotes)
+
+
+def rewriting(question: str = "and on Sundays", **more: Any) -> Turn:
+    return turn(question, history=CONVERSATION, rewrite=True, **more)
+
+
+async def test_what_the_model_makes_of_the_question_is_searched() -> None:
+    """After the question itself; what is shown was found by it, while the model answers the question as asked."""
+    world = World(generator=scripted([ON_SUNDAYS], ["No."]))
+    world.retriever.indexes["docs"].insert(0, passage(3, "Sundays and"))
+    events = await world.events(rewriting(retrieval=Retrieval(("docs",), top=1)))
+    assert world.retriever.queries == ["and on Sundays", ON_SUNDAYS]
+    context = of(Context, events)[0]
+    assert (context.query, context.notes) == (ON_SUNDAYS, ())
+    assert [each.id for each in context.passages] == ["p1"]
+    assert world.generator.prompts[1].question == "and on Sundays"
+    assert steps(events) == ["retrieve", "rewrite", "budget", "first token", "generate"]
+    assert of(Done, events)[0].steps[1].usage == Usage(7, 1)
+    assert of(Usage, events) == [Usage(7, 1)]
+
+
+async def test_a_question_that_needs_no_change_is_searched_once() -> None:
+    """What was found while it was being judged is used."""
+    world = World(generator=scripted([QUESTION], ["No."]))
+    await world.events(rewriting(QUESTION))
+    assert world.retriever.queries == [QUESTION]
+
+
+async def test_a_search_query_that_could_not_be_made_is_noted() -> None:
+    """The answer comes all the same."""
+    world = World(generator=scripted([""], ["No."]))
+    events = await world.events(rewriting())
+    context = of(Context, events)[0]
+    assert context.query == "and on Sundays"
+    assert [note.subject for note in context.notes] == [Subject.QUERY]
+    assert world.retriever.queries == ["and on Sundays"]
+
+
+async def test_only_redacted_words_make_a_search_query() -> None:
+    """The model that makes it may be anywhere; where it makes none, the redacted question is searched for."""
+    detectors = Detectors(input=words(Action.REDACT))
+    for query, searched in (("the ferry", "the ferry"), ("", "my [REDACTED]")):
+        world = World(generator=scripted([query], ["No."]))
+        await world.events(replace(rewriting("my secret"), detectors=detectors))
+        assert "secret" not in str(world.generator.prompts[0].messages)
+        assert world.retriever.queries == ["my secret", searched]
+
+
+async def test_no_search_query_is_made_before_the_verdict() -> None:
+    """A blocked question reaches no model at all."""
+    world = World(generator=scripted(["the ferry"], ["No."]))
+    with pytest.raises(Blocked):
+        await world.events(replace(rewriting("my secret"), detectors=Detectors(input=words(Action.BLOCK))))
+    assert world.generator.prompts == []
+
+
+async def test_leaving_while_the_query_is_made_stops_the_model() -> None:
+    """The stream that makes it is closed, and nothing else begins."""
+    world = World(generator=FakeGenerator([[Delta(0, "a")], [Delta(0, "b")]], gate=asyncio.Event()))
+    waiting = asyncio.ensure_future(anext(world.answer(rewriting())))
+    await asyncio.sleep(0.02)
+    assert len(world.generator.prompts) == 1
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert (world.generator.closed, len(world.generator.prompts)) == (1, 1)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_conversation_that_is_too_long_is_cut() -> None:
+    """The model gets what there is room for, and it is said how much is missing."""
+    world = World()
+    world.generator.window = 2000
+    old = (Message("user", "w " * 900), Message("assistant", "w " * 900))
+    events = await world.events(turn(history=(*old, *CONVERSATION)))
+    context = of(Context, events)[0]
+    assert context.left_out == 2
+    assert [note.subject for note in context.notes] == [Subject.PROMPT]
+    assert world.generator.prompts[0].messages[1:3] == CONVERSATION
+
+
+async def test_a_question_that_is_too_long_for_the_window_is_refused() -> None:
+    """With or without a search; the caller of an API that keeps its conversation whole gets it refused for that."""
+    world = World()
+    world.generator.window = 200
+    for asked in (turn("w " * 300), turn("w " * 300, retrieval=Retrieval())):
+        with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+            await world.events(asked)
+    kept = turn(history=(Message("user", "w " * 300),), style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE)
+    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+        await world.events(kept)
+    assert world.generator.prompts == []
+
+
+FOLLOWED = ("At ", "nine.", "\n<", "<And on", " Sundays?>", ">\n<<Where", "?>>")
+QUESTIONS = FollowUps(("And on Sundays?", "Where?"))
+
+
+async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
+    """They are an event of their own, behind the model's and before the end."""
+    world = World(generator=FakeGenerator.saying(*FOLLOWED))
+    events = await world.events(turn(follow_ups=True))
+    assert "<<" in world.generator.prompts[0].messages[0].text
+    assert "".join(event.text for event in of(Delta, events)) == "At nine."
+    assert [type(event) for event in events][-4:] == [Finish, Usage, FollowUps, Done]
+    assert of(FollowUps, events) == [QUESTIONS]
+
+
+async def test_where_nobody_wants_questions_nothing_is_cut_out() -> None:
+    """Double brackets are text then."""
+    world = World(generator=FakeGenerator.saying(*FOLLOWED))
+    events = await world.events(turn())
+    assert "<<" not in world.generator.prompts[0].messages[0].text
+    assert "".join(event.text for event in of(Delta, events)) == "".join(FOLLOWED)
+
+
+async def test_the_detectors_judge_the_questions_too() -> None:
+    """Redacted in a question as in the text; spans count what the model wrote."""
+    said = ("The secret: nine.\n", "<<Is the sec", "ret out?>>")
+    world = World(generator=FakeGenerator.saying(*said))
+    events = await world.events(turn(follow_ups=True, detectors=Detectors(output=words(Action.REDACT))))
+    assert "".join(event.text for event in of(Delta, events)) == "The [REDACTED]: nine."
+    assert of(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?",))]
+    findings = [finding for event in of(Detections, events) for finding in event.findings]
+    assert [(each.start, each.end) for each in findings] == [(4, 10), (27, 33)]
+    whole = "".join(said)
+    assert {whole[each.start : each.end] for each in findings} == {"secret"}
+
+
+@pytest.mark.parametrize("said", ["<<Is the secret out?>>", "<<Why?>> <<Is the", "<<Why?>>\n"])
+async def test_a_blocked_answer_has_no_questions(said: str) -> None:
+    """Wherever it was stopped: the fallback is shown whole, and nothing of a question."""
+    world = World(generator=FakeGenerator.saying("At nine.\n", said, " secret"))
+    events = await world.events(turn(follow_ups=True, detectors=Detectors(output=words(Action.BLOCK))))
+    text = "".join(event.text for event in of(Delta, events))
+    assert text.endswith(MESSAGE)
+    assert "<" not in text
+    assert of(FollowUps, events) == []
+    assert of(Finish, events)[0].reason == "content_filter"
+
+
+async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
+    """The answer says so, and a double bracket that it quotes stays."""
+    world = World(generator=scripted(["a << b >> c"], only_quotes=True))
+    events = await world.events(rewriting(follow_ups=True))
+    assert len(world.generator.prompts) == 1
+    assert "<<" not in world.generator.prompts[0].messages[0].text
+    assert [note.subject for note in of(Context, events)[0].notes] == [Subject.QUERY, Subject.PROMPT]
+    assert "".join(event.text for event in of(Delta, events)) == "a << b >> c"
+
+
+async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
+    """The passages by its scores where there are any; else the answer comes with a note."""
+    world, wanted = World(), Retrieval(("docs",), top=3, semantic_ranker=True)
+    events = await world.events(turn(retrieval=wanted))
+    assert [note.subject for note in of(Context, events)[0].notes] == [Subject.RESULTS]
+    first, second = world.retriever.indexes["docs"]
+    world.retriever.indexes["docs"] = [replace(first, reranker_score=1.0), replace(second, reranker_score=2.0)]
+    context = of(Context, await world.events(turn(retrieval=wanted)))[0]
+    assert [each.id for each in context.passages] == ["p2", "p1"]
+    assert context.notes == ()
+    [kept] = of(Context, await world.events(turn(retrieval=replace(wanted, minimum_reranker_score=1.5))))[
+        0
+    ].passages
+    assert kept.id == "p2"
+
+
+async def test_the_answers_language_is_said_to_the_model() -> None:
+    """In the system's words."""
+    world = World()
+    await world.events(turn(language="de"))
+    assert "answer in this one: de." in world.generator.prompts[0].messages[0].text

@@ -33,11 +33,11 @@ def test_an_empty_file_asks_for_nothing() -> None:
         (b"outputs: []", "outputs"),
         (b"input: [{id: a, action: block, acton: x}]", "acton"),
         (b"input: [{id: a}]", "action"),
-        (b"input: [{id: a, action: shout}]", "shout"),
+        (b"input: [{id: a, action: shout}]", r"input\[0\]\.action"),
         (b"input: [{action: block}]", "id"),
         (b"input: {}", "input"),
         (b"input: [", "line 1"),
-        (b"- 1", "object"),
+        (b"- 1", "line 1"),
     ],
 )
 def test_what_is_wrong_is_named(raw: bytes, said: str) -> None:

@@ -25,6 +25,18 @@ def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
         assert system == Message("system", own)
 
 
+def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> None:
+    """The language, then the questions; also behind a system prompt of one's own, be it empty."""
+    style = PromptStyle.SOURCES_AFTER_QUESTION
+    for own, first in ((None, prompts.ANSWER_FROM_SOURCES), ("Be kind.", "Be kind."), ("", "")):
+        system, *_ = prompts.compose(turn(style, system_prompt=own, language="de", follow_ups=True), [])
+        expected = [first, "Whatever the language of the question and of the sources, answer in this one: de."]
+        assert system.text.split("\n") == [
+            *(line for line in "\n".join(expected).split("\n") if line),
+            prompts.FOLLOW_UPS,
+        ]
+
+
 def test_the_context_stands_in_front_as_a_system_message() -> None:
     """Then the history as it came, then the user's words alone."""
     system, *history, question = prompts.compose(turn(PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE), [PASSAGE])

@@ -1,7 +1,93 @@
+import asyncio
+import json
+import re
 import time
+from collections.abc import AsyncGenerator, Callable
 
+import httpx
 import pytest
+from gateway.domain import Batch, Passage, Retrieval
+from gateway.fakes import FakeGenerator, FakeRetriever
+from gateway.main import build_app
+from gateway.ports import Prompt
+from gateway.settings import Settings
 from gateway.timeline import Timeline
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+from starlette.types import ASGIApp
+
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+CLOSE = 0.1
+
+
+class SlowRetriever(FakeRetriever):
+    """Takes long to find anything."""
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> tuple[Passage, ...]:
+        await asyncio.sleep(0.4)
+        return await super().retrieve(principal, retrieval, query, top, deadline)
+
+
+class SlowGenerator(FakeGenerator):
+    """Thinks before it speaks, and between its words."""
+
+    async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+        await asyncio.sleep(0.6)
+        async for batch in super().generate(prompt, deadline):
+            yield batch
+            await asyncio.sleep(0.15)
+
+
+@pytest.fixture
+async def slow(fakes, serve: Callable[[ASGIApp], int], settings: Settings):  # type: ignore[no-untyped-def]  # pytest reads the generator
+    fakes.retriever = SlowRetriever(fakes.retriever.indexes)
+    fakes.generator = SlowGenerator(fakes.generator.script)
+    port = serve(build_app(settings, fakes.services()))
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as http:
+        await http.get("/healthz")  # the connection is there
+        yield http
+
+
+async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: httpx.AsyncClient) -> None:
+    """In the header and in the thoughts, within a tenth: no waiting is left out, none is counted twice."""
+    begin = time.perf_counter()
+    response = await slow.post("/chat", json=QUESTION)
+    outside = (time.perf_counter() - begin) * 1000
+    told = {
+        name: float(spent)
+        for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", response.headers["server-timing"])
+    }
+    assert told["retrieve"] >= 400
+    assert told["first-token"] >= 600
+    assert _spent(told) == pytest.approx(outside, rel=CLOSE)
+    thoughts = {thought["title"]: thought["props"] for thought in response.json()["context"]["thoughts"]}
+    listed = sum(thought["duration_ms"] for thought in thoughts.values())
+    assert listed == pytest.approx(outside, rel=CLOSE)
+
+
+async def test_the_first_token_comes_when_the_steps_say(slow: httpx.AsyncClient) -> None:
+    """A stream's first words, and its end, at the times that its last line tells, within a tenth."""
+    begin = time.perf_counter()
+    first = 0.0
+    async with slow.stream("POST", "/chat/stream", json=QUESTION) as response:
+        lines = []
+        async for line in response.aiter_lines():
+            lines.append(json.loads(line))
+            if not first and lines[-1].get("delta", {}).get("content"):
+                first = (time.perf_counter() - begin) * 1000
+    outside = (time.perf_counter() - begin) * 1000
+    steps = lines[-1]["context"]["thoughts"][-1]["props"]["steps"]
+    told = {step["name"].replace(" ", "-"): step["duration_ms"] for step in steps}
+    before = _spent(told) - told["generate"]
+    assert before + told["first-token"] == pytest.approx(first, rel=CLOSE)
+    assert _spent(told) == pytest.approx(outside, rel=CLOSE)
+
+
+def _spent(told: dict[str, float]) -> float:
+    """All of the time, in milliseconds: the first token is part of the generation."""
+    return sum(spent for name, spent in told.items() if name != "first-token")
 
 
 def test_steps_are_timed_in_the_order_in_which_they_end() -> None:

@@ -3,10 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gateway.texts import TextOutcome
+
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """A file that shall be made findable."""
+    """A file that shall be made findable.
+
+    Attributes:
+        document_id: Its id in the index; empty: its name decides.
+    """
 
     index: str
     sourcefile: str
@@ -15,11 +21,32 @@ class Upload:
     metadata_json: bytes = b"{}"
     oids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
+    document_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document that can be found, as the catalogue knows it.
+
+    Attributes:
+        sha256: Names its original.
+        size_bytes: Length of the original.
+        updated_at: When this version became visible, in seconds since 1970.
+    """
+
+    document_id: str
+    sourcefile: str
+    content_type: str
+    sha256: str
+    size_bytes: int
+    updated_at: float
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """How far the ingest of a file is."""
+    """How far the ingest of a file is, or of texts: then neither document nor file is named, and once the job has
+    succeeded the outcomes tell of each text in order.
+    """
 
     id: str
     state: str
@@ -33,6 +60,7 @@ class Job:
     progress: Mapping[str, int] = field(default_factory=dict)
     error_reason: str = ""
     error_message: str = ""
+    outcomes: tuple[TextOutcome, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, InvalidRequest, NotFound
 from servicekit.principal import Principal
 
-from gateway.documents import Job, Removal, Upload
+from gateway.documents import Job, Removal, StoredDocument, Upload
 from gateway.domain import (
     Action,
     Batch,
@@ -34,12 +34,47 @@ from gateway.domain import (
 from gateway.ports import Clearance, Prompt, Watch
 
 
+@dataclass(frozen=True, slots=True)
+class FakeDocument:
+    """A document of the fake catalogue."""
+
+    stored: StoredDocument
+    oids: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def visible_to(self, principal: Principal) -> bool:
+        """Whether its access list opens it to the principal."""
+        return principal.sees_everything or not self.oids or not set(self.oids).isdisjoint(principal.oids)
+
+    def fields(self) -> dict[str, str]:
+        """What conditions can ask for."""
+        return {
+            "document_id": self.stored.document_id,
+            "sourcefile": self.stored.sourcefile,
+            **{f"metadata.{name}": value for name, value in self.metadata.items()},
+        }
+
+
 @dataclass(slots=True)
 class FakeRetriever:
     """Finds, in named indexes, the passages that share most words with the query; knows their documents."""
 
     indexes: dict[str, list[Passage]] = field(default_factory=dict)
     queries: list[str] = field(default_factory=list)
+    documents: dict[str, list[FakeDocument]] = field(default_factory=dict)
+
+    async def find(
+        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+    ) -> tuple[StoredDocument, ...]:
+        """See `ports.Catalogue`."""
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", resource=index)
+        return tuple(
+            each.stored
+            for each in sorted(self.documents.get(index, ()), key=lambda each: each.stored.document_id)
+            if each.visible_to(principal)
+            and all(each.fields().get(field) == value for field, value in values.items())
+        )
 
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
@@ -48,7 +83,11 @@ class FakeRetriever:
         if index not in self.indexes:
             raise NotFound(f"No such index: '{index}' exists.", resource=index)
         there = {passage.document_id for passage in self.indexes[index]}
+        there |= {each.stored.document_id for each in self.documents.get(index, ())}
         wanted = dict.fromkeys(document_ids)
+        self.documents[index] = [
+            each for each in self.documents.get(index, ()) if each.stored.document_id not in wanted
+        ]
         self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
         return Removal(
             tuple(each for each in wanted if each in there), tuple(each for each in wanted if each not in there)
@@ -61,14 +100,17 @@ class FakeRetriever:
         self.queries.append(query)
         if not query.strip():
             raise InvalidRequest("Query string cannot be empty.", field="query")
-        passages: list[Passage] = []
-        for index in retrieval.indexes:
-            if index not in self.indexes:
-                raise NotFound(f"No such index: '{index}' exists.", resource=index)
-            passages += self.indexes[index]
+        await self.require(principal, retrieval.indexes, deadline)
+        passages = [passage for index in retrieval.indexes for passage in self.indexes[index]]
         words = set(query.lower().split())
         passages.sort(key=lambda passage: (-len(words & set(passage.text.lower().split())), passage.id))
         return tuple(passages[:top])
+
+    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+        """See `ports.Retriever`."""
+        for index in indexes:
+            if index not in self.indexes:
+                raise NotFound(f"No such index: '{index}' exists.", resource=index)
 
 
 @dataclass(slots=True)
@@ -77,8 +119,10 @@ class FakeGenerator:
 
     Attributes:
         script: Batches of events; an error in it is raised where it stands.
+        scripts: What the first prompts get in its place, one after the other.
         gate: Waited for before each batch but the first, where set.
         window: The context window that it claims; a word is a token.
+        only_quotes: What it says of itself.
     """
 
     script: list[Batch | CausewayError] = field(default_factory=list)
@@ -86,20 +130,26 @@ class FakeGenerator:
     window: int = 8192
     prompts: list[Prompt] = field(default_factory=list)
     closed: int = 0
+    scripts: deque[list[Batch | CausewayError]] = field(default_factory=deque)
+    only_quotes: bool = False
 
     @classmethod
     def saying(cls, *texts: str) -> "FakeGenerator":
         """One that answers with these pieces of text."""
+        return cls(cls.words(*texts))
+
+    @staticmethod
+    def words(*texts: str) -> list[Batch | CausewayError]:
+        """A script of these pieces of text."""
         script: list[Batch | CausewayError] = [[Start(b'{"model":"fake"}')]]
         script += [[Delta(0, text)] for text in texts]
-        script.append([Finish(0, "stop"), Usage(7, len(texts))])
-        return cls(script)
+        return [*script, [Finish(0, "stop"), Usage(7, len(texts))]]
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """See `ports.Generator`."""
         self.prompts.append(prompt)
         try:
-            for number, step in enumerate(self.script):
+            for number, step in enumerate(self.scripts.popleft() if self.scripts else self.script):
                 if number and self.gate is not None:
                     await self.gate.wait()
                 if isinstance(step, CausewayError):
@@ -119,7 +169,8 @@ class FakeGenerator:
     ) -> TokenCounts:
         """See `ports.Generator`."""
         counts = tuple(len(text.split()) for text in texts)
-        return TokenCounts(counts, sum(len(message.text.split()) for message in messages), self.window)
+        total = sum(len(message.text.split()) for message in messages)
+        return TokenCounts(counts, total, self.window, self.only_quotes)
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.Generator`."""

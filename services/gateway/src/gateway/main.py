@@ -2,49 +2,66 @@
 
 import asyncio
 import contextlib
+import re
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import structlog
 import uvicorn
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi_offline import FastAPIOffline
+from fastapi import APIRouter
 from servicekit import principal
 from servicekit.channel import open_channel
-from servicekit.errors import (
-    CausewayError,
-    Internal,
-    InvalidRequest,
-    MethodNotAllowed,
-    NotFound,
-    Unavailable,
-    http_status,
-)
-from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from servicekit.errors import CausewayError, Unavailable
+from starlette.types import ASGIApp, Scope
 
-from gateway import openapi, policy
+from gateway import policy
 from gateway.clients import generator, guardrails, ingest, retriever
+from gateway.clients.embedder import GrpcEmbedder
+from gateway.clients.history import NatsHistory
+from gateway.clients.indexes import GrpcIndexes
 from gateway.clients.link import NatsLink
+from gateway.clients.originals import NatsOriginals
 from gateway.clients.probes import GrpcProbe, NatsProbe
+from gateway.clients.texts import NatsTexts
+from gateway.cors import CorsHeaders, Preflight
 from gateway.domain import Detectors
-from gateway.frontends import Frontend
-from gateway.middleware import Admission, BodyLimit, Identity, Tracing
+from gateway.file_cache import FileCache
+from gateway.frontends import Frontend, FrontendsNow
+from gateway.frontends_file import FrontendsFile, Profiles, Served
+from gateway.metrics import Measured, Metrics
+from gateway.middleware import HEALTH, Admission, BodyLimit, Identity, Tracing
 from gateway.pipeline import Pipeline
-from gateway.ports import Catalogue, Generator, Guardrails, Ingest, Probe, Retriever
-from gateway.protocols.chat_2024_04 import Chat202404
-from gateway.protocols.exchange import Dialect
+from gateway.ports import Catalogue, Generator, Guardrails, History, Ingest, Originals, Probe, Retriever
+from gateway.ports_index import Embedder, Indexes, Texts
+from gateway.profiles import ProfileLayer, Reach, first_segments
+from gateway.protocols import overrides
+from gateway.protocols.lines import error_text
 from gateway.protocols.openai_chat import OpenAiChat
 from gateway.protocols.problem import problem
-from gateway.responses import ErrorBody, error_headers
-from gateway.routes import documents, health, indexes
-from gateway.routes.chat import ChatEndpoint, ChatRoutes
+from gateway.routes import (
+    application,
+    content,
+    documents,
+    embeddings,
+    health,
+    history,
+    indexes,
+    indexing,
+    models,
+    retrieve,
+)
+from gateway.routes import metrics as metrics_route
+from gateway.routes.dispatch import ChatRoutes, Stages, chat_endpoints
+from gateway.routes.rest import paths, rest
+from gateway.routes.uploads import Turns
 from gateway.settings import Settings
 
 _log = structlog.get_logger(__name__)
+_UPLOADS_AT_ONCE = 4
+_UPLOADS = re.compile("/documents|/upload|/index|/indexes/[^/]+/documents")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,107 +73,90 @@ class Services:
     guardrails: Guardrails
     ingest: Ingest
     catalogue: Catalogue
+    originals: Originals
+    history: History
+    texts: Texts
+    indexes: Indexes
+    embedder: Embedder
     probes: Sequence[Probe] = ()
     policy: Callable[[], Detectors] = Detectors
+    frontends: FrontendsFile | None = None
 
 
 def build_app(settings: Settings, services: Services) -> ASGIApp:
     """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all."""
-    pipeline = Pipeline(services.retriever, services.generator, services.guardrails)
-    openai_chat = OpenAiChat()
-    chat = Chat202404()
+    pipeline = Pipeline(
+        services.retriever, services.generator, services.guardrails, node_tokens=settings.node_token_approximation
+    )
+    stages = Stages()
+    metrics = Metrics()
+    chats = chat_endpoints(
+        pipeline, OpenAiChat(settings.similarity_threshold), stages, timeout=settings.answer_timeout
+    )
 
-    def frontend() -> Frontend:
-        return Frontend(
-            default_index=settings.default_index,
-            detectors=services.policy(),
-            blocked_message=settings.blocked_message,
-        )
+    def error_body(scope: Scope, error: CausewayError) -> bytes:
+        path = scope["path"]
+        if path in chats:
+            return chats[path].dialect(scope).error(error)
+        if stage := stages.below(path):
+            return stage.error(error)
+        return error_text(error) if path[1:].partition("/")[0] in of_front_ends else problem(error)
 
-    def endpoint(dialect: Dialect, streaming: bool | None) -> ChatEndpoint:
-        return ChatEndpoint(dialect, pipeline, frontend, timeout=settings.answer_timeout, streaming=streaming)
-
-    chats = {
-        "/v1/chat/completions": endpoint(openai_chat, None),
-        # The fixed mount never changes its meaning; the bare paths are the default dialect's.
-        "/2024-04/chat": endpoint(chat, False),
-        "/2024-04/chat/stream": endpoint(chat, True),
-        "/chat": endpoint(chat, False),
-        "/chat/stream": endpoint(chat, True),
-    }
-
-    def error_body(path: str, error: CausewayError) -> bytes:
-        return chats[path].dialect.error(error) if path in chats else problem(error)
-
-    app: ASGIApp = ChatRoutes(chats, _other_routes(settings, services, error_body))
+    turns = Turns(_UPLOADS_AT_ONCE)
+    front_end_routers = _front_end_routers(settings, services, turns)
+    routers = [*_routers(settings, services, turns, metrics), *front_end_routers]
+    others = rest(routers, error_body)
+    of_front_ends = first_segments(paths(*front_end_routers))
+    served = Served(first_segments([*chats, *paths(others, *routers)]), stages.names(), overrides.check)
+    app: ASGIApp = ChatRoutes(chats, others)
     # Innermost first. Authentication and quotas are further layers here.
     app = BodyLimit(
         app,
         limit=settings.max_body_bytes,
-        exceptions={"/documents": settings.max_upload_bytes},
+        exceptions=[(_UPLOADS, settings.max_upload_bytes)],
         pause=settings.body_pause,
     )
     app = Identity(app, principal=principal.LOCAL)
     app = Admission(app, limit=settings.max_requests)
-    return Tracing(app, error_body)
+    app = Preflight(Reach(app, first_segments([*chats, *HEALTH]) | of_front_ends))
+    app = CorsHeaders(Measured(Tracing(app, error_body), metrics, HEALTH))
+    return ProfileLayer(app, _profiles(settings, services, served))
 
 
-def _other_routes(settings: Settings, services: Services, error_body: ErrorBody) -> FastAPI:
-    # With the page's scripts in the package: FastAPI's own page loads them from elsewhere.
-    app = FastAPIOffline(
-        title="Causeway",
-        version="0.1.0",
-        description="Retrieval-augmented generation behind every chat protocol.",
-        exception_handlers=_refusals(error_body),
-        redoc_url=None,
-        # `Tracing` makes the one span of a request; FastAPI's own would be a second one beside it.
-        telemetry={"tracing": False, "metrics": False, "logs": False},
-    )
-    app.include_router(documents.router(services.ingest, timeout=settings.upload_timeout))
-    app.include_router(indexes.router(services.catalogue, timeout=settings.answer_timeout))
-    app.include_router(health.router(services.probes))
-    openapi.describe(app)
-    return app
+def _profiles(settings: Settings, services: Services, served: Served) -> FrontendsNow:
+    default = Frontend(default_index=settings.default_index, blocked_message=settings.blocked_message)
+    if services.frontends is None:
+        return Profiles(default, services.policy)
+    return Profiles(default, services.policy, services.frontends.load(default, served))
 
 
-def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
-    """What FastAPI and Starlette raise in their routes, as errors of the one tree."""
+def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metrics) -> list[APIRouter]:
+    """The routes besides the chats, for those who run the platform."""
+    return [
+        documents.router(services.ingest, turns, timeout=settings.upload_timeout),
+        indexing.router(
+            services.texts,
+            services.retriever,
+            turns,
+            upload_timeout=settings.upload_timeout,
+            index_timeout=settings.index_timeout,
+        ),
+        indexes.router(services.indexes, services.catalogue, timeout=settings.answer_timeout),
+        retrieve.router(services.retriever, timeout=settings.answer_timeout),
+        models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
+        embeddings.router(services.embedder, timeout=settings.answer_timeout),
+        metrics_route.router(metrics),
+        health.router(services.probes),
+    ]
 
-    async def refused(request: Request, error: CausewayError) -> Response:
-        response = Response(error_body(request.url.path, error), http_status(error), media_type="application/json")
-        response.raw_headers += error_headers(error)
-        return response
 
-    async def refused_by_routing(request: Request, error: HTTPException) -> Response:
-        failure: CausewayError
-        if isinstance(error.__cause__, CausewayError):
-            # A body that a limit stopped while a form was read.
-            failure = error.__cause__
-        elif error.status_code == 404:
-            failure = NotFound(f"There is nothing at {request.url.path}.", resource=request.url.path)
-        elif error.status_code == 405:
-            failure = MethodNotAllowed(f"{request.url.path} does not take {request.method}.")
-        else:
-            failure = InvalidRequest(str(error.detail))
-        response = await refused(request, failure)
-        response.headers.update(error.headers or {})
-        return response
-
-    async def refused_by_validation(request: Request, error: RequestValidationError) -> Response:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"][1:])
-        return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
-
-    async def refused_by_a_defect(request: Request, _: Exception) -> Response:
-        # It is raised on, and so gets to the log.
-        return await refused(request, Internal())
-
-    return {
-        Exception: refused_by_a_defect,
-        CausewayError: refused,
-        HTTPException: refused_by_routing,
-        RequestValidationError: refused_by_validation,
-    }
+def _front_end_routers(settings: Settings, services: Services, turns: Turns) -> list[APIRouter]:
+    """The routes besides the chats that every front end has."""
+    return [
+        application.router(services.ingest, services.catalogue, turns, timeout=settings.upload_timeout),
+        content.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
+        history.router(services.history, timeout=settings.answer_timeout),
+    ]
 
 
 @contextlib.asynccontextmanager
@@ -170,7 +170,13 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
         }
         for channel in channels.values():
             await stack.enter_async_context(channel)
-        link = await stack.enter_async_context(NatsLink(settings.nats_url, replicas=settings.nats_replicas))
+        link = await stack.enter_async_context(
+            NatsLink(settings.nats_url, replicas=settings.nats_replicas, history_days=settings.history_days)
+        )
+        cache = FileCache(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="causeway-originals-"))),
+            settings.content_cache_bytes,
+        )
         detectors: Callable[[], Detectors] = Detectors
         if settings.policy_file is not None:
             file = await stack.enter_async_context(policy.load(settings.policy_file))
@@ -182,8 +188,14 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
             guardrails.GrpcGuardrails(channels["guardrails"]),
             ingest.NatsIngest(link.ingest),
             passages,
+            NatsOriginals(link.ingest, cache),
+            NatsHistory(link.history),
+            NatsTexts(link.ingest),
+            GrpcIndexes(channels["retriever"]),
+            GrpcEmbedder(channels["retriever"]),
             (*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)),
             detectors,
+            FrontendsFile(settings.frontends_file) if settings.frontends_file is not None else None,
         )
 
 
@@ -220,11 +232,14 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves until the event; running answers then get the grace of the settings.
 
     Raises:
-        CausewayError: The address is taken, or the policy file is wrong.
+        CausewayError: The address is taken, or a configuration file is wrong.
     """
     with listen(settings.host, settings.gateway_port) as listener:
-        async with _connected(settings) as services:
-            server = HttpServer(build_app(settings, services), settings.shutdown_grace)
+        async with _connected(settings) as services, contextlib.AsyncExitStack() as watches:
+            app = build_app(settings, services)
+            if services.frontends is not None:
+                await watches.enter_async_context(services.frontends)
+            server = HttpServer(app, settings.shutdown_grace)
             serving = asyncio.create_task(server.serve([listener]))
             stopping = asyncio.create_task(stop.wait())
             _log.info("serving", host=settings.host, port=listener.getsockname()[1])

@@ -6,7 +6,9 @@ by raising an error of the tree, which the outermost layer answers in the words 
 """
 
 import asyncio
+import re
 import time
+from collections.abc import Sequence
 
 import structlog
 from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id
@@ -31,7 +33,7 @@ _CLIENT_LEFT = 499
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _MOST_DIGITS = 18
 
-HEALTH = ("/healthz", "/readyz")
+HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
 """Paths that are always let in and leave no line in the log."""
 
 
@@ -83,8 +85,9 @@ class Tracing:
                 if failure is not error:
                     _log.exception("request failed", method=method, path=path)
                 if status == 0:
-                    await refuse(send_traced, failure, self._error_body(path, failure))
+                    await refuse(send_traced, failure, self._error_body(scope, failure))
             finally:
+                scope.setdefault("state", {})["status"] = status
                 _describe(span, scope, status)
                 if path not in HEALTH:
                     _log.info(
@@ -93,6 +96,7 @@ class Tracing:
                         path=path,
                         status=status or _CLIENT_LEFT,
                         duration_ms=round((time.perf_counter() - begin) * 1000, 1),
+                        **scope.get("state", {}).get("log", {}),
                     )
 
 
@@ -102,6 +106,8 @@ def _describe(span: Span, scope: Scope, status: int) -> None:
         # The route, not the path: names of spans must be few.
         span.update_name(f"{scope['method']} {route}")
         span.set_attribute("http.route", route)
+    if (frontend := scope["state"].get("frontend")) is not None:
+        span.set_attribute("causeway.frontend", frontend.name)
     if status:
         span.set_attribute("http.response.status_code", status)
     if status >= _SERVER_FAULT:
@@ -156,11 +162,13 @@ class BodyLimit:
     Args:
         app: What is below.
         limit: Most bytes of a body.
-        exceptions: Other limits by path.
+        exceptions: Other limits, by patterns of whole paths.
         pause: Most seconds between two pieces of a body.
     """
 
-    def __init__(self, app: ASGIApp, limit: int, exceptions: dict[str, int], pause: float) -> None:
+    def __init__(
+        self, app: ASGIApp, limit: int, exceptions: Sequence[tuple[re.Pattern[str], int]], pause: float
+    ) -> None:
         self._app = app
         self._limit = limit
         self._exceptions = exceptions
@@ -171,7 +179,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        limit = self._exceptions.get(scope["path"], self._limit)
+        limit = next((limit for path, limit in self._exceptions if path.fullmatch(scope["path"])), self._limit)
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit():
             raise InvalidRequest("Content-Length must be a number of bytes.", field="content-length")

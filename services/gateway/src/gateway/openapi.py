@@ -4,14 +4,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
-_MESSAGE = {
-    "type": "object",
-    "required": ["role", "content"],
-    "properties": {
-        "role": {"type": "string", "enum": ["user", "assistant"]},
-        "content": {"type": "string"},
-    },
-}
+from gateway import openapi_stages
+
+FRONT_ENDS = "front ends"
+"""Tag of the routes whose errors are a text."""
 
 _DETECTORS = {
     "type": "object",
@@ -21,54 +17,6 @@ _DETECTORS = {
 }
 
 _MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "default": "hybrid"}
-
-_OVERRIDES = {
-    "type": "object",
-    "description": "Settings for this turn; unknown ones are ignored, null and empty ones are as good as absent.",
-    "properties": {
-        "index": {"type": "string", "description": "Index to search"},
-        "model": {"type": "string", "description": "Model to ask"},
-        "retrieval_mode": _MODE,
-        "top": {"type": "integer", "minimum": 1, "maximum": 50, "default": 3},
-        "temperature": {"type": "number", "minimum": 0, "maximum": 2},
-        "seed": {"type": "integer"},
-        "max_tokens": {"type": "integer", "minimum": 1},
-        "include_category": {"type": "string"},
-        "exclude_category": {"type": "string"},
-        "minimum_search_score": {"type": "number"},
-        "detectors": _DETECTORS,
-    },
-}
-
-_CHAT_REQUEST = {
-    "type": "object",
-    "required": ["messages"],
-    "properties": {
-        "messages": {"type": "array", "items": _MESSAGE, "minItems": 1},
-        "context": {"type": "object", "properties": {"overrides": _OVERRIDES}},
-        "session_state": {"description": "Comes back as it went in"},
-    },
-    "example": {
-        "messages": [{"role": "user", "content": "When will the pivot bearing be renewed?"}],
-        "context": {"overrides": {"index": "handbook", "top": 3}},
-    },
-}
-
-_CHAT_ANSWER = {
-    "type": "object",
-    "properties": {
-        "message": _MESSAGE,
-        "context": {
-            "type": "object",
-            "properties": {
-                "data_points": {"type": "object"},
-                "thoughts": {"type": "array", "items": {"type": "object"}},
-                "detections": {"type": "object"},
-            },
-        },
-        "session_state": {},
-    },
-}
 
 _COMPLETION_REQUEST = {
     "type": "object",
@@ -83,7 +31,11 @@ _COMPLETION_REQUEST = {
         "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
         "retrieval": {
             "type": "object",
-            "properties": {"mode": _MODE, "top": {"type": "integer"}},
+            "properties": {
+                "mode": _MODE,
+                "top": {"type": "integer", "minimum": 1, "maximum": 1000},
+                "similarity_threshold": {"type": "number", "minimum": -1, "maximum": 1},
+            },
         },
         "detectors": _DETECTORS,
     },
@@ -94,7 +46,6 @@ _COMPLETION_REQUEST = {
     },
 }
 
-_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
 _PROBLEM = {
     "type": "object",
     "properties": {
@@ -121,7 +72,7 @@ def describe(app: FastAPI) -> None:
         document["paths"] |= _paths()
         for operations in document["paths"].values():
             for operation in operations.values():
-                _describe_errors(operation["responses"])
+                _describe_errors(operation)
         for schema in ("HTTPValidationError", "ValidationError"):
             document.get("components", {}).get("schemas", {}).pop(schema, None)
         return document
@@ -129,48 +80,42 @@ def describe(app: FastAPI) -> None:
     app.openapi = described  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
 
 
-def _describe_errors(responses: dict[str, Any]) -> None:
-    # FastAPI's own status for what is wrong with a request; ours is 400.
-    responses.pop("422", None)
+def _describe_errors(operation: dict[str, Any]) -> None:
+    responses = operation["responses"]
+    if "HTTPValidationError" in str(responses.get("422")):
+        # FastAPI's own status for what is wrong with a request; ours is 400.
+        del responses["422"]
+    schema = openapi_stages.TEXT_ERROR if FRONT_ENDS in operation.get("tags", ()) else _PROBLEM
     for status, response in responses.items():
         if status >= "400":
-            response.setdefault("content", {"application/json": {"schema": _PROBLEM}})
+            response.setdefault("content", {"application/json": {"schema": schema}})
 
 
 def _paths() -> dict[str, Any]:
     completion = _operation(
         "Chat completion, with retrieval where `index_name` is given",
         "openai",
-        _COMPLETION_REQUEST,
+        {"application/json": {"schema": _COMPLETION_REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
         _PROBLEM,
     )
-    paths = {"/v1/chat/completions": {"post": completion}}
-    for prefix in ("", "/2024-04"):
-        unary = {"application/json": {"schema": _CHAT_ANSWER}}
-        lines = {"application/json-lines": {"schema": {"type": "string", "description": "One JSON object a line"}}}
-        tag = "AI chat protocol, April 2024"
-        paths[f"{prefix}/chat"] = {"post": _operation("Answer in one piece", tag, _CHAT_REQUEST, unary, _ERROR)}
-        paths[f"{prefix}/chat/stream"] = {
-            "post": _operation("Answer as it is made", tag, _CHAT_REQUEST, lines, _ERROR)
-        }
-    return paths
+    return {"/v1/chat/completions": {"post": completion}} | openapi_stages.paths(_operation, _DETECTORS)
 
 
 def _operation(
-    summary: str, tag: str, request: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
+    summary: str, tag: str, bodies: dict[str, Any], answer: dict[str, Any], error: dict[str, Any]
 ) -> dict[str, Any]:
     refusals = {
         "400": "The request is wrong; the message names the field",
         "404": "No such index or model",
         "413": "The body is too large",
-        "415": "The body is not JSON",
+        "415": "The body is of a media type that is not read here",
         "503": "A service that is needed is away; see Retry-After",
     }
     return {
         "summary": summary,
         "tags": [tag],
-        "requestBody": {"required": True, "content": {"application/json": {"schema": request}}},
+        "requestBody": {"required": True, "content": bodies},
         "responses": {
             "200": {"description": "The answer", "content": answer},
             **{

@@ -2,57 +2,78 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked, CausewayError, InvalidRequest, Unavailable
+from servicekit.errors import CausewayError, Unavailable
 
 from gateway import budget, prompts
+from gateway.checks import Checks
+from gateway.context_selection import ContextSelection
+from gateway.conversation_window import ConversationWindow, Fit
 from gateway.domain import (
-    Action,
     Batch,
     Chunk,
     Completion,
     Context,
     Delta,
     Detections,
-    DetectorFailure,
-    Direction,
     Done,
     Event,
     Finish,
+    Note,
     Passage,
+    PromptStyle,
+    Selection,
     Turn,
     Usage,
-    Verdict,
 )
+from gateway.follow_up_stream import parted
 from gateway.guard import OutputGuard
+from gateway.notes import notes
 from gateway.ports import Generator, Guardrails, Prompt, Retriever
+from gateway.rewriting import QueryRewriting
 from gateway.timeline import Timeline
 
 A = TypeVar("A")
 B = TypeVar("B")
 _log = structlog.get_logger(__name__)
-_CHECKED = ("user", "tool", "function")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A turn that may go to a model: checked and redacted, with the passages that it rests on."""
+    """A turn that may go to a model: checked, redacted and fit for its window, with what was found for it.
+
+    Attributes:
+        turn: What is left of the turn that was asked.
+        selection: What was found; None where nothing was searched.
+        detections: What the detectors found in either.
+        query: What was searched for; empty where nothing was.
+        left_out: Number of messages for which the window has no room.
+        notes: What should be known besides.
+    """
 
     turn: Turn
-    passages: tuple[Passage, ...]
-    detections: tuple[Detections, ...]
+    selection: Selection | None = None
+    detections: tuple[Detections, ...] = ()
+    query: str = ""
+    left_out: int = 0
+    notes: tuple[Note, ...] = ()
 
     @property
-    def adds_nothing(self) -> bool:
-        """Nothing was found, changed or is to be checked: the model may as well get the request as it came."""
-        needed = self.passages or self.detections or self.turn.detectors.output
-        return bool(self.turn.original_json) and not needed
+    def passages(self) -> tuple[Passage, ...]:
+        """What the answer rests on."""
+        return self.selection.passages if self.selection else ()
+
+    @property
+    def passes_through(self) -> bool:
+        """The model gets the request as it came: nothing was found or changed, and nothing is to be checked."""
+        adds = self.passages or self.detections or self.turn.detectors.output
+        return self.turn.passthrough or bool(self.turn.original_json and not adds)
 
 
 class Pipeline:
@@ -62,12 +83,24 @@ class Pipeline:
         retriever: Finds passages.
         generator: Asks models.
         guardrails: Judges texts.
+        node_tokens: Tokens that a passage is taken to have before it is known.
     """
 
-    def __init__(self, retriever: Retriever, generator: Generator, guardrails: Guardrails) -> None:
+    def __init__(
+        self,
+        retriever: Retriever,
+        generator: Generator,
+        guardrails: Guardrails,
+        *,
+        node_tokens: int = budget.NODE_TOKENS,
+    ) -> None:
         self._retriever = retriever
         self._generator = generator
         self._guardrails = guardrails
+        self._checks = Checks(guardrails)
+        self._rewriting = QueryRewriting(generator, self._checks)
+        self._context = ContextSelection(retriever, generator, node_tokens)
+        self._window = ConversationWindow(generator, node_tokens)
 
     async def answer(self, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """The events of the answer, in batches of one at least, `Done` last.
@@ -79,125 +112,62 @@ class Pipeline:
             CausewayError: Whatever any step raises; `Blocked` where the detectors stop the question.
         """
         timeline = Timeline()
-        prompt = Prompt(turn.principal, turn.model, passthrough_json=turn.original_json)
+        await self._admit(turn, timeline, deadline)
+        prepared = await self._prepare(turn, timeline, deadline)
+        turn = prepared.turn
         opening: list[Event] = []
-        if not turn.passthrough:
-            prepared = await self._prepare(turn, timeline, deadline)
-            turn = prepared.turn
-            if not prepared.adds_nothing:
-                prompt = _prompt(prepared)
-                query = turn.question if turn.retrieval.indexes else ""
-                opening = [Context(query, prepared.passages, prompt.messages, timeline.steps), *prepared.detections]
-        async with aclosing(self._generate(prompt, turn, timeline, deadline)) as events:
+        if prepared.passes_through:
+            prompt = Prompt(turn.principal, turn.model, passthrough_json=turn.original_json)
+        else:
+            prompt = _prompt(prepared)
+            opening = [_context(prepared, prompt, timeline), *prepared.detections]
+        generated = self._generate(prompt, turn, timeline, deadline)
+        shown = parted(generated, turn.blocked_message) if turn.follow_ups else generated
+        async with aclosing(shown) as events:
             async for batch in events:
                 yield [*opening, *batch] if opening else batch
                 opening = []
-        yield [Done(timeline.steps)]
+        yield [Done(timeline.steps, prepared.selection)]
+
+    async def _admit(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> None:
+        """Refuses what cannot be answered, an unknown index before anything else."""
+        if turn.required_indexes:
+            with timeline.step("find index"):
+                await self._retriever.require(turn.principal, turn.required_indexes, deadline)
+        if turn.objection is not None:
+            raise turn.objection
 
     async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Prepared:
-        (checked, found_in_input), passages = await _together(
-            self._check_input(turn, timeline, deadline), self._retrieve(turn, timeline, deadline)
+        """Checks, searches and selects: everything before the model is asked."""
+        if turn.passthrough:
+            return Prepared(turn)
+        # Together: the search stays on the platform, nothing else happens before the verdict.
+        (checked, found_in_input), found = await _together(
+            self._checks.of_input(turn, timeline, deadline),
+            self._context.search(turn, turn.question, timeline, deadline),
         )
-        if checked.question != turn.question:
-            passages = await self._retrieve(checked, timeline, deadline)
-        passages, found_in_context = await self._check_context(checked, passages, timeline, deadline)
-        passages = await self._fit(checked, passages, timeline, deadline)
-        return Prepared(checked, passages, found_in_input + found_in_context)
-
-    async def _check_input(
-        self, turn: Turn, timeline: Timeline, deadline: Deadline
-    ) -> tuple[Turn, tuple[Detections, ...]]:
-        """The turn with its words as the detectors leave them, before the model sees any of them.
-
-        Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
-        the request: one old message does not close a conversation for ever.
-        """
-        if not turn.detectors.input:
-            return turn, ()
-        spoken = [at for at, message in enumerate(turn.history) if message.role in _CHECKED]
-        texts = [turn.history[at].text for at in spoken]
-        if turn.question:
-            spoken.append(len(turn.history))
-            texts.append(turn.question)
-        if not texts:
-            return turn, ()
-        with timeline.step("check input"):
-            verdicts, failures = await self._guardrails.detect(
-                turn.principal, Direction.INPUT, turn.detectors.input, texts, deadline
-            )
-        answered = max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
-        history, question = list(turn.history), turn.question
-        for at, verdict in zip(spoken, verdicts, strict=True):
-            if verdict.action is Action.BLOCK and at > answered:
-                raise Blocked(
-                    f"The question was stopped by the guardrails: {_reason(verdict, failures)}.", field="messages"
-                )
-            if at == len(history):
-                question = _text_after(verdict, question)
-            else:
-                history[at] = replace(history[at], text=_text_after(verdict, history[at].text))
-        checked = replace(turn, history=tuple(history), question=question)
-        return checked, _detections(Direction.INPUT, spoken, verdicts, failures)
-
-    async def _retrieve(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
-        if not turn.retrieval.indexes:
-            return ()
-        with timeline.step("retrieve"):
-            top = turn.retrieval.top
-            if top is None:
-                counts = await self._generator.count_tokens(
-                    turn.principal, turn.model, (), prompts.compose(turn, ()), deadline
-                )
-                top = budget.candidates(counts.context_window, counts.messages)
-            return await self._retriever.retrieve(turn.principal, turn.retrieval, turn.question, top, deadline)
-
-    async def _check_context(
-        self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
-    ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
-        """The passages, less those that a detector stops: documents can carry instructions for the model."""
-        if not turn.detectors.context or not passages:
-            return passages, ()
-        with timeline.step("check context"):
-            verdicts, failures = await self._guardrails.detect(
-                turn.principal,
-                Direction.CONTEXT,
-                turn.detectors.context,
-                [passage.text for passage in passages],
-                deadline,
-            )
-        kept = tuple(
-            replace(passage, text=_text_after(verdict, passage.text))
-            for passage, verdict in zip(passages, verdicts, strict=True)
-            if verdict.action is not Action.BLOCK
+        query = await self._rewriting.query(checked, timeline, deadline)
+        if query.text != turn.question:
+            found = await self._context.search(checked, query.text, timeline, deadline)
+        before = found.passages if found else ()
+        passages, found_in_context = await self._checks.of_context(checked, before, timeline, deadline)
+        fit = await self._fit(checked, found and replace(found, passages=passages), timeline, deadline)
+        return Prepared(
+            turn=fit.turn,
+            selection=fit.selection,
+            detections=found_in_input + found_in_context,
+            query=query.text if found else "",
+            left_out=fit.left_out,
+            notes=notes(checked, fit.turn, query=query.note, found=passages, left_out=fit.left_out),
         )
-        return kept, _detections(Direction.CONTEXT, range(len(passages)), verdicts, failures)
 
-    async def _fit(
-        self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
-    ) -> tuple[Passage, ...]:
-        """The passages that the model's context window has room for.
-
-        Raises:
-            InvalidRequest: It has no room even for the conversation.
-        """
-        if not turn.retrieval.indexes:
-            return passages
-        with timeline.step("budget"):
-            counts = await self._generator.count_tokens(
-                turn.principal,
-                turn.model,
-                [prompts.data_point(passage) for passage in passages],
-                prompts.compose(turn, ()),
-                deadline,
-            )
-        if not counts.context_window:
-            return passages
-        if counts.messages > counts.context_window:
-            raise InvalidRequest("Prompt length exceeds context window.", field="messages")
-        room = budget.context_tokens(
-            counts.context_window, counts.messages, turn.max_tokens, turn.retrieval.context_token_ratio
-        )
-        return budget.select(passages, counts.texts, room)
+    async def _fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
+        """What the model gets of a conversation and of what was found for it."""
+        if turn.style is PromptStyle.SOURCES_AFTER_QUESTION:
+            return await self._window.fit(turn, found, timeline, deadline)
+        if found is None:
+            return Fit(turn, None)
+        return Fit(*await self._context.select(turn, found, timeline, deadline))
 
     async def _generate(
         self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
@@ -266,29 +236,13 @@ async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline) -> Context:
+    return Context(
+        prepared.query, prepared.passages, prompt.messages, timeline.steps, prepared.left_out, prepared.notes
+    )
+
+
 def _prompt(prepared: Prepared) -> Prompt:
     turn, passages = prepared.turn, prepared.passages
     messages = prompts.compose(turn, passages)
     return Prompt(turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json)
-
-
-def _text_after(verdict: Verdict, text: str) -> str:
-    return verdict.redacted_text if verdict.action is Action.REDACT else text
-
-
-def _detections(
-    direction: Direction, items: Sequence[int], verdicts: Sequence[Verdict], failures: tuple[DetectorFailure, ...]
-) -> tuple[Detections, ...]:
-    found = [
-        Detections(direction, item, verdict.findings)
-        for item, verdict in zip(items, verdicts, strict=True)
-        if verdict.findings
-    ]
-    if failures:
-        found.append(Detections(direction, items[-1], (), failures))
-    return tuple(found)
-
-
-def _reason(verdict: Verdict, failures: tuple[DetectorFailure, ...]) -> str:
-    names = [f.detection or f.detector_id for f in verdict.findings if f.action is Action.BLOCK]
-    return ", ".join(dict.fromkeys(names or [f"the detector {failure.detector_id} failed" for failure in failures]))

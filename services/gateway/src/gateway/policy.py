@@ -1,27 +1,47 @@
 """The deployment's detectors, from a YAML file: what every request goes through, whatever it asks for."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
-import yaml
+from pydantic import BaseModel, ConfigDict, Field
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
+from servicekit.yaml_file import Document
 
 from gateway.domain import Action, Detector, Detectors
 
 
-class _Detector(msgspec.Struct, forbid_unknown_fields=True):
-    id: str
+class DetectorEntry(BaseModel):
+    """A detector, as files name it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(min_length=1)
     action: Literal["report", "redact", "block"]
     on_error: Literal["block", "allow"] = "block"
-    params: dict[str, object] = {}
+    params: dict[str, Any] = {}
+
+    def detector(self) -> Detector:
+        """It, as the pipeline knows it."""
+        action = Action[self.action.upper()]
+        return Detector(self.id, action, self.on_error == "allow", msgspec.json.encode(self.params))
 
 
-class _Policy(msgspec.Struct, forbid_unknown_fields=True):
-    input: list[_Detector] = []
-    context: list[_Detector] = []
-    output: list[_Detector] = []
+class DetectorLists(BaseModel):
+    """Detectors by direction, as files name them."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: list[DetectorEntry] = []
+    context: list[DetectorEntry] = []
+    output: list[DetectorEntry] = []
+
+    def detectors(self) -> Detectors:
+        """All of them, as the pipeline knows them."""
+        return Detectors(
+            *(tuple(entry.detector() for entry in side) for side in (self.input, self.context, self.output))
+        )
 
 
 def load(path: Path) -> Reloadable[Detectors]:
@@ -31,25 +51,19 @@ def load(path: Path) -> Reloadable[Detectors]:
         InvalidRequest: The file cannot be read, or is wrong.
     """
     try:
-        return Reloadable(path, parse)
+        return Reloadable(path, lambda raw: parse(raw, str(path)))
     except (OSError, ValueError) as error:
         raise InvalidRequest(f"The policy file {path} cannot be used: {error}") from None
 
 
-def parse(raw: bytes) -> Detectors:
+def parse(raw: bytes, name: str = "policy") -> Detectors:
     """The detectors of a policy file.
 
+    Args:
+        raw: Its content.
+        name: What messages call it.
+
     Raises:
-        ValueError: The file is not YAML, or an unknown key or a wrong value stands in it; the message names it.
+        BadFile: The file is not YAML, or an unknown key or a wrong value stands in it; the message has its place.
     """
-    try:
-        policy = msgspec.convert(yaml.safe_load(raw) or {}, _Policy)
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
-    return Detectors(*(tuple(map(_detector, side)) for side in (policy.input, policy.context, policy.output)))
-
-
-def _detector(entry: _Detector) -> Detector:
-    return Detector(
-        entry.id, Action[entry.action.upper()], entry.on_error == "allow", msgspec.json.encode(entry.params)
-    )
+    return Document(raw, name).validated(DetectorLists).detectors()

@@ -1,14 +1,16 @@
 """What the gateway needs of other services. Adapters: `clients`. Fakes: `fakes`. Both pass the same tests."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.documents import Job, Removal, Upload
+from gateway.conversations import Conversation, ConversationPage
+from gateway.documents import Job, Removal, StoredDocument, Upload
 from gateway.domain import (
     Batch,
     Detector,
@@ -35,6 +37,14 @@ class Retriever(Protocol):
         Raises:
             NotFound: An index does not exist for the principal.
             InvalidRequest: The query is blank.
+        """
+        ...
+
+    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+        """Nothing where the indexes exist.
+
+        Raises:
+            NotFound: One does not, for the principal.
         """
         ...
 
@@ -162,6 +172,76 @@ class Catalogue(Protocol):
 
         Raises:
             NotFound: The index does not exist for the principal.
+        """
+        ...
+
+    async def find(
+        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+    ) -> tuple[StoredDocument, ...]:
+        """The documents whose fields have these values, as far as the principal may see them.
+
+        Args:
+            principal: Who asks.
+            index: Where to look.
+            values: By field: ``sourcefile``, ``category``, ``metadata.<key>``.
+            deadline: When it must be over.
+
+        Raises:
+            NotFound: The index does not exist for the principal.
+        """
+        ...
+
+
+class Originals(Protocol):
+    """Has the originals of documents."""
+
+    def open(
+        self, principal: Principal, sha256: str, size_bytes: int, deadline: Deadline
+    ) -> AbstractAsyncContextManager[Path]:
+        """A file with an original's bytes, until the block is left. Who may see it is for others to ask.
+
+        Raises:
+            NotFound: There is none.
+            Unavailable: It cannot be fetched now.
+        """
+        ...
+
+
+class History(Protocol):
+    """Keeps each user's conversations."""
+
+    async def save(
+        self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
+    ) -> Conversation:
+        """Keeps a conversation, in the place of what was kept of it.
+
+        Raises:
+            PayloadTooLarge: It is longer than what can be kept.
+            Conflict: There are too many.
+        """
+        ...
+
+    async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
+        """What was said, as it was saved.
+
+        Raises:
+            NotFound: No such conversation of this user.
+        """
+        ...
+
+    async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
+        """A page of the user's conversations.
+
+        Raises:
+            InvalidRequest: The token is none that a page had.
+        """
+        ...
+
+    async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
+        """Forgets a conversation.
+
+        Raises:
+            NotFound: No such conversation of this user.
         """
         ...
 

@@ -13,6 +13,26 @@ ANSWER_FROM_SOURCES = (
     "Be brief, and answer in the language of the question."
 )
 
+IN_LANGUAGE = "Whatever the language of the question and of the sources, answer in this one: {}."
+
+FOLLOW_UPS = (
+    "Behind the answer write up to three short questions that the user is likely to ask next, each on its own line "
+    "between double angle brackets, like <<When does the office open?>>. Take such as the sources answer and "
+    "nobody has asked yet. Write no heading above them and nothing behind them."
+)
+
+SEARCH_QUERY = (
+    "Somebody talks with an assistant that searches a collection of documents. Turn the last question into one "
+    "search query that can be understood without the conversation: name what it refers to, keep every name and "
+    "number in it, leave out what is only politeness. Write no names of files and nothing in brackets. Keep the "
+    "language of the question. Answer with the query alone, on one line; where the question needs no change, with "
+    "the question."
+)
+
+LATEST_MESSAGES = 6
+LONGEST_MESSAGE = 2000
+"""What of the conversation a search query is made from: so many messages, of each so many characters."""
+
 CONTEXT_INSTRUCTION = (
     "The passages below were found for the user's question. Use them where they help, cite them by their names in "
     "square brackets, and do not make up what they do not say.\n\n"
@@ -31,18 +51,42 @@ def compose(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
     return _sources_last(turn, passages)
 
 
+def for_a_query(turn: Turn) -> tuple[Message, ...]:
+    """The messages that ask a model for the search query of a turn: one of the system's, one of the user's, because
+    models differ in what else they take.
+    """
+    said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
+    lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]
+    conversation = "\n\n".join(lines)
+    asked = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.question[:LONGEST_MESSAGE]}"
+    return Message("system", SEARCH_QUERY), Message("user", asked)
+
+
 def _sources_last(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
-    system = turn.system_prompt if turn.system_prompt is not None else ANSWER_FROM_SOURCES
     question = turn.question
     if turn.retrieval.indexes:
         sources = "\n".join(data_point(passage) for passage in passages)
         question = f"{question}\n\nSources:\n{sources}"
-    return (Message("system", system), *turn.history, Message("user", question))
+    return (Message("system", _system(turn)), *turn.history, _question(turn, question))
+
+
+def _system(turn: Turn) -> str:
+    """The words that stand first, with what a turn asks for beside the answer."""
+    lines = [ANSWER_FROM_SOURCES if turn.system_prompt is None else turn.system_prompt]
+    if turn.language:
+        lines.append(IN_LANGUAGE.format(turn.language))
+    if turn.follow_ups:
+        lines.append(FOLLOW_UPS)
+    return "\n".join(line for line in lines if line)
 
 
 def _context_first(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
-    question = (Message("user", turn.question),) if turn.question else ()
+    question = (_question(turn, turn.question),) if turn.question else ()
     if not passages:
         return (*turn.history, *question)
     sources = "\n".join(data_point(passage) for passage in passages)
     return (Message("system", CONTEXT_INSTRUCTION + sources), *turn.history, *question)
+
+
+def _question(turn: Turn, text: str) -> Message:
+    return Message("user", text, b"", turn.question_extra_json)

@@ -3,13 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from servicekit.errors import CausewayError, http_status
-from starlette.types import Send
+from starlette.types import Scope, Send
 
 JSON = b"application/json"
 
 Header = tuple[bytes, bytes]
-ErrorBody = Callable[[str, CausewayError], bytes]
-"""Path of a request, error → the error's body in the dialect that is spoken there."""
+ErrorBody = Callable[[Scope, CausewayError], bytes]
+"""A request, error → the error's body in the dialect that is spoken there."""
 
 
 def error_headers(error: CausewayError) -> list[Header]:

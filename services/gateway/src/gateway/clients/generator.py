@@ -53,7 +53,9 @@ class GrpcGenerator:
             principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
-        return TokenCounts(tuple(response.counts), response.messages_count, response.context_window)
+        return TokenCounts(
+            tuple(response.counts), response.messages_count, response.context_window, response.only_quotes
+        )
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.Generator`."""

@@ -2,28 +2,34 @@
 
 import asyncio
 import hashlib
+import io
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
-import nats.errors
-import nats.js.errors
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 from nats.js.errors import KeyNotFoundError, ObjectNotFoundError
-from servicekit import keys, telemetry
+from servicekit import keys, objects, telemetry
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound, Unavailable
+from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport, trace_headers
 from servicekit.principal import Principal
 
+from gateway.clients.calls import reached
 from gateway.documents import Job, Upload
+from gateway.texts import TextOutcome
 
-T = TypeVar("T")
-
+QUEUE = "The ingest queue"
+"""What messages call it."""
 _STATES = {
     number: name.removeprefix("JOB_STATE_").lower() for name, number in ingest_pb2.JobState.items() if number
+}
+_OUTCOMES = {
+    ingest_pb2.TEXT_OUTCOME_STORED: TextOutcome.STORED,
+    ingest_pb2.TEXT_OUTCOME_UNCHANGED: TextOutcome.UNCHANGED,
+    ingest_pb2.TEXT_OUTCOME_NOT_FOUND: TextOutcome.NOT_FOUND,
+    ingest_pb2.TEXT_OUTCOME_SUPERSEDED: TextOutcome.SUPERSEDED,
 }
 
 
@@ -50,7 +56,7 @@ class NatsIngest:
         # In a thread: a large file would keep every answer that is under way waiting.
         sha256 = await asyncio.to_thread(lambda: hashlib.sha256(upload.content).hexdigest())
         document = document_pb2.Document(
-            document_id=keys.document_id(upload.sourcefile),
+            document_id=upload.document_id or keys.document_id(upload.sourcefile),
             sourcefile=upload.sourcefile,
             sha256=sha256,
             size_bytes=len(upload.content),
@@ -84,7 +90,8 @@ class NatsIngest:
             try:
                 await transport.originals.get_info(object_name)
             except ObjectNotFoundError:
-                await transport.originals.put(object_name, upload.content)
+                original = io.BytesIO(upload.content)
+                await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
             await transport.jobs.put(keys.job_key(principal.tenant, job_id), state.SerializeToString())
             await transport.jetstream.publish(
                 keys.ingest_subject(principal.tenant, upload.index),
@@ -92,34 +99,21 @@ class NatsIngest:
                 headers={"Nats-Msg-Id": job_id, **trace_headers()},
             )
 
-        await _reached(send(), deadline)
-        return _job(state)
+        await reached(send(), deadline, QUEUE)
+        return job_of(state)
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         """See `ports.Ingest`."""
         transport = await self._transport()
         try:
-            entry = await _reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline)
+            entry = await reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)
         except KeyNotFoundError:
             raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
-        return _job(ingest_pb2.Job.FromString(entry.value or b""))
+        return job_of(ingest_pb2.Job.FromString(entry.value or b""))
 
 
-async def _reached(operation: Awaitable[T], deadline: Deadline) -> T:
-    """The operation's result within the deadline.
-
-    Raises:
-        Unavailable: NATS is away, full, or too slow.
-    """
-    try:
-        return await asyncio.wait_for(operation, deadline.timeout(at_most=30))
-    except (KeyNotFoundError, ObjectNotFoundError):
-        raise
-    except (TimeoutError, OSError, nats.errors.Error, nats.js.errors.Error) as error:
-        raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2) from error
-
-
-def _job(message: ingest_pb2.Job) -> Job:
+def job_of(message: ingest_pb2.Job) -> Job:
+    """A job's record as the gateway speaks of it."""
     progress = message.progress
     return Job(
         id=message.job_id,
@@ -136,7 +130,16 @@ def _job(message: ingest_pb2.Job) -> Job:
             "pages_total": progress.pages_total,
             "chunks_done": progress.chunks_done,
             "chunks_total": progress.chunks_total,
+            **_documents(progress),
         },
         error_reason=message.error.reason,
         error_message=message.error.message,
+        outcomes=tuple(_OUTCOMES[each] for each in message.outcomes if each in _OUTCOMES),
     )
+
+
+def _documents(progress: ingest_pb2.Progress) -> dict[str, int]:
+    # Only a job with texts has several.
+    if not progress.documents_total:
+        return {}
+    return {"documents_done": progress.documents_done, "documents_total": progress.documents_total}

@@ -1,19 +1,21 @@
 """Retriever over gRPC."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import grpc
 import msgspec
-from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
+from causeway.retriever.v1 import document_pb2, filter_pb2, retriever_pb2, retriever_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.documents import Removal
+from gateway.clients.indexes import metadata_condition
+from gateway.documents import Removal, StoredDocument
 from gateway.domain import Passage, Retrieval, RetrievalMode
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
+_PAGE = 1000
 _MODES = {
     RetrievalMode.HYBRID: retriever_pb2.RETRIEVAL_MODE_HYBRID,
     RetrievalMode.VECTORS: retriever_pb2.RETRIEVAL_MODE_VECTORS,
@@ -44,8 +46,24 @@ class GrpcRetriever:
             filter=_filter(retrieval),
             minimum_score=retrieval.minimum_score,
         )
+        if retrieval.similarity_threshold is not None and retrieval.mode is RetrievalMode.TEXT:
+            # Leaves nothing out, but has the cosine of what only words have found computed.
+            request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
         return tuple(_passage(passage) for passage in response.passages)
+
+    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+        """See `ports.Retriever`."""
+        # The cheapest question that names them all: no vector is made for it.
+        request = retriever_pb2.RetrieveRequest(
+            principal=principal.to_proto(),
+            indexes=indexes,
+            query="index",
+            mode=retriever_pb2.RETRIEVAL_MODE_TEXT,
+            top=1,
+            skip_missing_scores=True,
+        )
+        await rpc.unary(self._stub.Retrieve, request, deadline)
 
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
@@ -60,21 +78,52 @@ class GrpcRetriever:
         removed = tuple(document.document_id for document in response.deleted)
         return Removal(removed, tuple(response.not_found_ids))
 
+    async def find(
+        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+    ) -> tuple[StoredDocument, ...]:
+        """See `ports.Catalogue`."""
+        request = retriever_pb2.ListDocumentsRequest(
+            principal=principal.to_proto(),
+            index=index,
+            filter=filter_pb2.Filter(must=[_equal(field, value) for field, value in values.items()]),
+            page_size=_PAGE,
+        )
+        found: list[StoredDocument] = []
+        while True:
+            response: retriever_pb2.ListDocumentsResponse = await rpc.unary(
+                self._stub.ListDocuments, request, deadline
+            )
+            found += map(_stored, response.documents)
+            if not response.next_page_token:
+                return tuple(found)
+            request.page_token = response.next_page_token
+
 
 def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:
-    if not (retrieval.include_category or retrieval.exclude_category):
+    if not (retrieval.include_category or retrieval.exclude_category or retrieval.metadata):
         return None
-    condition = filter_pb2.Filter()
+    condition = filter_pb2.Filter(must=[metadata_condition(each) for each in retrieval.metadata])
     if retrieval.include_category:
-        condition.must.append(_category(retrieval.include_category))
+        condition.must.append(_equal("category", retrieval.include_category))
     if retrieval.exclude_category:
-        condition.must_not.append(_category(retrieval.exclude_category))
+        condition.must_not.append(_equal("category", retrieval.exclude_category))
     return condition
 
 
-def _category(name: str) -> filter_pb2.Condition:
-    value = msgspec.json.encode(name).decode()
-    return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field="category", json_values=[value]))
+def _equal(field: str, value: str) -> filter_pb2.Condition:
+    json = msgspec.json.encode(value).decode()
+    return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field=field, json_values=[json]))
+
+
+def _stored(document: document_pb2.Document) -> StoredDocument:
+    return StoredDocument(
+        document_id=document.document_id,
+        sourcefile=document.sourcefile,
+        content_type=document.content_type,
+        sha256=document.sha256,
+        size_bytes=document.size_bytes,
+        updated_at=document.updated_at.seconds + document.updated_at.nanos / 1e9,
+    )
 
 
 def _passage(message: retriever_pb2.Passage) -> Passage:

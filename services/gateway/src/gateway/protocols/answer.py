@@ -25,9 +25,11 @@ from gateway.domain import (
     Step,
     Usage,
 )
+from gateway.protocols.problem import one_line
 
 _object = msgspec.json.Decoder(dict[str, Any])
 _COME_ONCE = frozenset(("id", "type", "role", "name"))
+_REPEATED = "content_filter_results"
 
 
 @dataclass(slots=True)
@@ -125,11 +127,14 @@ def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
     """Adds a streamed piece of a choice to what came before it, as OpenAI's clients do.
 
     Text grows (but for names and ids, which come once), lists of numbered things (tool calls) grow item by item,
-    other lists (token log probabilities) are joined.
+    other lists (token log probabilities) are joined; a filter's results come again and again, the latest of each
+    category holds.
     """
     for name, value in piece.items():
         before = whole.get(name)
-        if isinstance(value, dict) and isinstance(before, dict):
+        if name == _REPEATED and isinstance(value, dict):
+            whole[name] = {**(before if isinstance(before, dict) else {}), **value}
+        elif isinstance(value, dict) and isinstance(before, dict):
             merge(before, value)
         elif isinstance(value, list) and isinstance(before, list):
             _merge_lists(before, value)
@@ -149,6 +154,19 @@ def _merge_lists(whole: list[Any], piece: list[Any]) -> None:
             whole.append(item)
         else:
             merge(same, item)
+
+
+def usage_object(usage: Usage | None) -> Any:
+    """Numbers of tokens as OpenAI's clients read them: the model server's own object where it sent one."""
+    if usage is None:
+        return None
+    if usage.raw_json:
+        return msgspec.Raw(one_line(usage.raw_json))
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
 
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:

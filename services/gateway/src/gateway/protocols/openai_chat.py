@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import msgspec
+from servicekit import keys
 from servicekit.errors import CausewayError, InvalidRequest
 
 from gateway.domain import Detectors, Message, PromptStyle, Retrieval, RetrievalMode, Turn
+from gateway.frontends import Frontend
 from gateway.protocols import detectors as detectors_block
 from gateway.protocols import reading
 from gateway.protocols.exchange import ChatRequest, Exchange, Media
@@ -25,107 +27,154 @@ MODES = tuple(mode.value for mode in RetrievalMode)
 _ROLES = ("system", "user", "assistant", "developer")
 _SPOKEN = ("user", "tool", "function")
 _LONGEST_ANSWER = 2**31
+_LEAST_RATIO, _USUAL_RATIO, _MOST_RATIO = 0.2, 0.5, 0.8
+_LONGEST_QUOTE = 100
 _INVALID = "Invalid request format"
 
 # What is read of a request that goes to the model as it came; its other members are the model server's to judge.
-_READ = (*OURS, "model", "stream")
-_READ_OF_A_CONVERSATION = (*_READ, "stream_options", "max_tokens", "max_completion_tokens")
+_READ_FIRST = ("index_name", "model", "stream")
+_READ_OF_A_CONVERSATION = ("retrieval", "stream_options", "max_tokens", "max_completion_tokens")
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
+Raw = dict[str, msgspec.Raw]
+
 
 class OpenAiChat:
-    """`Dialect` of ``POST /v1/chat/completions``."""
+    """`Dialect` of ``POST /v1/chat/completions``.
+
+    Args:
+        similarity_threshold: Least cosine similarity of a passage to the question, where a request does not say;
+            None: none.
+    """
 
     name = "openai"
     media = Media(unary=b"application/json", stream=b"text/event-stream; charset=utf-8")
 
+    def __init__(self, similarity_threshold: float | None = None) -> None:
+        self._threshold = similarity_threshold
+
     def parse(self, request: ChatRequest) -> Exchange:
-        """See `Dialect`; the body's ``stream`` decides."""
-        body, frontend = request.body, request.frontend
-        raw = reading.members(body)
-        known = _fields(raw, _READ)
+        """See `Dialect`; the body's ``stream`` decides.
+
+        What is wrong with a request that names an index is told after the index is known to exist: the pipeline
+        raises it.
+        """
+        raw = reading.members(request.body)
+        known = _fields(raw, _READ_FIRST)
         stream = known.flag("stream") if request.streaming is None else request.streaming
-        index, ratio = known.text("index_name"), _ratio(known)
-        detectors = frontend.detectors + detectors_block.parse(known.object("detectors"))
+        index = _index(known, request.frontend)
         turn = Turn(
-            principal=request.principal,
+            principal=request.frontend.principal_for(request.principal, filter_asked=False),
             question="",
-            frontend=frontend.name,
-            model=known.text("model") or frontend.model,
-            original_json=body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
+            frontend=request.frontend.name,
+            model=request.frontend.model_for(known.text("model"), "model"),
+            original_json=request.body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
             passthrough=True,
-            blocked_message=frontend.blocked_message,
+            blocked_message=request.frontend.blocked_message,
+            required_indexes=(index,) if index else (),
         )
-        if _has_items(raw, "tools") or _has_items(raw, "functions"):
-            index = ""
-        if index or detectors != Detectors():
+        try:
+            return self._exchange(turn, raw, index, request.frontend, streaming=stream)
+        except InvalidRequest as error:
+            if not index:
+                raise
+            return OpenAiExchange(replace(turn, objection=error), streaming=stream, sources=True)
+
+    def _exchange(self, turn: Turn, raw: Raw, index: str, frontend: Frontend, *, streaming: bool) -> Exchange:
+        ratio = _ratio(raw)
+        detectors = frontend.detectors_for(detectors_block.parse(_fields(raw, ("detectors",)).object("detectors")))
+        searches = bool(index) and not (_has_items(raw, "tools") or _has_items(raw, "functions"))
+        usage = False
+        if searches or detectors != Detectors():
             messages = _messages(raw)
-            if not all(_searchable(message) for message in messages):
-                index = ""
-            if index or detectors != Detectors():
-                known = _fields(raw, _READ_OF_A_CONVERSATION)
-                turn = _conversation(turn, raw, known, messages, index, ratio, detectors)
-        usage = not turn.passthrough and known.object("stream_options").flag("include_usage")
-        return OpenAiExchange(turn, streaming=stream, include_usage=usage)
+            searches = searches and all(_searchable(message) for message in messages)
+        if searches or detectors != Detectors():
+            known = _fields(raw, _READ_OF_A_CONVERSATION)
+            usage = known.object("stream_options").flag("include_usage")
+            turn = _conversation(turn, raw, known, messages, detectors)
+        if searches:
+            turn = self._searching(turn, known.object("retrieval"), messages, index, ratio)
+        return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(index))
+
+    def _searching(self, turn: Turn, options: Fields, messages: list[Message], index: str, ratio: float) -> Turn:
+        """The turn with the question put together and where to look for passages."""
+        asked, history = _split(messages)
+        threshold = options.number("similarity_threshold", -1, 1)
+        return replace(
+            turn,
+            question="\n\n".join(message.text for message in asked),
+            question_extra_json=_common_extra(asked),
+            history=tuple(history),
+            original_messages=tuple(messages) if len(asked) > 1 else (),
+            retrieval=Retrieval(
+                indexes=(index,),
+                mode=RetrievalMode(options.one_of("mode", MODES) or "hybrid"),
+                top=options.integer("top", 1, 1000),
+                include_category=options.text("include_category"),
+                exclude_category=options.text("exclude_category"),
+                minimum_score=options.number("minimum_score", -1e9, 1e9),
+                similarity_threshold=self._threshold if threshold is None else threshold,
+                context_token_ratio=ratio,
+            ),
+            # The search itself refuses an unknown one.
+            required_indexes=(),
+        )
 
     def error(self, error: CausewayError) -> bytes:
         """OpenAI's clients read ``error``, RAGEngine's read ``detail``: both are there."""
         return problem(error)
 
 
-def _fields(raw: dict[str, msgspec.Raw], names: Sequence[str]) -> Fields:
+def _fields(raw: Raw, names: Sequence[str]) -> Fields:
     return Fields({name: reading.value(raw[name], name) for name in names if name in raw})
 
 
-def _has_items(raw: dict[str, msgspec.Raw], name: str) -> bool:
+def _index(known: Fields, frontend: Frontend) -> str:
+    """The index that the request names; empty where it names none, which here means that nothing is searched."""
+    asked = known.text("index_name")
+    return frontend.index_for(keys.index_name(asked, "index_name"), "index_name") if asked else ""
+
+
+def _has_items(raw: Raw, name: str) -> bool:
     return b"".join(bytes(raw.get(name, b"null")).split()) not in (b"null", b"[]", b"{}")
 
 
-def _ratio(known: Fields) -> float:
-    value = known.get("context_token_ratio")
+def _ratio(raw: Raw) -> float:
+    value = reading.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
-        return 0.5
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.2 <= value <= 0.8:
+        return _USUAL_RATIO
+    right = isinstance(value, int | float) and not isinstance(value, bool)
+    if not right or not _LEAST_RATIO <= value <= _MOST_RATIO:
+        said = bytes(raw["context_token_ratio"]).decode()
+        said = said if len(said) <= _LONGEST_QUOTE else f"{said[:_LONGEST_QUOTE]}…"
         raise InvalidRequest(
-            f"Invalid context_token_ratio: {value}. Must be between 0.2 and 0.8.", field="context_token_ratio"
+            f"Invalid context_token_ratio: {said}. Must be between {_LEAST_RATIO} and {_MOST_RATIO}.",
+            field="context_token_ratio",
         )
     return float(value)
 
 
-def _without(raw: dict[str, msgspec.Raw], names: Sequence[str]) -> bytes:
+def _without(raw: Raw, names: Sequence[str]) -> bytes:
     """The object less some members; the others keep their bytes."""
     return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
 
 
-def _conversation(
-    turn: Turn,
-    raw: dict[str, msgspec.Raw],
-    known: Fields,
-    messages: list[Message],
-    index: str,
-    ratio: float,
-    detectors: Detectors,
-) -> Turn:
-    """The turn of a request that is not passed through."""
-    if index:
-        question, history = _split(messages)
-    else:
-        question, history = _as_it_came(messages)
-    options = known.object("retrieval")
+def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message], detectors: Detectors) -> Turn:
+    """The turn of a request that is not passed through, its messages as they came."""
+    for at, message in enumerate(messages):
+        if message.content_json and message.role in _SPOKEN:
+            raise InvalidRequest(
+                f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
+                field=f"messages[{at}].content",
+            )
+    *history, last = messages
+    asks = last.role == "user"
     return replace(
         turn,
-        question=question,
-        history=tuple(history),
-        retrieval=Retrieval(
-            indexes=(index,) if index else (),
-            mode=RetrievalMode(options.one_of("mode", MODES) or "hybrid"),
-            top=options.integer("top", 1, 1000),
-            include_category=options.text("include_category"),
-            exclude_category=options.text("exclude_category"),
-            minimum_score=options.number("minimum_score", -1e9, 1e9),
-            context_token_ratio=ratio,
-        ),
+        question=last.text if asks else "",
+        question_extra_json=last.extra_json if asks else b"",
+        history=tuple(history if asks else messages),
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         parameters_json=_without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
         # Both names are OpenAI's; the newer one wins.
@@ -136,7 +185,7 @@ def _conversation(
     )
 
 
-def _messages(raw: dict[str, msgspec.Raw]) -> list[Message]:
+def _messages(raw: Raw) -> list[Message]:
     try:
         items = _messages_decoder.decode(raw.get("messages", b"null"))
     except (ValueError, RecursionError):
@@ -146,7 +195,7 @@ def _messages(raw: dict[str, msgspec.Raw]) -> list[Message]:
     return [_message(item, f"messages[{at}]") for at, item in enumerate(items)]
 
 
-def _message(item: dict[str, msgspec.Raw], path: str) -> Message:
+def _message(item: Raw, path: str) -> Message:
     role = reading.value(item.get("role"), f"{path}.role")
     if not isinstance(role, str) or not role:
         raise InvalidRequest(f"{_INVALID}: messages must contain 'role'.", field=f"{path}.role")
@@ -177,25 +226,16 @@ def _searchable(message: Message) -> bool:
     return message.role in _ROLES and not (message.role == "user" and message.content_json)
 
 
-def _split(messages: list[Message]) -> tuple[str, list[Message]]:
-    """The question, which is what the user said since the latest answer, and everything else in order."""
+def _split(messages: list[Message]) -> tuple[list[Message], list[Message]]:
+    """What the user said since the latest answer, which is the question, and everything else in order."""
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    asked = [message.text for message in messages[latest + 1 :] if message.role == "user"]
-    if not any(text.strip() for text in asked):
+    asked = [message for message in messages[latest + 1 :] if message.role == "user"]
+    if not any(message.text.strip() for message in asked):
         raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
-    history = [message for at, message in enumerate(messages) if at <= latest or message.role != "user"]
-    return "\n\n".join(asked), history
+    return asked, [message for at, message in enumerate(messages) if at <= latest or message.role != "user"]
 
 
-def _as_it_came(messages: list[Message]) -> tuple[str, list[Message]]:
-    """The last message, where it is the user's, and those before it: without retrieval nothing is put together."""
-    for at, message in enumerate(messages):
-        if message.content_json and message.role in _SPOKEN:
-            raise InvalidRequest(
-                f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
-                field=f"messages[{at}].content",
-            )
-    last = messages[-1]
-    if last.role != "user" or last.extra_json:
-        return "", messages
-    return last.text, messages[:-1]
+def _common_extra(asked: list[Message]) -> bytes:
+    """The members that all of these messages have beside their text; of messages that differ in them, none."""
+    first = asked[0].extra_json
+    return first if all(message.extra_json == first for message in asked) else b""

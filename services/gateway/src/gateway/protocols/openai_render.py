@@ -23,10 +23,19 @@ from gateway.domain import (
     Turn,
     Usage,
 )
-from gateway.protocols.answer import Answer, asked_of, detections_block, members_of, merge, warnings_of
+from gateway.protocols.answer import (
+    Answer,
+    asked_of,
+    detections_block,
+    members_of,
+    merge,
+    usage_object,
+    warnings_of,
+)
 from gateway.protocols.problem import one_line, problem
 
 _encode = msgspec.json.encode
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _NOT_FINISHED = b"null"
 _DONE = b"data: [DONE]\n\n"
 
@@ -41,9 +50,10 @@ class OpenAiExchange:
         turn: What is asked.
         streaming: Whether the answer is streamed.
         include_usage: Whether the stream ends with a chunk that says the numbers of tokens.
+        sources: Whether an index was asked for; then ``source_nodes`` are there, null where nothing was searched.
     """
 
-    def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool) -> None:
+    def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool = False, sources: bool = False) -> None:
         self.turn = turn
         self.streaming = streaming
         self._include_usage = include_usage
@@ -61,7 +71,7 @@ class OpenAiExchange:
         self._finish: Finish | None = None
         self._usage: Usage | None = None
         # What the next chunk carries beside its choice.
-        self._extra: dict[str, Any] = {}
+        self._extra: dict[str, Any] = {"source_nodes": None} if sources else {}
         self._found: list[Detections] = []
         self._unsaid = list(asked_of(turn.detectors))
 
@@ -74,7 +84,7 @@ class OpenAiExchange:
             if type(event) is Delta:
                 self._delta(event, out)
             elif type(event) is Chunk:
-                out.append(_event(event.raw_json))
+                out.append(_event(self._with_extra(event.raw_json) if self._extra else event.raw_json))
             elif type(event) is Start:
                 self._know(members_of(event.raw_json))
             elif type(event) is Finish:
@@ -89,7 +99,7 @@ class OpenAiExchange:
                 self._found.append(event)
             elif type(event) is Completion:
                 # The model server answered in one piece although a stream was asked for.
-                out.append(_event(_as_chunk(event.raw_json)))
+                out.append(_event(self._with_extra(_as_chunk(event.raw_json))))
             elif type(event) is Done:
                 self._end(event, out)
         return b"".join(out)
@@ -102,6 +112,11 @@ class OpenAiExchange:
         said = {name: value for name, value in members.items() if value is not None}
         self._envelope |= said | {"object": self._envelope["object"]}
         self._head = b""
+
+    def _with_extra(self, raw_json: bytes) -> bytes:
+        """A model server's own object with what is to be said beside it; every other byte as it came."""
+        extra, self._extra = self._extra, {}
+        return _spliced(raw_json, extra)
 
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         if self._finish is not None:
@@ -169,7 +184,7 @@ class OpenAiExchange:
             last: dict[str, Any] = {"timings": _timings(done.steps)}
             if self._include_usage and self._usage is not None:
                 self._flush_finish(out)
-                last["usage"] = _usage(self._usage)
+                last["usage"] = usage_object(self._usage)
             self._extra |= last | self._detections(last=True)
             if self._finish is not None:
                 self._flush_finish(out)
@@ -187,19 +202,19 @@ class OpenAiExchange:
         """See `Exchange`."""
         answer = self._answer
         if answer.completion:
-            return answer.completion
+            return self._with_extra(answer.completion)
         self._know(answer.start)
         body = self._envelope
         body["choices"] = [_whole_choice(index, answer) for index in sorted(answer.choices)]
         if answer.usage is not None:
-            body["usage"] = _usage(answer.usage)
+            body["usage"] = usage_object(answer.usage)
         asked = asked_of(self.turn.detectors)
         if asked:
             body["detections"] = detections_block(answer.detections, asked)
             body |= _warned(answer.detections)
-        passages = answer.context.passages if answer.context and self.turn.retrieval.indexes else None
-        body["source_nodes"] = None if passages is None else [source_node(passage) for passage in passages]
-        return _encode(body)
+        if answer.context is not None and self.turn.retrieval.indexes:
+            self._extra["source_nodes"] = [source_node(passage) for passage in answer.context.passages]
+        return _encode(body | self._extra)
 
 
 def _whole_choice(index: int, answer: Answer) -> dict[str, Any]:
@@ -224,11 +239,24 @@ def source_node(passage: Passage) -> dict[str, Any]:
         "sparse_score": passage.sparse_score,
         "source": passage.found_by,
         "metadata": {
-            **msgspec.json.decode(passage.metadata_json),
             "sourcefile": passage.sourcefile,
             "sourcepage": passage.sourcepage,
+            **msgspec.json.decode(passage.metadata_json),  # last: it is the caller's own
         },
     }
+
+
+def _spliced(raw_json: bytes, members: dict[str, Any]) -> bytes:
+    """The object with further members at its end, but for those that it has itself."""
+    try:
+        own = _object.decode(raw_json)
+    except (ValueError, RecursionError):
+        return raw_json  # not ours to judge
+    missing = {name: value for name, value in members.items() if name not in own}
+    if not missing:
+        return raw_json
+    head, brace, tail = raw_json.rpartition(b"}")
+    return b"".join((head, b"," if own else b"", _encode(missing)[1:-1], brace, tail))
 
 
 def _event(json: bytes) -> bytes:
@@ -247,16 +275,6 @@ def _as_chunk(completion: bytes) -> bytes:
         for number, call in enumerate(delta.get("tool_calls") or ()):
             call.setdefault("index", number)
     return _encode(body | {"object": "chat.completion.chunk"})
-
-
-def _usage(usage: Usage) -> Any:
-    if usage.raw_json:
-        return msgspec.Raw(one_line(usage.raw_json))
-    return {
-        "prompt_tokens": usage.prompt_tokens,
-        "completion_tokens": usage.completion_tokens,
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
 
 
 def _warned(detections: list[Detections]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The chat routes: raw ASGI, one endpoint a dialect and path.
+"""The chat routes: raw ASGI, one endpoint a path. Which dialect is spoken there, `dispatch` knows.
 
 FastAPI's request and response machinery is left aside here, because every token of every answer passes through:
 the body is read once, the events are written as bytes.
@@ -7,10 +7,12 @@ the body is read once, the events are written as bytes.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import (
+    BrokenOff,
     CausewayError,
     DeadlineExceeded,
     Internal,
@@ -18,12 +20,12 @@ from servicekit.errors import (
     UnsupportedMedia,
     http_status,
 )
-from servicekit.principal import Principal
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.domain import Done, Step
 from gateway.frontends import Frontend
 from gateway.pipeline import Pipeline
+from gateway.profiles import frontend_of
 from gateway.protocols.exchange import ChatRequest, Dialect, Exchange
 from gateway.responses import JSON, refuse, respond
 
@@ -31,77 +33,71 @@ _log = structlog.get_logger(__name__)
 
 # The services' own deadlines come first, because their errors say more.
 _SLACK = 1.0
+_FORM = b"multipart/form-data"
+
+Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
+"""A request's profile, headers and body → the dialect that is spoken; the body is empty until it has come."""
 
 
-class ChatRoutes:
-    """Answers the chat paths; what is asked of others goes to another application.
+@dataclass(slots=True)
+class _Progress:
+    """How far an answer has come.
 
-    A look-up, because the matching of a router and the layers that a framework puts around each of its routes would
-    cost a sixth of what a short answer does.
-
-    Args:
-        endpoints: By path.
-        others: All other paths.
+    Attributes:
+        heard: The model has begun; asking it again costs again.
+        begun: The client has got something.
     """
 
-    def __init__(self, endpoints: Mapping[str, "ChatEndpoint"], others: ASGIApp) -> None:
-        self._endpoints = endpoints
-        self._others = others
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        endpoint = self._endpoints.get(scope["path"]) if scope["type"] == "http" else None
-        if endpoint is None:
-            await self._others(scope, receive, send)
-        else:
-            scope["http.route"] = scope["path"]
-            await endpoint(scope, receive, send)
+    heard: bool = False
+    begun: bool = False
 
 
 class ChatEndpoint:
-    """An ASGI application that answers one dialect at one path.
+    """An ASGI application that answers one path.
 
     Args:
-        dialect: Its wire format.
+        choose: Chooses the dialect.
         pipeline: Answers.
-        frontend: Gives the profile that its requests belong to.
         timeout: Seconds a whole answer may take, once the request is there.
         streaming: What the path says of streaming; None where the body decides.
-
-    Attributes:
-        dialect: As given.
+        single_turn: Only the last message of the user counts.
     """
 
     def __init__(
         self,
-        dialect: Dialect,
+        choose: Chooser,
         pipeline: Pipeline,
-        frontend: Callable[[], Frontend],
         *,
         timeout: float,
         streaming: bool | None = None,
+        single_turn: bool = False,
     ) -> None:
-        self.dialect = dialect
+        self._choose = choose
         self._pipeline = pipeline
-        self._frontend = frontend
         self._timeout = timeout
         self._streaming = streaming
+        self._single_turn = single_turn
+
+    def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
+        """What is spoken with a client, as far as it is known without the body."""
+        return self._choose(frontend_of(scope), dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; a client that leaves stops everything that runs for it."""
+        dialect = self.dialect(scope)
         if scope["method"] != "POST":
             wrong = MethodNotAllowed(f"{scope['path']} does not take {scope['method']}.")
-            await respond(send, http_status(wrong), JSON, self.dialect.error(wrong), [(b"allow", b"POST")])
+            await respond(send, http_status(wrong), JSON, dialect.error(wrong), [(b"allow", b"POST")])
             return
         try:
-            body = await _body(scope, receive)
+            body = await _body(scope, receive, form=dialect.media.form)
         except _ClientLeft:
             return
         except CausewayError as error:
-            await refuse(send, error, self.dialect.error(error))
+            await refuse(send, error, dialect.error(error))
             return
         tasks = (
-            asyncio.ensure_future(self._answer(scope["state"]["principal"], body, send)),
+            asyncio.ensure_future(self._answer(self.dialect(scope, body), scope, body, send)),
             asyncio.ensure_future(_left(receive)),
         )
         try:
@@ -114,24 +110,24 @@ class ChatEndpoint:
         if not answering.cancelled():
             answering.result()
 
-    async def _answer(self, principal: Principal, body: bytes, send: Send) -> None:
-        begun = False
+    async def _answer(self, dialect: Dialect, scope: Scope, body: bytes, send: Send) -> None:
+        progress = _Progress()
 
         async def send_noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
+            progress.begun = True
             await send(message)
 
         failure: CausewayError
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                asked = ChatRequest(body, principal, self._frontend(), self._streaming)
-                exchange = self.dialect.parse(asked)
+                exchange = dialect.parse(self._request(scope, body))
                 deadline = Deadline.after(self._timeout)
                 if exchange.streaming:
-                    await self._stream(exchange, deadline, send_noted)
+                    done = await self._stream(dialect, exchange, deadline, send_noted)
                 else:
-                    await self._whole(exchange, deadline, send_noted)
+                    done = await self._whole(dialect, exchange, deadline, send_noted, progress)
+            scope["state"]["done"] = done
+            scope["state"]["log"] |= _counts(done)
             return
         except CausewayError as error:
             failure = error
@@ -139,34 +135,49 @@ class ChatEndpoint:
             failure = DeadlineExceeded("The request took longer than its deadline.")
             failure.__cause__ = error
         except Exception as error:  # the boundary: the client gets the dialect's answer, the log the cause
-            _log.exception("answer failed", dialect=self.dialect.name, error=str(error))
+            _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
-        if begun:
+        if progress.begun:
             # The client reads no more, or is too slow: nothing that was written now would reach it in time.
-            _log.warning("answer broke off", dialect=self.dialect.name, error=failure.message)
+            _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             return
-        await refuse(send, failure, self.dialect.error(failure))
+        if progress.heard and dialect.media.retried:
+            failure = BrokenOff(failure.message)
+        await refuse(send, failure, dialect.error(failure))
 
-    async def _whole(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
-        steps: tuple[Step, ...] = ()
+    def _request(self, scope: Scope, body: bytes) -> ChatRequest:
+        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
+        principal = scope["state"]["principal"]
+        return ChatRequest(
+            body, principal, frontend_of(scope), self._streaming, content_type, single_turn=self._single_turn
+        )
+
+    async def _whole(
+        self, dialect: Dialect, exchange: Exchange, deadline: Deadline, send: Send, progress: _Progress
+    ) -> Done:
+        done = Done(())
         async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
             async for batch in events:
+                progress.heard = True
                 exchange.take(batch)
                 if isinstance(last := batch[-1], Done):
-                    steps = last.steps
-        headers = [(b"server-timing", server_timing(steps))]
-        await respond(send, 200, self.dialect.media.unary, exchange.complete(), headers)
+                    done = last
+        headers = [(b"server-timing", server_timing(done.steps))]
+        await respond(send, 200, dialect.media.unary, exchange.complete(), headers)
+        return done
 
-    async def _stream(self, exchange: Exchange, deadline: Deadline, send: Send) -> None:
+    async def _stream(self, dialect: Dialect, exchange: Exchange, deadline: Deadline, send: Send) -> Done | None:
+        """The answer's end; None where it broke off."""
         async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
             # Until the first events are there the answer can still be a status.
-            first = exchange.render(await anext(events))
+            batch = await anext(events)
+            first = exchange.render(batch)
             await send(
                 {
                     "type": "http.response.start",
                     "status": 200,
                     "headers": [
-                        (b"content-type", self.dialect.media.stream),
+                        (b"content-type", dialect.media.stream),
                         (b"cache-control", b"no-cache"),
                         (b"x-accel-buffering", b"no"),
                     ],
@@ -177,12 +188,25 @@ class ChatEndpoint:
                 async for batch in events:
                     await _write(send, exchange.render(batch))
             except CausewayError as error:
-                _log.warning("answer broke off", dialect=self.dialect.name, error=error.message, exc_info=error)
+                _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
                 await _write(send, exchange.render_failure(error))
             except Exception as error:  # the boundary, as above
-                _log.exception("answer broke off", dialect=self.dialect.name, error=str(error))
+                _log.exception("answer broke off", dialect=dialect.name, error=str(error))
                 await _write(send, exchange.render_failure(Internal()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
+        return last if isinstance(last := batch[-1], Done) else None
+
+
+def _counts(done: Done | None) -> dict[str, int]:
+    """What the request's line in the log says of the passages that were found."""
+    if done is None or done.selection is None:
+        return {}
+    selection = done.selection
+    return {
+        "nodes_kept": len(selection.passages),
+        "nodes_under_threshold": selection.under_threshold,
+        "nodes_too_large": selection.too_large,
+    }
 
 
 def server_timing(steps: tuple[Step, ...]) -> bytes:
@@ -194,11 +218,12 @@ class _ClientLeft(Exception):
     """The connection closed before the request was complete."""
 
 
-async def _body(scope: Scope, receive: Receive) -> bytes:
+async def _body(scope: Scope, receive: Receive, *, form: bool) -> bytes:
     media = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip().lower()
-    if media not in (JSON, b"") and not media.endswith(b"+json"):
+    if media not in (JSON, b"") and not media.endswith(b"+json") and not (form and media == _FORM):
+        taken = "application/json or multipart/form-data" if form else "application/json"
         raise UnsupportedMedia(
-            f"Content-Type must be application/json, not {media.decode('latin-1')}.", field="content-type"
+            f"Content-Type must be {taken}, not {media.decode('latin-1')}.", field="content-type"
         )
     pieces = []
     more = True

@@ -1,52 +1,45 @@
 """Documents in, and how far they are."""
 
-import asyncio
-import contextlib
-import unicodedata
-from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, File, Form, Request, Response, UploadFile
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, RateLimited, UnsupportedMedia
+from servicekit.errors import CausewayError, InvalidRequest, Unavailable, http_status
 
 from gateway.documents import Job, Upload
 from gateway.ports import Ingest
-
-_LONGEST_NAME = 512
-# Files are in memory while they are handed over; until their turn comes they wait on the disk.
-_AT_ONCE = 4
-
-
-def _multipart(request: Request) -> None:
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if media != "multipart/form-data":
-        raise UnsupportedMedia(f"Content-Type must be multipart/form-data, not {media}.", field="content-type")
+from gateway.protocols import ragengine
+from gateway.protocols.problem import problem
+from gateway.responses import error_headers
+from gateway.routes.uploads import Turns, file_names, multipart
 
 
-def router(ingest: Ingest, *, timeout: float) -> APIRouter:
+def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
     """``POST /documents`` and ``GET /jobs/{id}``.
 
     Args:
         ingest: Takes the documents.
+        turns: How many uploads are handed over at once.
         timeout: Seconds that handing over an upload may take.
     """
     routes = APIRouter(tags=["documents"])
-    turns = asyncio.Semaphore(_AT_ONCE)
 
     @routes.post(
         "/documents",
         status_code=202,
         summary="Upload files to be indexed",
-        dependencies=[Depends(_multipart)],
+        dependencies=[Depends(multipart)],
         responses={
             400: {"description": "A field or a file is wrong; nothing was accepted"},
             413: {"description": "The upload is too large"},
             415: {"description": "The body is not a form of several parts"},
             429: {"description": "Too many uploads are under way; see Retry-After"},
-            503: {"description": "The queue is away; see Retry-After"},
+            503: {
+                "description": "The queue is away; see Retry-After. Where it went away in the middle, `jobs` holds "
+                "those of the files that were accepted"
+            },
         },
     )
     async def upload_documents(
@@ -61,11 +54,11 @@ def router(ingest: Ingest, *, timeout: float) -> APIRouter:
         """Stores the files and queues a job for each. Nothing is accepted unless every file can be."""
         keys.index_name(index)
         raw_metadata = _metadata(metadata)
-        names = _names(file)
+        names = file_names(file)
         deadline = Deadline.after(timeout)
         principal = request.scope["state"]["principal"]
         jobs = []
-        async with _turn(turns, deadline):
+        async with turns.turn(deadline):
             for name, each in zip(names, file, strict=True):
                 upload = Upload(
                     index=index,
@@ -76,7 +69,12 @@ def router(ingest: Ingest, *, timeout: float) -> APIRouter:
                     oids=tuple(oids or ()),
                     groups=tuple(groups or ()),
                 )
-                jobs.append(await ingest.submit(principal, upload, deadline))
+                try:
+                    jobs.append(await ingest.submit(principal, upload, deadline))
+                except CausewayError as error:
+                    if not jobs:
+                        raise
+                    return _broken_off(error, jobs, names)
         return _json({"jobs": [job_json(job) for job in jobs]}, 202)
 
     @routes.get(
@@ -110,40 +108,14 @@ def job_json(job: Job) -> dict[str, Any]:
     }
 
 
-@contextlib.asynccontextmanager
-async def _turn(turns: asyncio.Semaphore, deadline: Deadline) -> AsyncIterator[None]:
-    try:
-        await asyncio.wait_for(turns.acquire(), deadline.timeout())
-    except TimeoutError:
-        raise RateLimited("Too many uploads are under way.", retry_after=5) from None
-    try:
-        yield
-    finally:
-        turns.release()
-
-
-def _names(files: list[UploadFile]) -> list[str]:
-    """The files' names.
-
-    Raises:
-        InvalidRequest: A file is empty, or its name is missing, too long, not printable, or another's.
-    """
-    names: list[str] = []
-    for file in files:
-        name = file.filename or ""
-        if not name.strip() or len(name) > _LONGEST_NAME or any(map(_breaks_lines, name)):
-            said = f"A file needs a name of 1 to {_LONGEST_NAME} characters on one line"
-            raise InvalidRequest(f"{said}, not {name[:_LONGEST_NAME]!r}.", field="file")
-        if name in names:
-            raise InvalidRequest(f"Two files are called {name!r}: one would replace the other.", field="file")
-        if not file.size:
-            raise InvalidRequest(f"The file {name!r} is empty.", field="file")
-        names.append(name)
-    return names
-
-
-def _breaks_lines(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
+def _broken_off(error: CausewayError, jobs: list[Job], names: list[str]) -> Response:
+    """The answer where some files are accepted and the others are not: what is accepted cannot be taken back."""
+    accepted = f"Of {len(names)} files {len(jobs)} were accepted, not {names[len(jobs)]!r} and what follows it."
+    told = Unavailable(f"{error.message} {accepted}", retry_after=error.retry_after)
+    body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs]}
+    response = _json(body, http_status(told))
+    response.raw_headers += error_headers(told)
+    return response
 
 
 def _metadata(text: str) -> bytes:
@@ -153,7 +125,7 @@ def _metadata(text: str) -> bytes:
         msgspec.json.decode(text, type=dict[str, Any])
     except (ValueError, RecursionError):
         raise InvalidRequest("metadata must be a JSON object.", field="metadata") from None
-    return text.encode()
+    return ragengine.metadata(msgspec.Raw(text.encode()), "metadata")
 
 
 def _json(value: Any, status: int) -> Response:

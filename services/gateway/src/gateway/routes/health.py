@@ -13,7 +13,7 @@ from gateway.ports import Probe
 
 
 def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
-    """``GET /healthz`` and ``GET /readyz``.
+    """``GET /health``, ``GET /healthz`` and ``GET /readyz``.
 
     Args:
         probes: One for each dependency.
@@ -23,6 +23,11 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     # Dependencies gate the start only. Later a dead one must not take all gateways out of service: that would turn
     # a clear 503 into refused connections.
     started = False
+
+    @routes.get("/health", summary="The process lives, in RAGEngine's words")
+    async def health() -> dict[str, str | None]:
+        """Always 200."""
+        return {"status": "Healthy", "detail": None}
 
     @routes.get("/healthz", summary="The process lives")
     async def healthz() -> dict[str, str]:

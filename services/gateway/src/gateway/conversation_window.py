@@ -1,0 +1,104 @@
+"""A conversation made to fit its model's window: the oldest exchanges are left out, question and sources stay.
+
+For the chat protocols, whose clients send everything that was ever said.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from servicekit.deadline import Deadline
+
+from gateway import budget, history, prompts
+from gateway.context_selection import lines, no_longer, prompt_too_long, too_long, within
+from gateway.domain import Message, Selection, TokenCounts, Turn
+from gateway.ports import Generator
+from gateway.timeline import Timeline
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A turn that fits.
+
+    Attributes:
+        turn: It, with no longer history and answer than there is room for, and without wishes that its model does
+            not understand.
+        selection: What is left of what was found; None where nothing was searched.
+        left_out: Number of messages, the oldest ones, that are left out.
+    """
+
+    turn: Turn
+    selection: Selection | None
+    left_out: int = 0
+
+
+class ConversationWindow:
+    """Makes turns fit.
+
+    Args:
+        generator: Counts tokens as the model does, and knows its window.
+        node_tokens: Tokens that a passage is taken to have before it is known.
+    """
+
+    def __init__(self, generator: Generator, node_tokens: int) -> None:
+        self._generator = generator
+        self._node_tokens = node_tokens
+
+    async def fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
+        """The turn and what was found for it, as far as the window has room for them.
+
+        Raises:
+            InvalidRequest: It has none even for the question and what must stand beside it.
+        """
+        with timeline.step("budget"):
+            exchanges = history.exchanges(turn.history)
+            cut = [turn.history[at] for exchange in exchanges for at in exchange]
+            passages = found.passages if found else ()
+            texts = [*lines(passages), *(message.text for message in cut)]
+            shortest = _without(turn, frozenset(at for exchange in exchanges for at in exchange))
+            counts = await self._count(turn, texts, prompts.compose(shortest, ()), deadline)
+            if too_long(counts):
+                raise prompt_too_long()
+            sizes = [_size(*each) for each in zip(cut, counts.texts[len(passages) :], strict=True)]
+            window = counts.context_window or counts.messages + budget.ASSUMED_FREE_TOKENS
+            ratio = turn.retrieval.context_token_ratio
+            shares = budget.shares(window, counts.messages, turn.max_tokens, ratio, self._node_tokens)
+            selection = found and within(shares.passages, found, counts.texts[: len(passages)])
+            out: frozenset[int] = frozenset()
+            if counts.context_window:
+                # One that is not known has room for the conversation, whatever it takes.
+                out = history.left_out(exchanges, sizes, shares.free - (selection.tokens if selection else 0))
+            fitting = _understood(_without(turn, out), counts)
+            if counts.context_window and (turn.max_tokens or 0) > shares.answer:
+                fitting = await self._limited(fitting, selection, counts.context_window, deadline)
+        if out:
+            _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
+        return Fit(fitting, selection, len(out))
+
+    async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
+        """The turn with an answer no longer than what its prompt leaves of the window."""
+        assert turn.max_tokens is not None
+        prompt = prompts.compose(turn, selection.passages if selection else ())
+        counts = await self._count(turn, (), prompt, deadline)
+        return no_longer(turn, max(0, min(turn.max_tokens, window - counts.messages)))
+
+    async def _count(
+        self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
+    ) -> TokenCounts:
+        return await self._generator.count_tokens(turn.principal, turn.model, texts, prompt, deadline)
+
+
+def _without(turn: Turn, out: frozenset[int]) -> Turn:
+    if not out:
+        return turn
+    return replace(turn, history=tuple(message for at, message in enumerate(turn.history) if at not in out))
+
+
+def _size(message: Message, tokens: int) -> int:
+    return tokens + budget.MESSAGE_TOKENS + (budget.PICTURE_TOKENS if message.content_json else 0)
+
+
+def _understood(turn: Turn, counts: TokenCounts) -> Turn:
+    return replace(turn, follow_ups=False) if turn.follow_ups and counts.only_quotes else turn

@@ -1,0 +1,153 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gateway.checks import WITHHELD, Checks
+from gateway.domain import (
+    Action,
+    Detections,
+    Detector,
+    DetectorFailure,
+    Detectors,
+    Direction,
+    Finding,
+    Message,
+    Passage,
+    Turn,
+    Verdict,
+)
+from gateway.fakes import FakeGuardrails
+from gateway.timeline import Timeline
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked
+from servicekit.principal import LOCAL
+
+HISTORY = (
+    Message("system", "secret of the system"),
+    Message("user", "an old secret"),
+    Message("assistant", "no secret"),
+    Message("tool", "a secret result"),
+)
+
+
+def turn(action: Action, question: str = "a question", history: Sequence[Message] = ()) -> Turn:
+    detectors = (Detector("words", action),)
+    return Turn(LOCAL, question, tuple(history), detectors=Detectors(input=detectors, context=detectors))
+
+
+async def of_input(asked: Turn, guardrails: FakeGuardrails | None = None) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(guardrails or FakeGuardrails()).of_input(asked, Timeline(), Deadline.after(5))
+
+
+def passage(number: int, text: str) -> Passage:
+    return Passage(f"p{number}", "docs", "d", "a.md", "a.md", text, 1.0)
+
+
+async def test_without_detectors_nobody_is_asked() -> None:
+    """No call is made, and the turn is the one that came."""
+    guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
+    assert await of_input(asked, guardrails) == (asked, ())
+    assert await Checks(guardrails).of_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
+        (passage(1, "x"),),
+        (),
+    )
+    assert guardrails.judged == []
+
+
+async def test_users_and_tools_are_judged() -> None:
+    """However long ago they spoke; the system and the model are not."""
+    guardrails = FakeGuardrails()
+    checked, found = await of_input(turn(Action.REDACT, "my secret", HISTORY), guardrails)
+    assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
+    assert [message.text for message in checked.history] == [
+        "secret of the system",
+        "an old [REDACTED]",
+        "no secret",
+        "a [REDACTED] result",
+    ]
+    assert checked.question == "my [REDACTED]"
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, item) for item in (1, 3, 4)]
+
+
+async def test_a_blocked_question_says_what_was_found() -> None:
+    """By the name of the finding."""
+    with pytest.raises(Blocked, match="secret") as caught:
+        await of_input(turn(Action.BLOCK, "my secret"))
+    assert caught.value.field == "messages"
+
+
+async def test_a_detector_that_fails_closed_is_named() -> None:
+    """A block without a finding says which detector failed."""
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
+
+    with pytest.raises(Blocked, match="pii failed"):
+        await of_input(turn(Action.BLOCK), Guardrails())
+
+
+async def test_an_old_message_does_not_close_a_conversation() -> None:
+    """What was found before the latest answer is told, but stops nothing: only the message itself goes nowhere."""
+    asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
+    checked, found = await of_input(asked)
+    assert [message.text for message in checked.history] == [
+        "secret of the system",
+        WITHHELD,
+        "no secret",
+        "a clean result",
+    ]
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, 1)]
+
+
+async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
+    """What a tool brought in is new, as the question is."""
+    with pytest.raises(Blocked):
+        await of_input(turn(Action.BLOCK, history=HISTORY))
+
+
+async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
+    """A tool's result stands last there."""
+    checked, _ = await of_input(turn(Action.REDACT, "", HISTORY))
+    assert (checked.question, checked.history[-1].text) == ("", "a [REDACTED] result")
+
+
+@pytest.mark.parametrize(
+    ("action", "texts"),
+    [(Action.BLOCK, ["clean"]), (Action.REDACT, ["clean", "a [REDACTED]"]), (Action.REPORT, ["clean", "a secret"])],
+)
+async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
+    """A stopped one is left out, a redacted one changed, a reported one stays; each is told by its number."""
+    found_passages = (passage(1, "clean"), passage(2, "a secret"))
+    kept, found = await Checks(FakeGuardrails()).of_context(
+        turn(action), found_passages, Timeline(), Deadline.after(5)
+    )
+    assert [each.text for each in kept] == texts
+    assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
+
+
+async def test_a_detector_that_was_passed_over_is_told_of() -> None:
+    """Among what was found, without findings of its own."""
+    failure = DetectorFailure("pii", "no answer")
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            finding = Finding("words", "word", "secret", 1.0, Action.REPORT, 0, 1)
+            return (Verdict(Action.REPORT, (finding,), ""),), (failure,)
+
+    _, found = await of_input(turn(Action.REPORT), Guardrails())
+    assert [event.failures for event in found] == [(), (failure,)]
+
+
+@pytest.mark.parametrize("action", list(Action))
+async def test_a_models_words_are_cleared(action: Action) -> None:
+    """As they are: what would have to be changed is not; without detectors nobody is asked."""
+    guardrails = FakeGuardrails()
+    asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
+    checks = Checks(guardrails)
+    assert await checks.clears(asked, "a word", Deadline.after(5))
+    assert await checks.clears(asked, "a secret", Deadline.after(5)) is (action is Action.REPORT)
+    assert guardrails.judged == ["a word", "a secret"]
+    assert await checks.clears(replace(asked, detectors=Detectors()), "a secret", Deadline.after(5))
+    assert len(guardrails.judged) == 2

@@ -1,0 +1,178 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from gateway.clients.indexes import GrpcIndexes
+from gateway.clients.retriever import DESCRIPTOR
+from gateway.fakes_index import FakeIndexes
+from gateway.ports_index import Indexes
+from gateway.texts import DocumentPage, Equals, ListedDocument
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, InvalidRequest, NotFound
+from servicekit.principal import LOCAL, Principal
+from servicekit.testing import grpc_service
+
+
+class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
+    """The retriever's contract over the fake; keeps the last principal."""
+
+    def __init__(self, fake: FakeIndexes) -> None:
+        self._fake = fake
+        self.principal: Principal | None = None
+
+    def _said(self, request: Any) -> Principal:
+        self.principal = Principal.from_proto(request.principal)
+        return self.principal
+
+    async def ListIndexes(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        names = await self._fake.names(self._said(request), Deadline.of(context))
+        return retriever_pb2.ListIndexesResponse(indexes=[retriever_pb2.Index(name=name) for name in names])
+
+    async def ListDocuments(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        page = await self._fake.documents(
+            self._said(request),
+            request.index,
+            offset=request.offset,
+            limit=request.page_size,
+            text_length=request.text_length,
+            conditions=[_equals(each.match_any) for each in request.filter.must],
+            deadline=Deadline.of(context),
+        )
+        documents = [
+            document_pb2.Document(
+                document_id=each.document_id,
+                sha256=each.sha256,
+                metadata_json=b"" if each.metadata_json == b"{}" else each.metadata_json,
+            )
+            for each in page.documents
+        ]
+        texts = [
+            document_pb2.DocumentText(text=each.text, is_truncated=each.is_truncated) for each in page.documents
+        ]
+        return retriever_pb2.ListDocumentsResponse(documents=documents, texts=texts, total=page.total)
+
+    async def DeleteIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._fake.delete(self._said(request), request.index, Deadline.of(context))
+        return retriever_pb2.DeleteIndexResponse()
+
+    async def PersistIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._fake.persist(self._said(request), request.index, request.path, Deadline.of(context))
+        return retriever_pb2.PersistIndexResponse()
+
+    async def LoadIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._fake.load(
+            self._said(request), request.index, request.path, Deadline.of(context), overwrite=request.overwrite
+        )
+        return retriever_pb2.LoadIndexResponse()
+
+
+def _equals(match: Any) -> Equals:
+    [value] = match.json_values
+    return Equals(match.field.removeprefix("metadata."), value)
+
+
+DOCUMENTS = {
+    "a": ListedDocument("a", "Ein Text über Fähren", b'{"n":1}', "0" * 64, is_truncated=False),
+    "b": ListedDocument("b", "Kurz", b"{}", "1" * 64, is_truncated=False),
+    "c": ListedDocument("c", "Another", b'{"n":1,"t":"x"}', "2" * 64, is_truncated=False),
+}
+
+
+@pytest.fixture
+def fake() -> FakeIndexes:
+    return FakeIndexes({"docs": dict(DOCUMENTS), "empty": {}})
+
+
+@pytest.fixture
+def servicer(fake: FakeIndexes) -> Servicer:
+    return Servicer(fake)  # type: ignore[abstract]  # the other methods are not called
+
+
+@pytest.fixture
+async def adapter(servicer: Servicer) -> AsyncIterator[GrpcIndexes]:
+    def add(server: Any) -> None:
+        retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        yield GrpcIndexes(channel)
+
+
+@pytest.fixture(params=["fake", "grpc"])
+def indexes(request: pytest.FixtureRequest, fake: FakeIndexes, adapter: GrpcIndexes) -> Indexes:
+    return fake if request.param == "fake" else adapter
+
+
+def soon() -> Deadline:
+    return Deadline.after(5)
+
+
+async def listed(
+    indexes: Indexes, index: str = "docs", *, offset: int = 0, limit: int = 10, conditions: Sequence[Equals] = ()
+) -> DocumentPage:
+    return await indexes.documents(
+        LOCAL, index, offset=offset, limit=limit, text_length=9, conditions=conditions, deadline=soon()
+    )
+
+
+async def test_indexes_and_their_documents(indexes: Indexes) -> None:
+    """Names in order; documents by id, with the beginning of their text, and how many there are."""
+    assert await indexes.names(LOCAL, soon()) == ("docs", "empty")
+    page = await listed(indexes)
+    assert page.total == 3
+    first = page.documents[0]
+    assert (first.document_id, first.text, first.is_truncated) == ("a", "Ein Text ", True)
+    assert (first.metadata_json, first.sha256) == (b'{"n":1}', "0" * 64)
+    assert page.documents[1:] == (DOCUMENTS["b"], DOCUMENTS["c"])
+    assert await listed(indexes, offset=1, limit=1) == DocumentPage((DOCUMENTS["b"],), 3)
+    assert await listed(indexes, offset=3) == DocumentPage((), 3)
+    assert await listed(indexes, "empty") == DocumentPage((), 0)
+
+
+async def test_all_conditions_hold(indexes: Indexes) -> None:
+    """With the values' types."""
+    both = (Equals("n", "1"), Equals("t", '"x"'))
+    assert [each.document_id for each in (await listed(indexes, conditions=both)).documents] == ["c"]
+    assert (await listed(indexes, conditions=(Equals("n", '"1"'),))).total == 0
+
+
+async def test_an_index_is_deleted(indexes: Indexes) -> None:
+    """Once."""
+    await indexes.delete(LOCAL, "docs", soon())
+    assert await indexes.names(LOCAL, soon()) == ("empty",)
+    with pytest.raises(NotFound, match="No such index: 'docs' exists"):
+        await indexes.delete(LOCAL, "docs", soon())
+
+
+async def test_snapshots(indexes: Indexes) -> None:
+    """Written and loaded; over an index only where that is wanted; what is missing is named by its path."""
+    await indexes.persist(LOCAL, "docs", "x/y", soon())
+    with pytest.raises(Conflict):
+        await indexes.load(LOCAL, "empty", "x/y", soon())
+    await indexes.load(LOCAL, "empty", "x/y", soon(), overwrite=True)
+    await indexes.load(LOCAL, "other", "x/y", soon())
+    assert (await listed(indexes, "other")).total == (await listed(indexes, "empty")).total == 3
+    with pytest.raises(NotFound, match="Path does not exist: nope"):
+        await indexes.load(LOCAL, "more", "nope", soon())
+    with pytest.raises(NotFound, match="No such index"):
+        await indexes.persist(LOCAL, "nope", "x", soon())
+    for path in ("../x", "/x"):
+        with pytest.raises(InvalidRequest):
+            await indexes.persist(LOCAL, "docs", path, soon())
+        with pytest.raises(InvalidRequest):
+            await indexes.load(LOCAL, "more", path, soon())
+
+
+async def test_unknown_indexes(indexes: Indexes) -> None:
+    """NotFound, whatever is asked of them."""
+    with pytest.raises(NotFound):
+        await listed(indexes, "nope")
+
+
+async def test_who_asks_is_said(adapter: GrpcIndexes, servicer: Servicer) -> None:
+    """With every call."""
+    principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
+    await adapter.names(principal, soon())
+    assert servicer.principal == principal

@@ -1,0 +1,41 @@
+import json
+
+from gateway.routes.spool import Spool, listed
+
+
+async def whole(spool: Spool, parts: list[bytes | int]) -> bytes:
+    return b"".join([piece async for piece in spool.send(parts)])
+
+
+async def test_records_come_back_in_any_order() -> None:
+    """As often as they are named; the length is known before; lists are JSON, also the empty one."""
+    spool = Spool()
+    for number in range(5):
+        spool.add(b'"%d"' % number)
+    parts = [b'{"a":', *listed([4, 0]), b',"b":', *listed([]), b"}"]
+    length = spool.length(parts)
+    sent = await whole(spool, parts)
+    assert json.loads(sent) == {"a": ["4", "0"], "b": []}
+    assert length == len(sent)
+
+
+async def test_what_is_large_comes_in_pieces() -> None:
+    """Byte for byte, beyond what is kept in memory."""
+    spool = Spool()
+    records = [b"%d" % (number % 10) * 30_000 for number in range(60)]
+    for record in records:
+        spool.add(record)
+    pieces = [piece async for piece in spool.send(list(range(60)))]
+    assert b"".join(pieces) == b"".join(records)
+    assert len(pieces) > 10
+
+
+async def test_a_spool_that_fails_is_forgotten() -> None:
+    """Whatever happens between filling and sending."""
+    try:
+        with Spool() as spool:
+            spool.add(b"x" * 2_000_000)
+            raise ZeroDivisionError
+    except ZeroDivisionError:
+        pass
+    assert spool._file.closed

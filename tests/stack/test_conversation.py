@@ -1,0 +1,184 @@
+"""What a conversation gets beside an answer, before a model server that says what it is told to say."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servicekit.testing import eventually
+from servicekit.testing_answers import Answer, Fault, refusal, stream
+from servicekit.testing_model_server import ModelServer, Recorded
+
+StartStack = Callable[..., AbstractAsyncContextManager[Any]]
+
+WINDOW = 3000
+CLOSED_WITHIN = 0.25
+HISTORY = [
+    {"role": "user", "content": "When is high water at Kelsay?"},
+    {"role": "assistant", "content": "At six in the morning [tides.md]."},
+]
+REWRITTEN = "high water at Kelsay on Sundays"
+PIECES = ["At ", "half ", "past six.", "\n\n<", "<And on", " Mondays?>", ">\n<<Where is", " Kelsay?>>"]
+TEXT = "At half past six."
+QUESTIONS = ["And on Mondays?", "Where is Kelsay?"]
+STREAMED: dict[str, dict[str, Any]] = {
+    "/2024-01/chat": {"stream": True},
+    "/2024-04/chat/stream": {},
+    "/2024-05-29/chat/stream": {},
+    "/2026-04-10/chat/stream": {},
+}
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[tuple[Any, ModelServer]]:
+    """A stack before a model with a small window, with one document in it."""
+    async with ModelServer.started() as model:
+        model.models["stub"] = {"max_model_len": WINDOW}
+        environment = {
+            "CAUSEWAY_OPENAI_BASE_URL": model.url,
+            "CAUSEWAY_OPENAI_MODELS": "stub",
+            "CAUSEWAY_MODEL": "stub",
+        }
+        async with start_stack(tmp_path / "data", **environment) as running:
+            job = await running.ingest()
+            assert job["state"] == "succeeded", job
+            yield running, model
+
+
+def body(*history: dict[str, str], **overrides: Any) -> dict[str, Any]:
+    messages = [*history, {"role": "user", "content": "And on Sundays?"}]
+    return {"messages": messages, "context": {"overrides": {"index": "tides", **overrides}}}
+
+
+def thoughts(context: Any) -> dict[str, Any]:
+    return {thought["title"]: thought for thought in context["thoughts"]}
+
+
+def lines_of(text: str) -> list[Any]:
+    """A stream's lines, each with what it says in the same place whatever the dialect."""
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert not [line for line in lines if "error" in line], text
+    return [line["choices"][0] if "choices" in line else line for line in lines]
+
+
+def piece(line: Any) -> str:
+    delta = line.get("delta")
+    return (delta if isinstance(delta, str) else (delta or {}).get("content")) or ""
+
+
+def asked(model: ModelServer) -> list[Recorded]:
+    return [request for request in model.requests if request.path.endswith("completions")]
+
+
+async def test_a_question_that_goes_on_is_searched_for_by_what_the_model_makes_of_it(
+    stack: tuple[Any, ModelServer],
+) -> None:
+    """The model is asked twice: briefly and without chance for the query, then for the answer to the question. A
+    model that fails the first time answers all the same.
+    """
+    running, model = stack
+    model.script(stream(["high water at ", "Kelsay on Sundays"]), stream(["Later."]))
+    answer = await running.http.post("/2024-04/chat", json=body(*HISTORY, query_rewriting=True))
+    said = answer.raise_for_status().json()
+    assert said["message"]["content"] == "Later."
+    query = thoughts(said["context"])["Generated search query"]
+    assert query["description"] == REWRITTEN
+    assert query["props"]["token_usage"]["total_tokens"] > 0
+    assert query["props"]["duration_ms"] > 0
+    assert "rewrite;dur=" in answer.headers["server-timing"]
+    first, second = [request.json() for request in asked(model)]
+    assert (first["temperature"], first["max_tokens"]) == (0, 100)
+    assert "six in the morning" in first["messages"][-1]["content"]
+    assert second["messages"][-1]["content"].startswith("And on Sundays?\n\nSources:\n")
+
+    model.script(refusal(400, "This model takes no temperature."), stream(["Later."]))
+    answer = await running.http.post("/2024-04/chat", json=body(*HISTORY, query_rewriting=True))
+    query = thoughts(answer.raise_for_status().json()["context"])["Generated search query"]
+    assert query["description"] == "And on Sundays?"
+    assert "temperature" not in answer.text
+    assert len(query["props"]["notes"]) == 1
+
+
+async def test_a_search_query_goes_through_the_output_detectors(stack: tuple[Any, ModelServer]) -> None:
+    """Clients see it among the thoughts."""
+    running, model = stack
+    detectors = {"output": {"ban_substrings": {"substrings": ["Kelsay"], "action": "redact"}}}
+    model.script(stream([REWRITTEN]), stream(["Later, at Kelsay."]))
+    overrides = {"query_rewriting": True, "detectors": detectors}
+    said = (await running.http.post("/2024-04/chat", json=body(*HISTORY, **overrides))).raise_for_status().json()
+    query = thoughts(said["context"])["Generated search query"]
+    assert query["description"] == "And on Sundays?"
+    assert "detectors" in query["props"]["notes"][0]
+    assert "Kelsay" not in said["message"]["content"]
+
+
+async def test_follow_up_questions_are_no_part_of_the_text(stack: tuple[Any, ModelServer]) -> None:
+    """In each dialect, streamed and in one piece, however the marks are split; the detectors have judged them."""
+    running, model = stack
+    detectors = {"output": {"ban_substrings": {"substrings": ["Mondays"], "action": "redact"}}}
+    for path, more in STREAMED.items():
+        for wanted, questions in (({}, QUESTIONS), ({"detectors": detectors}, ["And on ", QUESTIONS[1]])):
+            overrides = {"suggest_followup_questions": True, **wanted}
+            model.script(stream(PIECES, pace=0.002))
+            answer = await running.http.post(path, json=body(**overrides) | more)
+            lines = lines_of(answer.raise_for_status().text)
+            assert "".join(map(piece, lines)) == TEXT, path
+            found = lines[-1]["context"]["followup_questions"]
+            assert [each.startswith(start) for each, start in zip(found, questions, strict=True)] == [True, True]
+            assert "Mondays" not in found[0] or not wanted, path
+    assert "<<" in asked(model)[-1].json()["messages"][0]["content"]
+    model.script(stream(PIECES))
+    whole = (await running.http.post("/2024-04/chat", json=body(suggest_followup_questions=True))).json()
+    assert whole["message"]["content"] == TEXT
+    assert whole["context"]["followup_questions"] == QUESTIONS
+
+
+async def test_a_long_conversation_goes_on(stack: tuple[Any, ModelServer]) -> None:
+    """The oldest exchanges do not reach the model, the system's words, the question and the sources do; what is too
+    long by itself is refused, and so is all of it where the conversation is the caller's.
+    """
+    running, model = stack
+    history = [
+        {"role": role, "content": f"{number} " + "word " * 300}
+        for number in range(12)
+        for role in ("user", "assistant")
+    ]
+    answer = await running.http.post("/2024-04/chat", json=body(*history))
+    prompt = thoughts(answer.raise_for_status().json()["context"])["Prompt"]
+    [request] = asked(model)
+    first, *kept, question = request.json()["messages"]
+    assert first["role"] == "system"
+    assert "High water at Kelsay is at six" in question["content"]
+    assert kept == history[len(history) - len(kept) :]
+    assert 0 < len(kept) < len(history)
+    assert prompt["props"]["messages_left_out"] == len(history) - len(kept)
+    assert len(prompt["props"]["notes"]) == 1
+
+    refused = await running.http.post("/2024-04/chat", json=body() | {"messages": "word " * 4000})
+    assert (refused.status_code, refused.json()["error"]) == (400, "Prompt length exceeds context window.")
+    conversation = {"index_name": "tides", "messages": [*history, {"role": "user", "content": "And on Sundays?"}]}
+    refused = await running.http.post("/v1/chat/completions", json={"model": "stub", **conversation})
+    assert refused.status_code == 400
+    assert len(asked(model)) == 1
+
+
+async def test_a_client_that_leaves_while_the_query_is_made(stack: tuple[Any, ModelServer]) -> None:
+    """The model server sees its connection closed, and is not asked again."""
+    running, model = stack
+    model.script(Answer((b"",), before=(Fault.HANG,)))
+    request = asyncio.ensure_future(
+        running.http.post("/2024-04/chat/stream", json=body(*HISTORY, query_rewriting=True))
+    )
+    await eventually(lambda: len(asked(model)) == 1, within=5, what="the request for a query")
+    left = time.monotonic()
+    request.cancel()
+    [recorded] = asked(model)
+    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    assert recorded.closed_at is not None
+    assert recorded.closed_at - left < CLOSED_WITHIN
+    await asyncio.sleep(0.3)
+    assert len(asked(model)) == 1
