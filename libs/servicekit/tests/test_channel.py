@@ -30,6 +30,9 @@ class Guardrails(guardrails_pb2_grpc.GuardrailsServiceServicer):
     def Detect(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         raise NotImplementedError
 
+    def GetPolicy(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        raise NotImplementedError
+
 
 @contextlib.asynccontextmanager
 async def guardrails(port: int = 0) -> AsyncIterator[int]:

@@ -1,10 +1,21 @@
 """guardrails.judging: whole texts under rules."""
 
+from collections.abc import Iterator
+
 import pytest
 from guardrails.detectors.fake import ScriptedDetector
-from guardrails.domain import Action, Failure, OnError
+from guardrails.domain import Action, Failure, OnError, Surroundings
 from guardrails.judging import judge
 from guardrails.policy import Rule
+from guardrails.workers import Workers
+
+
+@pytest.fixture
+def workers() -> Iterator[Workers]:
+    """Where long texts are judged."""
+    started = Workers(1)
+    yield started
+    started.close()
 
 
 def _rule(
@@ -20,10 +31,13 @@ def _rule(
     return Rule(phrase, detector, action, on_error, replacement)
 
 
-def test_each_text_is_judged_by_itself() -> None:
+async def test_each_text_is_judged_by_itself(workers: Workers) -> None:
     """One verdict a text, in order; nothing found is nothing done."""
-    verdicts, failures = judge(
-        ["clean", "a ssn", "ssn name"], [_rule("ssn", Action.REDACT), _rule("name", Action.BLOCK)]
+    verdicts, failures = await judge(
+        ["clean", "a ssn", "ssn name"],
+        [_rule("ssn", Action.REDACT), _rule("name", Action.BLOCK)],
+        Surroundings(),
+        workers,
     )
     assert [verdict.action for verdict in verdicts] == [Action.NONE, Action.REDACT, Action.BLOCK]
     assert [verdict.redacted_text for verdict in verdicts] == ["", "a #", ""]
@@ -31,35 +45,37 @@ def test_each_text_is_judged_by_itself() -> None:
     assert failures == []
 
 
-def test_findings_are_ordered() -> None:
+async def test_findings_are_ordered(workers: Workers) -> None:
     """Findings of all detectors stand by their place; those without a span last."""
     rules = [_rule("b", Action.REPORT), _rule("x", Action.REPORT, spans=False), _rule("a", Action.REPORT)]
-    (verdict,), _ = judge(["x b a"], rules)
+    (verdict,), _ = await judge(["x b a"], rules, Surroundings(), workers)
     assert [finding.detector_id for finding in verdict.findings] == ["b", "a", "x"]
 
 
-def test_overlapping_redaction() -> None:
+async def test_overlapping_redaction(workers: Workers) -> None:
     """Spans that overlap are replaced as one, and the findings say so."""
     rules = [_rule("cd", Action.REDACT, replacement="2"), _rule("abc", Action.REDACT, replacement="1")]
-    (verdict,), _ = judge(["xabcdx"], rules)
+    (verdict,), _ = await judge(["xabcdx"], rules, Surroundings(), workers)
     assert verdict.redacted_text == "x1x"
     assert [(f.detector_id, f.replacement) for f in verdict.findings] == [("abc", "1"), ("cd", "")]
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError("inside")])
-def test_a_failure_blocks(error: Exception | None) -> None:
+async def test_a_failure_blocks(error: Exception | None, workers: Workers) -> None:
     """A text on which a detector fails is blocked, the others are judged; the failure is told once."""
-    verdicts, failures = judge(["poison", "x", "poison"], [_rule("x", Action.REPORT, error=error)])
+    verdicts, failures = await judge(
+        ["poison", "x", "poison"], [_rule("x", Action.REPORT, error=error)], Surroundings(), workers
+    )
     assert [verdict.action for verdict in verdicts] == [Action.BLOCK, Action.REPORT, Action.BLOCK]
     assert [failure.detector_id for failure in failures] == ["x"]
 
 
-def test_a_failure_may_be_allowed() -> None:
+async def test_a_failure_may_be_allowed(workers: Workers) -> None:
     """Where the rule allows it the text goes on without the detector, under the others, with a warning."""
     rules = [
         _rule("x", Action.BLOCK, on_error=OnError.ALLOW),
         Rule("y", ScriptedDetector("y"), Action.REDACT, OnError.BLOCK, "#"),
     ]
-    (verdict,), failures = judge(["poison x y"], rules)
+    (verdict,), failures = await judge(["poison x y"], rules, Surroundings(), workers)
     assert (verdict.action, verdict.redacted_text) == (Action.REDACT, "poison x #")
     assert failures == [Failure("x", "the detector was told to fail")]

@@ -4,7 +4,9 @@ import asyncio
 import os
 import signal
 import sys
+from pathlib import Path
 
+import aiohttp
 import pytest
 from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
@@ -16,10 +18,20 @@ _SERVICE = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT])
-async def test_process(sign: signal.Signals) -> None:
-    """The process serves on its port, and ends with 0 when it is told to."""
-    (port,) = free_ports(1)
-    environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": str(port), "CAUSEWAY_LOG_FORMAT": "json"}
+async def test_process(sign: signal.Signals, tmp_path: Path) -> None:
+    """The process serves on its ports what its files say, and ends with 0 when it is told to."""
+    port, api = free_ports(2)
+    detectors, policy = tmp_path / "detectors.yaml", tmp_path / "policy.yaml"
+    detectors.write_text("detectors:\n  hap: {kind: text_contents, url: 'http://127.0.0.1:1'}\n")
+    policy.write_text("blockMessage: Not this.\nscanners: [{type: secrets}]\n")
+    environment = {
+        **os.environ,
+        "CAUSEWAY_GUARDRAILS_PORT": str(port),
+        "CAUSEWAY_GUARDRAILS_API_PORT": str(api),
+        "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(detectors),
+        "CAUSEWAY_GUARDRAILS_POLICY_FILE": str(policy),
+        "CAUSEWAY_LOG_FORMAT": "json",
+    }
     process = await asyncio.create_subprocess_exec(sys.executable, "-m", "guardrails", env=environment)
     try:
         async with open_channel(f"127.0.0.1:{port}", [_SERVICE]) as channel:
@@ -28,7 +40,12 @@ async def test_process(sign: signal.Signals) -> None:
             listed = await stub.ListDetectors(
                 pb.ListDetectorsRequest(principal=principal), wait_for_ready=True, timeout=30
             )
-            assert len(listed.detectors) == 2
+            assert [each.detector_id for each in listed.detectors if each.remote] == ["hap"]
+            assert len(listed.detectors) == 11
+            said = await stub.GetPolicy(pb.GetPolicyRequest(principal=principal))
+            assert [each.detector_id for each in said.output] == ["secrets"]
+        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{api}/health") as health:
+            assert health.status == 200
         process.send_signal(sign)
         assert await asyncio.wait_for(process.wait(), 30) == 0
     finally:
@@ -46,3 +63,21 @@ async def test_wrong_settings() -> None:
     _, errors = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 78
     assert b"CAUSEWAY_GUARDRAILS_PORT" in errors
+
+
+async def test_wrong_files(tmp_path: Path) -> None:
+    """A configuration file that is wrong ends the process, with its place."""
+    path = tmp_path / "detectors.yaml"
+    path.write_text("detectors:\n  hap: {kind: text_contents}\n")
+    environment = {**os.environ, "CAUSEWAY_GUARDRAILS_PORT": "0", "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(path)}
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "guardrails",
+        env=environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await asyncio.wait_for(process.communicate(), 30)
+    assert process.returncode not in (0, None)
+    assert b"line 2, detectors.hap.url" in output + errors

@@ -5,25 +5,50 @@ import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias, cast
 
+import aiohttp
 import grpc
 import pytest
 from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
 from causeway.identity.v1 import principal_pb2
+from embedding.fake import HashingEmbedder
+from embedding.port import Embedder
 from grpc.aio import EOF, AioRpcError
 from guardrails.catalogue import Catalogue
 from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.groundedness import groundedness
 from guardrails.detectors.matching import Limits
 from guardrails.detectors.regex import regex
+from guardrails.domain import Action, DetectorKind, DetectorSpec
+from guardrails.ragengine import Policy
+from guardrails.remote.config import RemoteConfig
+from guardrails.remote.detector import RemoteOffer
+from guardrails.remote.testing import DetectorStub, detector_server
 from guardrails.servicer import GuardrailsServicer
 from guardrails.workers import Workers
 from servicekit.errors import CausewayError, InvalidRequest, NotFound, PayloadTooLarge, Unauthenticated
 from servicekit.rpc_errors import unpack
 from servicekit.testing import eventually, grpc_service
+from yarl import URL
 
 Stub: TypeAlias = "guardrails_pb2_grpc.GuardrailsServiceAsyncStub"  # in the stubs' types only
 _PRINCIPAL = principal_pb2.Principal(tenant="t", user="u")
 _LONGEST = 100_000
+
+_REMOTE: list[RemoteOffer] = []
+
+
+async def _open() -> Embedder:
+    return HashingEmbedder()
+
+
+@pytest.fixture
+async def detector() -> AsyncIterator[DetectorStub]:
+    """A remote detector `hap` that finds secrets."""
+    async with detector_server(DetectorStub()) as stub, aiohttp.ClientSession() as session:
+        config = RemoteConfig("hap", DetectorKind.CONTENTS, URL(stub.url), headers=frozenset(["x-tenant"]))
+        _REMOTE.append(RemoteOffer(config, session))
+        yield stub
 
 
 @pytest.fixture
@@ -31,8 +56,11 @@ def servicer() -> Iterator[GuardrailsServicer]:
     """The service."""
     limits = Limits(held=1000)
     workers = Workers(1)
-    yield GuardrailsServicer(Catalogue([regex(limits), ban_substrings(limits)], 8), workers, _LONGEST)
+    catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
+    policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")
+    yield GuardrailsServicer(catalogue, workers, _LONGEST, policy=lambda: policy)
     workers.close()
+    _REMOTE.clear()
 
 
 @pytest.fixture
@@ -248,7 +276,99 @@ async def test_a_client_that_ends_early(stub: Stub) -> None:
 async def test_list_detectors(stub: Stub) -> None:
     """The detectors are listed by id, each with the schema of its parameters."""
     response = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
-    assert [detector.detector_id for detector in response.detectors] == ["ban_substrings", "regex"]
+    assert [detector.detector_id for detector in response.detectors] == ["ban_substrings", "groundedness", "regex"]
     for detector in response.detectors:
         assert detector.streaming
         assert json.loads(detector.params_schema_json)
+
+
+def _hap(action: pb.Action.ValueType = pb.ACTION_REDACT) -> pb.DetectorConfig:
+    return pb.DetectorConfig(detector_id="hap", action=action)
+
+
+async def test_a_remote_detector_in_a_stream(stub: Stub, detector: DetectorStub) -> None:
+    """A remote detector judges sentences of a growing text beside the built-in ones; allowed headers reach it."""
+    around = pb.Surroundings(headers={"x-tenant": "t", "cookie": "c"})
+    config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_hap(), _regex("email")], surroundings=around)
+    pieces = [_piece("A sec"), _piece("ret. Mail a@b.co no"), _piece("w", last=True)]
+    responses = await _detect(stub, pb.DetectRequest(config=config), *pieces)
+    found = [(each.start, each.end, each.detector_id) for response in responses for each in response.findings]
+    assert found == [(2, 8, "hap"), (15, 21, "regex")]
+    assert responses[-1].cleared_until == 25
+    assert detector.asked[0].headers["x-tenant"] == "t"
+    assert "cookie" not in detector.asked[0].headers
+
+
+async def test_a_remote_detector_that_fails(stub: Stub, detector: DetectorStub) -> None:
+    """Its failure blocks, and is told with its server's status."""
+    detector.status = 429
+    response = await stub.DetectText(_text_request(_hap(pb.ACTION_REPORT), texts=["x"]))
+    assert response.verdicts[0].action == pb.ACTION_BLOCK
+    (failure,) = response.failures
+    assert (failure.status, failure.message) == (429, "detector request failed for `hap`: told to")
+
+
+async def test_who_leaves_stops_remote_detectors(stub: Stub, detector: DetectorStub) -> None:
+    """A client that cancels its call stops the question to another server."""
+    detector.gate.clear()
+    call = stub.Detect()
+    await call.write(_config(_hap()))
+    await call.write(_piece("One. T"))
+    await eventually(lambda: detector.running == 1)
+    call.cancel()
+    await eventually(lambda: detector.cancelled == 1)
+
+
+async def test_release_by_sentences(stub: Stub) -> None:
+    """On wish each answer releases one sentence."""
+    config = pb.DetectConfig(principal=_PRINCIPAL, detectors=[_regex("email")], chunking=pb.CHUNKING_SENTENCE)
+    pieces = [_piece("One. Two. Thr"), _piece("ee", last=True)]
+    responses = await _detect(stub, pb.DetectRequest(config=config), *pieces)
+    assert [response.cleared_until for response in responses] == [4, 9, 15]
+
+
+async def test_passages(stub: Stub) -> None:
+    """Passages reach the detectors that compare."""
+    request = _text_request(pb.DetectorConfig(detector_id="groundedness"), texts=["Elephants eat grass daily."])
+    request.passages.append("The pump is green.")
+    response = await stub.DetectText(request)
+    assert [finding.detection for finding in response.verdicts[0].findings] == ["ungrounded"]
+
+
+async def test_surroundings_that_are_refused(stub: Stub) -> None:
+    """What is not JSON of the right kind, or no known value, is refused by its name."""
+    for around, field in (
+        (pb.Surroundings(messages_json=b"{}"), "surroundings.messages_json"),
+        (pb.Surroundings(tools_json=b"["), "surroundings.tools_json"),
+    ):
+        request = _text_request(_regex("a"), texts=["a"])
+        request.surroundings.CopyFrom(around)
+        assert (await _refused(stub.DetectText(request))).field == field
+    request = _text_request(_regex("a"), texts=["a"])
+    request.replies_json.append(b"[]")
+    assert (await _refused(stub.DetectText(request))).field == "replies_json[0]"
+
+
+async def test_list_with_health(stub: Stub, detector: DetectorStub) -> None:
+    """The list says what each detector looks at, and how it is."""
+    detector.status = 503
+    listed = await stub.ListDetectors(pb.ListDetectorsRequest(principal=_PRINCIPAL))
+    by_id = {each.detector_id: each for each in listed.detectors}
+    assert list(by_id["groundedness"].kinds) == [pb.DETECTOR_KIND_TEXT_CONTEXT_DOC]
+    assert by_id["regex"].health == pb.DETECTOR_HEALTH_HEALTHY
+    hap = by_id["hap"]
+    assert (hap.health, hap.health_reason, hap.remote) == (
+        pb.DETECTOR_HEALTH_UNHEALTHY,
+        "its server says 503",
+        True,
+    )
+
+
+async def test_policy(stub: Stub) -> None:
+    """The policy file's detectors come as they are asked for, with the message for what they block."""
+    policy = await stub.GetPolicy(pb.GetPolicyRequest(principal=_PRINCIPAL))
+    assert policy.block_message == "Not this."
+    (asked,) = policy.output
+    assert (asked.detector_id, asked.action) == ("regex", pb.ACTION_BLOCK)
+    response = await stub.DetectText(_text_request(*policy.output, texts=["a@b.co"]))
+    assert response.verdicts[0].action == pb.ACTION_BLOCK

@@ -1,5 +1,6 @@
 """guardrails.streaming: what is released of growing texts, and when."""
 
+import asyncio
 import json
 from collections.abc import Iterator, Sequence
 
@@ -7,17 +8,41 @@ import pytest
 from guardrails.catalogue import Catalogue
 from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.fake import ScriptedDetector
+from guardrails.detectors.invisible_text import invisible_text
 from guardrails.detectors.matching import Limits
+from guardrails.detectors.prompt_injection import prompt_injection
 from guardrails.detectors.regex import regex
-from guardrails.domain import Action, DetectorSpec, Failure, Finding, OnError, Piece, Progress
+from guardrails.detectors.secrets import secrets
+from guardrails.domain import (
+    Action,
+    DetectorSpec,
+    Failure,
+    Finding,
+    OnError,
+    Piece,
+    Progress,
+    Surroundings,
+    Verdict,
+)
 from guardrails.judging import judge
 from guardrails.policy import Rule
 from guardrails.streaming import Session
-from hypothesis import given
+from guardrails.workers import Workers
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from servicekit.errors import InvalidRequest
 
-_CATALOGUE = Catalogue([regex(Limits(held=100)), ban_substrings(Limits())], 64)
+_LIMITS = Limits()
+_CATALOGUE = Catalogue(
+    [
+        regex(Limits(held=100)),
+        ban_substrings(_LIMITS),
+        secrets(_LIMITS),
+        invisible_text(_LIMITS),
+        prompt_injection(_LIMITS),
+    ],
+    64,
+)
 
 
 def _spec(
@@ -252,6 +277,10 @@ _SECRETS = [
     ("regex", {"regex": ["email"]}, "ann@example.org"),
     ("regex", {"regex": ["us-phone-number"]}, "(555) 123-4567"),
     ("regex", {"regex": [r"sk-[a-z0-9]{6}"]}, "sk-ab12cd"),
+    ("regex", {"regex": ["iban"]}, "NO9386011117947"),
+    ("secrets", {}, "://u:pa55w0rd@"),
+    ("invisible_text", {"replacement": "[REDACTED]"}, "\u200b\U000e0041\u200b"),
+    ("prompt_injection", {}, "do anything now"),
     ("regex", {"regex": [r"🔑é\p{Han}+"]}, "🔑é数据数据"),
     ("ban_substrings", {"substrings": ["Projekt Größe"], "match_type": "word"}, "projekt gröẞe"),
 ]
@@ -279,11 +308,12 @@ def test_no_split_leaks(detector_id: str, params: dict[str, object], secret: str
             client.feed(piece)
             if client.blocked:
                 break
-            assert client.released in ("Id: ", "Id: [REDACTED]")
+            assert client.released in ("Id:", "Id: ", "Id: [REDACTED]")
         if not client.blocked:
             client.feed(".", last=True)
         assert client.blocked is (action is Action.BLOCK)
-        assert client.released == ("Id: " if client.blocked else "Id: [REDACTED].")
+        # A space may be the beginning of a secret, too.
+        assert client.released.rstrip() == ("Id:" if client.blocked else "Id: [REDACTED].")
         assert [finding.detection.text for finding in client.findings] == [secret]
 
 
@@ -310,6 +340,16 @@ _MIXES = st.lists(
 )
 
 
+async def _judged(text: str, rules: Sequence[Rule]) -> Verdict:
+    workers = Workers(1)
+    try:
+        (verdict,), _ = await judge([text], rules, Surroundings(), workers)
+    finally:
+        workers.close()
+    return verdict
+
+
+@settings(deadline=None)
 @given(_FRAGMENTS, st.lists(st.integers(0, 60), max_size=6), _MIXES, st.data())
 def test_what_is_released_is_the_verdict_of_the_whole(
     text: str, cuts: list[int], mix: list[tuple[str, dict[str, object]]], data: st.DataObject
@@ -317,7 +357,7 @@ def test_what_is_released_is_the_verdict_of_the_whole(
     """However a text is cut: its release is its redaction, its findings are the whole text's, its block is too."""
     actions = st.sampled_from([Action.REPORT, Action.REDACT, Action.BLOCK])
     rules = _rules(*(_spec(name, data.draw(actions), params) for name, params in mix))
-    (verdict,), _ = judge([text], rules)
+    verdict = asyncio.run(_judged(text, rules))
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     client = _Client(rules)
     for index in range(len(edges) - 1):

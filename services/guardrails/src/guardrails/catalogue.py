@@ -1,31 +1,37 @@
 """Which detectors there are, and those that were made lately."""
 
+import asyncio
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from servicekit.errors import InvalidRequest, NotFound
 
-from guardrails.detectors.kind import Kind
+from guardrails.detectors.kind import Made, Offer
 from guardrails.detectors.params import BadParam
-from guardrails.detectors.port import Detector
-from guardrails.domain import DetectorInfo, DetectorSpec
+from guardrails.domain import DetectorInfo, DetectorSpec, Health
 from guardrails.policy import Rule
 
-_MOST_RULES = 16
+_MOST_RULES = 32
+
+
+def _none() -> Sequence[Offer]:
+    return ()
 
 
 class Catalogue:
     """Makes detectors as requests ask for them, and keeps the latest, because compiling patterns takes time.
 
     Args:
-        kinds: What can be asked for.
+        offers: What is built in.
         size: Detectors that are kept.
+        remote: What else there is at the moment; what is built in comes before it.
     """
 
-    def __init__(self, kinds: Sequence[Kind], size: int) -> None:  # type: ignore[type-arg]  # of any parameters
-        self._kinds = {kind.detector_id: kind for kind in kinds}
+    def __init__(self, offers: Sequence[Offer], size: int, remote: Callable[[], Sequence[Offer]] = _none) -> None:
+        self._built_in = {offer.detector_id: offer for offer in offers}
+        self._remote = remote
         self._size = size
-        self._made: OrderedDict[tuple[str, bytes], tuple[Detector, str]] = OrderedDict()
+        self._made: OrderedDict[tuple[Offer, bytes], Made] = OrderedDict()
 
     def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
         """What the request asks for, ready to judge.
@@ -38,25 +44,49 @@ class Catalogue:
             raise InvalidRequest(f"`detectors` must name 1 to {_MOST_RULES} detectors.", field="detectors")
         rules = []
         for index, spec in enumerate(specs):
-            detector, replacement = self._detector(spec, f"detectors[{index}].params")
-            rules.append(Rule(spec.detector_id, detector, spec.action, spec.on_error, replacement))
+            made = self._detector(spec, f"detectors[{index}].params")
+            rules.append(
+                Rule(spec.detector_id, made.detector, spec.action, spec.on_error, made.replacement, made.threshold)
+            )
         return tuple(rules)
+
+    def info(self, detector_id: str) -> DetectorInfo:
+        """One detector.
+
+        Raises:
+            NotFound: There is no such detector.
+        """
+        return self._offer(detector_id).info()
 
     def infos(self) -> list[DetectorInfo]:
         """All detectors, ordered by id."""
-        return [self._kinds[detector_id].info() for detector_id in sorted(self._kinds)]
+        return [offer.info() for offer in self._offers()]
 
-    def _detector(self, spec: DetectorSpec, field: str) -> tuple[Detector, str]:
-        key = (spec.detector_id, spec.params)
+    async def healths(self) -> list[Health]:
+        """How each of `infos` is."""
+        return list(await asyncio.gather(*(offer.health() for offer in self._offers())))
+
+    def _offers(self) -> list[Offer]:
+        offers = {offer.detector_id: offer for offer in self._remote()} | self._built_in
+        return [offers[detector_id] for detector_id in sorted(offers)]
+
+    def _offer(self, detector_id: str) -> Offer:
+        offer = self._built_in.get(detector_id)
+        if offer is None:
+            offer = next((each for each in self._remote() if each.detector_id == detector_id), None)
+        if offer is None:
+            raise NotFound(f"detector `{detector_id}` not found", resource=detector_id)
+        return offer
+
+    def _detector(self, spec: DetectorSpec, field: str) -> Made:
+        offer = self._offer(spec.detector_id)
+        key = (offer, spec.params)
         made = self._made.get(key)
         if made is not None:
             self._made.move_to_end(key)
             return made
-        kind = self._kinds.get(spec.detector_id)
-        if kind is None:
-            raise NotFound(f"detector `{spec.detector_id}` not found", resource=spec.detector_id)
         try:
-            made = kind.make(spec.params)
+            made = offer.make(spec.params)
         except BadParam as error:
             path = f"{field}.{error.path}" if error.path else field
             raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error

@@ -3,7 +3,8 @@
 Positions are Unicode code points of the text, never bytes and never UTF-16 units.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 
 
@@ -14,6 +15,23 @@ class Action(IntEnum):
     REPORT = 1
     REDACT = 2
     BLOCK = 3
+
+
+class Direction(Enum):
+    """Where a text stands."""
+
+    INPUT = "input"
+    CONTEXT = "context"
+    OUTPUT = "output"
+
+
+class DetectorKind(Enum):
+    """What a detector looks at; the values are the ecosystem's names."""
+
+    CONTENTS = "text_contents"
+    CHAT = "text_chat"
+    CONTEXT_DOC = "text_context_doc"
+    GENERATION = "text_generation"
 
 
 class OnError(Enum):
@@ -37,6 +55,30 @@ class DetectorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What texts stand in.
+
+    Attributes:
+        direction: Where they stand.
+        passages: What they should rest on: texts, or addresses of documents where ``urls``.
+        prompt: What they answer.
+        messages: The conversation, a JSON list; empty: none.
+        tools: Its tools, a JSON list; empty: none.
+        headers: The caller's headers, in lower case.
+        replies: For each text, the members of its message beside the content, a JSON object; may be shorter.
+    """
+
+    direction: Direction = Direction.OUTPUT
+    passages: tuple[str, ...] = ()
+    urls: bool = False
+    prompt: str = ""
+    messages: bytes = b""
+    tools: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    replies: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class DetectorInfo:
     """A detector that can be asked for; ``params_schema`` is a JSON Schema."""
 
@@ -44,6 +86,16 @@ class DetectorInfo:
     description: str
     params_schema: bytes
     streaming: bool
+    kind: DetectorKind = DetectorKind.CONTENTS
+    remote: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a detector is; ``reason`` is for the client, and empty where it is well."""
+
+    healthy: bool
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +131,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A detector that failed; the message is for the client."""
+    """A detector that failed; the message is for the client, the status a remote detector's own, or 0."""
 
     detector_id: str
     message: str
+    status: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +149,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is appended to a choice's text."""
+    """What is appended to a choice's text; ``reply`` comes with the last piece, see `Surroundings.replies`."""
 
     choice: int
     text: str
     last: bool = False
+    reply: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,91 @@
 """Whole texts under the rules of a request."""
 
+import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
-from guardrails.domain import Action, Failure, Finding, Verdict
+from guardrails.asking import ask
+from guardrails.chunking import Window, windows_of
+from guardrails.detectors.port import Judge
+from guardrails.domain import Action, Detection, DetectorKind, Direction, Failure, Finding, Surroundings, Verdict
 from guardrails.policy import Rule, arranged, place, redacted, strictest
+from guardrails.workers import Workers
+
+_Found = Sequence[Detection] | Exception
+"""What a rule's detector says of one text."""
 
 
-def judge(texts: Sequence[str], rules: Sequence[Rule]) -> tuple[list[Verdict], list[Failure]]:
+async def judge(
+    texts: Sequence[str], rules: Sequence[Rule], surroundings: Surroundings, workers: Workers
+) -> tuple[list[Verdict], list[Failure]]:
     """A verdict for each text, and the detectors that failed on any of them.
 
-    A text on which a detector failed is blocked where the rule says so.
+    A text on which a detector failed is blocked where the rule says so. Detectors that take their time work side by
+    side, and each is asked once about all texts.
     """
+    size = sum(map(len, texts))
+    found = await asyncio.gather(*(_of_rule(rule, texts, size, surroundings, workers) for rule in rules))
     failures: dict[Failure, None] = {}  # each once, in order
-    return [_verdict(text, rules, failures) for text in texts], list(failures)
+    verdicts = [_verdict(text, rules, [each[at] for each in found], failures) for at, text in enumerate(texts)]
+    return verdicts, list(failures)
 
 
-def _verdict(text: str, rules: Sequence[Rule], failures: dict[Failure, None]) -> Verdict:
+def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures: dict[Failure, None]) -> Verdict:
     findings: list[Finding] = []
     action = Action.NONE
-    for rule in rules:
-        try:
-            findings += rule.findings(rule.detector.detect(text))
-        except Exception as error:  # a detector's failure is not the request's
-            failures[rule.failure(error)] = None
-            if rule.blocks_on_error:
-                action = Action.BLOCK
+    for rule, detections in zip(rules, found, strict=True):
+        if isinstance(detections, Exception):
+            failures[rule.failure(detections)] = None
+            action = Action.BLOCK if rule.blocks_on_error else action
+        else:
+            findings += rule.findings(detections)
     findings.sort(key=place)
     action = max(action, strictest(findings))
     text = redacted(text, findings) if action is Action.REDACT else ""
     return Verdict(action, arranged(findings), text)
+
+
+async def _of_rule(
+    rule: Rule, texts: Sequence[str], size: int, surroundings: Surroundings, workers: Workers
+) -> Sequence[_Found]:
+    detector = rule.detector
+    if isinstance(detector, Judge):
+        try:
+            return await _asked(detector, texts, surroundings)
+        except Exception as error:  # a detector's failure is not the request's
+            return [error] * len(texts)
+
+    def scan() -> list[_Found]:
+        found: list[_Found] = []
+        for text in texts:
+            try:
+                found.append(detector.detect(text))
+            except Exception as error:  # as above
+                found.append(error)
+        return found
+
+    return await workers.run(size <= detector.inline_limit, scan)
+
+
+async def _asked(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    if judge.kind is DetectorKind.CHAT:
+        chunks = [[Window(0, text)] for text in texts]
+    else:
+        chunks = [windows_of(text, judge.chunking) for text in texts]
+    if judge.across and surroundings.direction is Direction.OUTPUT:
+        return await _across(judge, texts, surroundings)
+    answers = iter(await ask(judge, [window for each in chunks for window in each], surroundings))
+    return [[detection for _ in each for detection in next(answers)] for each in chunks]
+
+
+async def _across(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    """All that is found counts for every text; in the others it has no span."""
+    answers = await ask(judge, [Window(0, text) for text in texts], surroundings)
+    return [
+        [
+            detection if own == other else replace(detection, start=None, end=None)
+            for other, detections in enumerate(answers)
+            for detection in detections
+        ]
+        for own in range(len(texts))
+    ]

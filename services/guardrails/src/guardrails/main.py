@@ -1,35 +1,116 @@
 """The composition root: what the guardrails service is made of."""
 
 import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
+import aiohttp
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from embedding.cache import default_cache_dir
+from embedding.minilm import MiniLmEmbedder
+from embedding.port import Embedder
+from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 
+from guardrails import ragengine
 from guardrails.catalogue import Catalogue
 from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.counting import reading_time, token_limit
+from guardrails.detectors.file_type import file_type
+from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.invisible_text import invisible_text
+from guardrails.detectors.kind import Offer
+from guardrails.detectors.language import language
 from guardrails.detectors.matching import Limits
+from guardrails.detectors.prompt_injection import prompt_injection
 from guardrails.detectors.regex import regex
+from guardrails.detectors.secrets import secrets
+from guardrails.growing import Holding
+from guardrails.remote.offers import RemoteOffers
+from guardrails.remote.server import DetectorServer
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings
 from guardrails.workers import Workers
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
-    """Serves until the event is set, then lets running calls finish."""
+    """Serves until the event is set, then lets running calls finish.
+
+    Raises:
+        InvalidRequest: A configuration file cannot be used.
+        Unavailable: A port cannot be listened on.
+    """
+    async with AsyncExitStack() as closing:
+        workers = Workers(settings.guardrails_threads)
+        closing.callback(workers.close)
+        built_in = _built_in(settings, _embedder(settings, closing))
+        # Questions are bounded detector by detector, and each has its time.
+        connector = aiohttp.TCPConnector(limit=0)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.guardrails_connect_seconds)
+        session = await closing.enter_async_context(
+            aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True)
+        )
+        remote = RemoteOffers(session, {offer.detector_id for offer in built_in})
+        if settings.guardrails_detectors_file is not None:
+            await closing.enter_async_context(remote.load(settings.guardrails_detectors_file))
+        catalogue = Catalogue(built_in, settings.guardrails_kept_detectors, remote.current)
+        file: Reloadable[ragengine.Policy] | None = None
+        if settings.guardrails_policy_file is not None:
+            file = ragengine.load(settings.guardrails_policy_file, catalogue.rules)
+            await closing.enter_async_context(file)
+        if settings.guardrails_api_port is not None:
+            api = DetectorServer(catalogue, workers, settings.guardrails_longest_text, settings.shutdown_grace)
+            await api.start(settings.host, settings.guardrails_api_port)
+            closing.push_async_callback(api.stop)
+        holding = Holding(settings.guardrails_hold_back_limit, settings.guardrails_whole_text_limit)
+        servicer = GuardrailsServicer(
+            catalogue,
+            workers,
+            settings.guardrails_longest_text,
+            holding,
+            lambda: ragengine.NO_POLICY if file is None else file.current,
+        )
+        service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+        server = GrpcServer(
+            f"{settings.host}:{settings.guardrails_port}",
+            [(service, lambda to: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, to))],
+        )
+        await server.serve_until(stop, settings.shutdown_grace)
+
+
+def _built_in(settings: Settings, open_embedder: Callable[[], Awaitable[Embedder]]) -> list[Offer]:
     limits = Limits(
         held=settings.guardrails_hold_back_limit,
         detections=settings.guardrails_most_detections,
         seconds=settings.guardrails_detector_seconds,
     )
-    catalogue = Catalogue([ban_substrings(limits), regex(limits)], settings.guardrails_kept_detectors)
-    workers = Workers(settings.guardrails_threads)
-    servicer = GuardrailsServicer(catalogue, workers, settings.guardrails_longest_text)
-    service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
-    server = GrpcServer(
-        f"{settings.host}:{settings.guardrails_port}",
-        [(service, lambda to: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, to))],
-    )
-    try:
-        await server.serve_until(stop, settings.shutdown_grace)
-    finally:
-        workers.close()
+    whole = settings.guardrails_whole_text_limit
+    return [
+        ban_substrings(limits),
+        file_type(whole),
+        groundedness(open_embedder, settings.guardrails_model_seconds),
+        invisible_text(limits),
+        language(whole),
+        prompt_injection(limits),
+        reading_time(),
+        regex(limits),
+        secrets(limits),
+        token_limit(),
+    ]
+
+
+def _embedder(settings: Settings, closing: AsyncExitStack) -> Callable[[], Awaitable[Embedder]]:
+    """Opens the model when it is first asked for: most deployments never do, and it takes memory."""
+    lock = asyncio.Lock()
+    opened: list[MiniLmEmbedder] = []
+
+    async def open_embedder() -> Embedder:
+        async with lock:
+            if not opened:
+                cache = settings.model_cache or default_cache_dir(os.environ)
+                opened.append(await asyncio.to_thread(MiniLmEmbedder.load, cache, workers=1))
+                closing.push_async_callback(opened[0].aclose)
+        return opened[0]
+
+    return open_embedder

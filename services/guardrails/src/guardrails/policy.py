@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from guardrails.detectors.port import Detector, DetectorFailed
+from guardrails.detectors.port import Detector, DetectorFailed, Judge
 from guardrails.domain import Action, Detection, Failure, Finding, OnError
 
 _log = structlog.get_logger(__name__)
@@ -13,17 +13,20 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A detector at work and what its findings and its failure lead to."""
+    """A detector at work and what its findings and its failure lead to; findings below the threshold are none."""
 
     detector_id: str
-    detector: Detector
+    detector: Detector | Judge
     action: Action
     on_error: OnError
     replacement: str
+    threshold: float = 0.0
 
     def findings(self, detections: Iterable[Detection]) -> Iterator[Finding]:
         """What follows from the detector's detections."""
         for detection in detections:
+            if detection.score < self.threshold:
+                continue
             action = self.action
             if action is Action.REDACT and detection.start is None:
                 action = Action.BLOCK  # nothing that could be replaced
@@ -34,9 +37,14 @@ class Rule:
         """What the client is told of the detector's failure; the log gets the cause."""
         if isinstance(error, DetectorFailed):
             _log.warning("detector failed", detector=self.detector_id, error=str(error))
-            return Failure(self.detector_id, str(error))
+            return Failure(self.detector_id, str(error), error.status)
         _log.error("detector failed", detector=self.detector_id, exc_info=error)
         return Failure(self.detector_id, "the detector met an unexpected error")
+
+    @property
+    def protects(self) -> bool:
+        """Whether text must wait for it."""
+        return self.action in (Action.REDACT, Action.BLOCK)
 
     @property
     def blocks_on_error(self) -> bool:

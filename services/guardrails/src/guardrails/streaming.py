@@ -1,14 +1,22 @@
-"""Growing texts under the rules of a request: what may be released, and when."""
+"""The texts of one answer while they grow, and what is waited for."""
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
 from servicekit.errors import InvalidRequest
 
-from guardrails.detectors.port import DetectorStream
-from guardrails.domain import Action, Failure, Finding, Piece, Progress
-from guardrails.policy import Rule, arranged, place, strictest, unions
+from guardrails.chunking import Chunking
+from guardrails.detectors.port import Judge
+from guardrails.domain import Action, Piece, Progress, Surroundings
+from guardrails.growing import GrowingText, Holding, Scan
+from guardrails.policy import Rule
+from guardrails.workers import Workers
 
 _MOST_CHOICES = 128
+
+# Code points that may wait for detectors at work; with more no piece is taken, so that the client's stream stops.
+_AHEAD = 4096
 
 
 class Session:
@@ -16,16 +24,80 @@ class Session:
 
     Args:
         rules: What they are judged by.
+        surroundings: What they stand in.
+        chunking: Where they may be cut when they are released; none: anywhere.
+        holding: How much of each may be held back.
 
     Attributes:
         blocked: Whether a rule has blocked; nothing may be fed any more.
     """
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        surroundings: Surroundings | None = None,
+        chunking: Chunking | None = None,
+        holding: Holding | None = None,
+    ) -> None:
         self._rules = rules
-        self._inline_limit = min(rule.detector.inline_limit for rule in rules)
-        self._choices: dict[int, _Choice] = {}
+        self._surroundings = surroundings or Surroundings()
+        self._chunking = chunking
+        self._holding = holding or Holding()
+        quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
+        self._slow = len(quick) < len(rules)
+        self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
+        self._quick = bool(quick)
+        self._texts: dict[int, GrowingText] = {}
+        self._ready = asyncio.Event()
         self.blocked = False
+
+    async def run(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: Workers
+    ) -> AsyncGenerator[list[Progress], None]:
+        """What the pieces change, as soon as it is known, until all are judged or a rule blocks.
+
+        Use with ``contextlib.aclosing``: leaving stops the detectors at once.
+
+        Args:
+            batches: Pieces; the next ones are not asked for while too much waits for detectors.
+            workers: Where long pieces are scanned.
+
+        Raises:
+            InvalidRequest: See `feed`.
+        """
+        if not self._slow:
+            async for pieces in batches:
+                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                if self.blocked:
+                    return
+            return
+        reading: asyncio.Task[Sequence[Piece] | None] | None = None
+        told = asyncio.create_task(self._ready.wait())
+        ended = False
+        try:
+            while not ended or self._busy():
+                if not ended and reading is None and self._waiting() <= _AHEAD:
+                    reading = asyncio.create_task(_next(batches))
+                await asyncio.wait({told} if reading is None else {told, reading}, return_when="FIRST_COMPLETED")
+                if told.done():
+                    self._ready.clear()
+                    told = asyncio.create_task(self._ready.wait())
+                    yield self.settle()
+                if not self.blocked and reading is not None and reading.done():
+                    taken, reading = reading.result(), None
+                    ended = taken is None
+                    if taken is not None:
+                        yield self.apply(await workers.run(self.inline(taken), self.scan, taken))
+                if self.blocked:
+                    return
+        finally:
+            told.cancel()
+            for text in self._texts.values():
+                text.close()
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await reading
 
     def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
         """Takes pieces, those of one choice as one, and says what they change; nothing where nothing changes.
@@ -33,30 +105,58 @@ class Session:
         Raises:
             InvalidRequest: A piece for a choice that is complete, or too many choices.
         """
+        return self.apply(self.scan(pieces))
+
+    def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
+        """The first half of `feed`; may run in a thread."""
+        return [self._text(piece.choice).scan(piece) for piece in _joined(pieces)]
+
+    def apply(self, scans: Sequence[Scan]) -> list[Progress]:
+        """The second half of `feed`; runs in the event loop."""
+        return self._steps(self._texts[scan.piece.choice].apply(scan) for scan in scans)
+
+    def settle(self) -> list[Progress]:
+        """What detectors that took their time have changed."""
+        return self._steps(text.settle() for text in tuple(self._texts.values()))
+
+    def inline(self, pieces: Sequence[Piece]) -> bool:
+        """Whether `scan` is so fast that the event loop may wait for it."""
+        if not self._quick:
+            return True
+        size = sum(len(piece.text) for piece in pieces)
+        size += sum(text.undecided for text in self._texts.values())
+        return size <= self._inline_limit
+
+    def _steps(self, changes: Iterable[list[Progress]]) -> list[Progress]:
         steps = []
-        for piece in _joined(pieces):
-            step = self._choice(piece.choice).feed(piece.text, piece.last)
-            if step is None:
-                continue
-            steps.append(step)
-            if step.action is Action.BLOCK:
+        for change in changes:
+            steps += change
+            if change and change[-1].action is Action.BLOCK:
                 self.blocked = True
                 break
         return steps
 
-    def inline(self, pieces: Sequence[Piece]) -> bool:
-        """Whether `feed` is so fast that the event loop may wait for it."""
-        size = sum(len(piece.text) for piece in pieces)
-        size += sum(choice.undecided for choice in self._choices.values())
-        return size <= self._inline_limit
+    def _busy(self) -> bool:
+        return any(text.busy for text in self._texts.values())
 
-    def _choice(self, number: int) -> "_Choice":
-        choice = self._choices.get(number)
-        if choice is None:
-            if len(self._choices) == _MOST_CHOICES:
+    def _waiting(self) -> int:
+        return sum(text.waiting for text in self._texts.values())
+
+    def _text(self, number: int) -> GrowingText:
+        text = self._texts.get(number)
+        if text is None:
+            if len(self._texts) == _MOST_CHOICES:
                 raise InvalidRequest(f"There are more than {_MOST_CHOICES} choices.", field="piece.choice")
-            choice = self._choices[number] = _Choice(number, self._rules)
-        return choice
+            text = self._texts[number] = GrowingText(
+                number, self._rules, self._surroundings, self._chunking, self._holding, self._ready.set
+            )
+        if text.complete:
+            raise _complete(number)
+        return text
+
+
+async def _next(batches: AsyncIterator[Sequence[Piece]]) -> Sequence[Piece] | None:
+    return await anext(batches, None)
 
 
 def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
@@ -69,109 +169,10 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
             raise _complete(piece.choice)
         of_choice.append(piece)
     return [
-        Piece(choice, "".join(piece.text for piece in of_choice), of_choice[-1].last)
+        Piece(choice, "".join(piece.text for piece in of_choice), of_choice[-1].last, of_choice[-1].reply)
         for choice, of_choice in choices.items()
     ]
 
 
 def _complete(choice: int) -> InvalidRequest:
     return InvalidRequest(f"A piece came for choice {choice}, which was complete.", field="piece.choice")
-
-
-class _Running:
-    """A rule on its way through one text."""
-
-    __slots__ = ("decided", "protects", "rule", "stream")
-
-    def __init__(self, rule: Rule) -> None:
-        self.rule = rule
-        self.stream: DetectorStream = rule.detector.stream()
-        self.protects = rule.action in (Action.REDACT, Action.BLOCK)
-        self.decided = 0
-
-
-class _Choice:
-    """One growing text.
-
-    It is cleared up to the slowest rule that protects it; rules that only report hold nothing back. A span that is
-    to be redacted is cleared as a whole or not at all. Findings are told when their end is cleared.
-    """
-
-    __slots__ = ("_cleared", "_last", "_length", "_number", "_pending", "_running")
-
-    def __init__(self, number: int, rules: Sequence[Rule]) -> None:
-        self._number = number
-        self._running = [_Running(rule) for rule in rules]
-        self._pending: list[Finding] = []  # found, not told yet
-        self._length = 0
-        self._cleared = 0
-        self._last = False
-
-    @property
-    def undecided(self) -> int:
-        """Code points that some rule will look at again."""
-        if self._last:
-            return 0
-        return self._length - min((running.decided for running in self._running), default=self._length)
-
-    def feed(self, text: str, last: bool) -> Progress | None:
-        """Takes a piece; None where it changes nothing.
-
-        Raises:
-            InvalidRequest: The text was complete.
-        """
-        if self._last:
-            raise _complete(self._number)
-        self._last = last
-        self._length += len(text)
-        found, failures, blocked = self._run(text, last)
-        if found:
-            blocking = sorted((finding for finding in found if finding.action is Action.BLOCK), key=place)
-            if blocking or blocked:
-                return Progress(self._number, self._cleared, tuple(blocking), Action.BLOCK, failures)
-            self._pending = sorted([*self._pending, *found], key=place)
-        elif blocked:
-            return Progress(self._number, self._cleared, (), Action.BLOCK, failures)
-        before = self._cleared
-        self._cleared = self._clearable()
-        findings = self._told() if self._pending else ()
-        if self._cleared == before and not (findings or failures or last):
-            return None
-        return Progress(self._number, self._cleared, findings, strictest(findings), failures)
-
-    def _run(self, text: str, last: bool) -> tuple[list[Finding], tuple[Failure, ...], bool]:
-        found: list[Finding] = []
-        failures: list[Failure] = []
-        blocked = False
-        for running in tuple(self._running):
-            try:
-                running.decided, detections = running.stream.feed(text, last)
-            except Exception as error:  # a detector's failure is not the request's
-                failures.append(running.rule.failure(error))
-                blocked = blocked or running.rule.blocks_on_error
-                self._running.remove(running)
-            else:
-                if detections:
-                    found += running.rule.findings(detections)
-        return found, tuple(failures), blocked
-
-    def _clearable(self) -> int:
-        cleared = self._length
-        for running in self._running:
-            if running.protects and running.decided < cleared:
-                cleared = running.decided
-        if self._pending:
-            for start, end, _ in unions(self._pending):
-                if start < cleared < end:
-                    return start
-        return cleared
-
-    def _told(self) -> tuple[Finding, ...]:
-        ready: list[Finding] = []
-        waiting: list[Finding] = []
-        for finding in self._pending:
-            end = finding.detection.end
-            told = self._last if end is None else end <= self._cleared
-            (ready if told else waiting).append(finding)
-        self._pending = waiting
-        return arranged(ready)

@@ -7,6 +7,7 @@ from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.matching import Limits
 from guardrails.detectors.params import BadParam
 from guardrails.detectors.port import Detector
+from guardrails.testing import quick
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ _KIND = ban_substrings(Limits())
 
 
 def _make(substrings: list[str], **params: object) -> Detector:
-    return _KIND.make(json.dumps({"substrings": substrings, **params}).encode())[0]
+    return quick(_KIND, substrings=substrings, **params)
 
 
 def _found(text: str, substrings: list[str], **params: object) -> list[str]:

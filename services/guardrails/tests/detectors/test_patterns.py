@@ -36,6 +36,20 @@ _DETECTORS = {name: PatternDetector([Matcher(pattern)], Limits()) for name, patt
         ("us-phone-number", "5551234567 555-123-45678", []),
         ("us-social-security-number", "123-45-6789, 123 45 6789", ["123-45-6789", "123 45 6789"]),
         ("us-social-security-number", "1123-45-6789 123-45-67890 12-345-6789", []),
+        (
+            "iban",
+            "DE89370400440532013000, GB82 WEST 1234 5698 7654 32",
+            ["DE89370400440532013000", "GB82 WEST 1234 5698 7654 32"],
+        ),
+        ("iban", "DE89 3704 0044 0532 0130 00 AND MORE", ["DE89 3704 0044 0532 0130 00"]),
+        ("iban", "NO9386011117947 FR1420041010050500013M02606", ["NO9386011117947", "FR1420041010050500013M02606"]),
+        ("iban", "DE88370400440532013000 XX89370400440532013000", []),
+        (
+            "phone-number",
+            "+49 30 1234567, +44 20 7946 0958 or (555) 123-4567",
+            ["+49 30 1234567", "+44 20 7946 0958", "(555) 123-4567"],
+        ),
+        ("phone-number", "2024-01-02 10:30 12345678901 +0 1234567", []),
         ("uk-post-code", "SW1A 1AA M11AE GIR 0AA", ["SW1A 1AA", "M11AE", "GIR 0AA"]),
         ("uk-post-code", "SW1A 1CC sw1a 1aa", []),
     ],
@@ -53,6 +67,8 @@ def test_names() -> None:
         "email": "email_address",
         "ipv4": "ipv4",
         "ipv6": "ipv6",
+        "iban": "iban",
+        "phone-number": "phone_number",
         "us-phone-number": "us_phone_number",
         "us-social-security-number": "social_security_number",
         "uk-post-code": "uk_post_code",
@@ -88,7 +104,7 @@ _SAMPLES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMED)
+@pytest.mark.parametrize("name", _SAMPLES)
 @given(data=st.data())
 def test_minimal_hold_back(name: str, data: st.DataObject) -> None:
     """What is held can still become part of a detection that begins with the first character held.

@@ -1,6 +1,5 @@
 """guardrails.detectors.port: what every detector keeps, the fake one too."""
 
-import json
 from collections.abc import Callable
 
 import pytest
@@ -9,15 +8,18 @@ from guardrails.detectors.fake import ScriptedDetector
 from guardrails.detectors.matching import Limits
 from guardrails.detectors.port import Detector, DetectorFailed
 from guardrails.detectors.regex import regex
+from guardrails.detectors.whole import WholeTextDetector
+from guardrails.testing import quick
 from hypothesis import given
 from hypothesis import strategies as st
 
 _PHRASE = "aba é"
 
 _MAKERS: dict[str, Callable[[], Detector]] = {
-    "regex": lambda: regex(Limits()).make(json.dumps({"regex": [_PHRASE]}).encode())[0],
-    "ban_substrings": lambda: ban_substrings(Limits()).make(json.dumps({"substrings": [_PHRASE]}).encode())[0],
+    "regex": lambda: quick(regex(Limits()), regex=[_PHRASE]),
+    "ban_substrings": lambda: quick(ban_substrings(Limits()), substrings=[_PHRASE]),
     "scripted": lambda: ScriptedDetector(_PHRASE),
+    "whole": lambda: WholeTextDetector(ScriptedDetector(_PHRASE).detect, 8192, 100),
 }
 
 

@@ -1,6 +1,5 @@
 """guardrails.detectors.regex: named patterns and the caller's own."""
 
-import json
 import time
 
 import pytest
@@ -8,12 +7,13 @@ from guardrails.detectors.matching import Limits
 from guardrails.detectors.params import BadParam
 from guardrails.detectors.port import Detector
 from guardrails.detectors.regex import regex
+from guardrails.testing import quick
 
 _KIND = regex(Limits())
 
 
 def _make(*patterns: str) -> Detector:
-    return _KIND.make(json.dumps({"regex": patterns}).encode())[0]
+    return quick(_KIND, regex=patterns)
 
 
 def test_named_and_own_patterns() -> None:

@@ -21,7 +21,7 @@ _MOST_CHARACTERS = 20_000
 _NO_WORD = r"(?:[^\pL\pM\pN_]|$)"
 
 
-class BanSubstringsParams(Params, frozen=True):
+class BanSubstringsParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     substrings: Annotated[

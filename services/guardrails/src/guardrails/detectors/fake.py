@@ -1,7 +1,11 @@
-"""A detector for tests: finds the words it was told, fails where it was told."""
+"""Detectors for tests: they find the words they were told, and fail where they were told."""
 
-from guardrails.detectors.port import DetectorFailed, DetectorStream, WholeTextStream
-from guardrails.domain import Detection
+import asyncio
+from collections.abc import Sequence
+
+from guardrails.chunking import Chunking
+from guardrails.detectors.port import DetectorFailed, DetectorStream, Judge, WholeTextStream
+from guardrails.domain import Detection, DetectorKind, Surroundings
 
 
 class ScriptedDetector:
@@ -47,3 +51,53 @@ class ScriptedDetector:
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
         return WholeTextStream(self, 8192)
+
+
+class ScriptedJudge(Judge):
+    """The same, and takes its time: it answers when `gate` is set.
+
+    Args:
+        phrase: What it finds.
+        poison: What it fails on; none: it never fails.
+        chunking: Its windows.
+        kind: What it looks at.
+        seconds: Its time.
+
+    Attributes:
+        gate: Open from the beginning.
+        asked: The windows of each question.
+        surroundings: Those of the latest question.
+        cancelled: Questions that were not waited for.
+    """
+
+    def __init__(
+        self,
+        phrase: str,
+        *,
+        poison: str | None = None,
+        chunking: Chunking = Chunking.SENTENCE,
+        kind: DetectorKind = DetectorKind.CONTENTS,
+        seconds: float = 30.0,
+        across: bool = False,
+    ) -> None:
+        self._scripted = ScriptedDetector(phrase, poison=poison)
+        self.chunking = chunking
+        self.kind = kind
+        self.seconds = seconds
+        self.across = across
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked: list[list[str]] = []
+        self.surroundings: Surroundings | None = None
+        self.cancelled = 0
+
+    async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+        """See `Judge.judge`."""
+        self.asked.append(list(windows))
+        self.surroundings = surroundings
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return [self._scripted.detect(window) for window in windows]

@@ -11,6 +11,10 @@ from guardrails.detectors.port import DetectorFailed
 
 # Bytes that RE2 may take for a pattern's program and automata.
 _MEMORY = 4 * 1024 * 1024
+MEMORY = 2 * _MEMORY
+"""Bytes for a few patterns together."""
+MUCH_MEMORY = 8 * MEMORY
+"""Bytes for many patterns together; for detectors that are made once."""
 
 Accept = Callable[[bytes, int, int], bool]
 """Looks at a match in its text: is it a detection?"""
@@ -129,9 +133,14 @@ class Matcher:
                 raise limits.too_slow()
 
 
-def union(matchers: Sequence[Matcher]) -> Regex:
-    """What finds the first place where any of the patterns matches or may match in a text with a sentinel."""
-    return Regex("|".join(f"(?:{matcher.partial_expression})" for matcher in matchers), memory=2 * _MEMORY)
+def union(matchers: Sequence[Matcher], memory: int = MEMORY) -> Regex:
+    """What finds the first place where any of the patterns matches or may match in a text with a sentinel.
+
+    Args:
+        matchers: The patterns.
+        memory: Bytes that it may take. RE2 is fifty times slower where its automaton does not fit.
+    """
+    return Regex("|".join(f"(?:{matcher.partial_expression})" for matcher in matchers), memory=memory)
 
 
 def following(text: bytes, position: int) -> int:

@@ -1,7 +1,7 @@
 """Parameters of detectors: strict, because a misspelt one would silently protect less."""
 
 import re
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -15,6 +15,9 @@ class Params(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=Tr
     replacement: Annotated[
         str, msgspec.Meta(max_length=200, description="What stands for a span where the action is redact.")
     ] = REPLACEMENT
+    threshold: Annotated[
+        float, msgspec.Meta(ge=0, le=1, description="Detections with a lower score are passed over.")
+    ] = 0.0
 
 
 P = TypeVar("P", bound=Params)
@@ -62,3 +65,15 @@ def _bad(text: str) -> BadParam:
         return BadParam(path, message[:1].lower() + message[1:])
     path = f"{path}.{member['name']}" if path else member["name"]
     return BadParam(path, "unknown field" if member["what"] == "unknown" else "missing field")
+
+
+def decode_members(raw: bytes) -> dict[str, Any]:
+    """The members of a JSON object; no bytes are an empty one.
+
+    Raises:
+        BadParam: It is none.
+    """
+    try:
+        return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadParam("", f"not a JSON object: {error}") from error

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from guardrails.detectors.linear import Regex
-from guardrails.detectors.matching import Limits, Matcher, preceding, union
+from guardrails.detectors.matching import MEMORY, Limits, Matcher, preceding, union
 from guardrails.detectors.partial import SENTINEL
 from guardrails.detectors.port import DetectorFailed, DetectorStream
 from guardrails.domain import Detection
@@ -26,14 +26,15 @@ class PatternDetector:
     Args:
         matchers: The patterns.
         limits: Bounds of the work on one text.
+        memory: Bytes that finding any of them may take; see `union`.
 
     Raises:
         Unsupported: The patterns are too large together.
     """
 
-    def __init__(self, matchers: Sequence[Matcher], limits: Limits) -> None:
+    def __init__(self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY) -> None:
         self._matchers = matchers
-        self._any = union(matchers)
+        self._any = union(matchers, memory)
         self._limits = limits
         foreign = sum(matcher.size for matcher in matchers if matcher.pattern.foreign)
         self.inline_limit = min(_INLINE, _INLINE_WORK // foreign) if foreign else _INLINE

@@ -34,6 +34,48 @@ def _ipv6() -> str:
     return "|".join(forms)
 
 
+# Countries by the length of their account numbers (ISO 13616, the registry of SWIFT). As with cards, each place
+# where one can begin allows one length only.
+_IBAN_LENGTHS = {
+    15: "NO",
+    16: "BE",
+    18: "DK|FO|FI|GL|NL|SD|FK",
+    19: "MK|SI",
+    20: "AT|BA|EE|KZ|LT|LU|XK|MN",
+    21: "CH|HR|LI|LV",
+    22: "BG|BH|CR|DE|GB|GE|IE|ME|RS|VA",
+    23: "AE|GI|IL|IQ|TL|OM|SO",
+    24: "AD|CZ|ES|MD|PK|RO|SA|SE|SK|TN|VG",
+    25: "LY|PT|ST",
+    26: "IS|TR",
+    27: "BI|DJ|FR|GR|IT|MC|MR|SM",
+    28: "AL|AZ|BY|CY|DO|GT|HU|LB|NI|PL|SV",
+    29: "BR|EG|PS|QA|UA",
+    30: "JO|KW|MU|YE",
+    31: "MT|SC",
+    32: "LC",
+    33: "RU",
+}
+
+
+def _iban() -> str:
+    forms = []
+    for length, countries in _IBAN_LENGTHS.items():
+        groups, rest = divmod(length - 4, 4)
+        last = f"[ ]?[A-Z0-9]{{{rest}}}" if rest else ""
+        forms.append(rf"(?:{countries})\d{{2}}(?:[ ]?[A-Z0-9]{{4}}){{{groups}}}{last}")
+    return rf"\b(?:{'|'.join(forms)})\b"
+
+
+def _account_number(text: bytes, start: int, end: int) -> bool:
+    # ISO 7064, MOD 97-10: country and check digits behind the rest, letters as two digits.
+    compact = text[start:end].replace(b" ", b"")
+    return int("".join(str(int(chr(byte), 36)) for byte in compact[4:] + compact[:4])) % 97 == 1
+
+
+_US_PHONE = r"(?:(?:\+|\b)1[-. ]?)?(?:\(\d{3}\) ?|\b\d{3}[-. ])\d{3}[-. ]?\d{4}\b"
+
+
 def luhn(digits: bytes) -> bool:
     """Whether the last digit is the check digit of the others (ISO/IEC 7812-1, annex B)."""
     total = 0
@@ -52,11 +94,10 @@ NAMED: Mapping[str, Pattern] = {
     "email": Pattern(_PII, "email_address", _EMAIL),
     "ipv4": Pattern(_PII, "ipv4", rf"\b{_V4}\b"),
     "ipv6": Pattern(_PII, "ipv6", _ipv6()),
-    "us-phone-number": Pattern(
-        _PII,
-        "us_phone_number",
-        r"(?:(?:\+|\b)1[-. ]?)?(?:\(\d{3}\) ?|\b\d{3}[-. ])\d{3}[-. ]?\d{4}\b",
-    ),
+    "iban": Pattern(_PII, "iban", _iban(), _account_number),
+    # ITU-T E.164 with its plus sign, or as in North America.
+    "phone-number": Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),
+    "us-phone-number": Pattern(_PII, "us_phone_number", _US_PHONE),
     "us-social-security-number": Pattern(_PII, "social_security_number", r"\b\d{3}[- ]\d{2}[- ]\d{4}\b"),
     # Royal Mail's layout; the inward code has no C, I, K, M, O, V.
     "uk-post-code": Pattern(_PII, "uk_post_code", r"\b(?:GIR ?0AA|[A-Z]{1,2}\d[0-9A-Z]? ?\d[ABD-HJLNP-UW-Z]{2})\b"),

@@ -1,12 +1,24 @@
 """What a detector is to the rest of the service."""
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import Protocol
 
-from guardrails.domain import Detection
+from guardrails.chunking import Chunking
+from guardrails.domain import Detection, DetectorKind, Health, Surroundings
 
 
 class DetectorFailed(Exception):
-    """A detector cannot judge a text; the message is for the client. What follows is the request's ``on_error``."""
+    """A detector cannot judge a text; the message is for the client. What follows is the request's ``on_error``.
+
+    Args:
+        message: Why.
+        status: The HTTP status of a remote detector's refusal; 0 where there is none.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class DetectorStream(Protocol):
@@ -47,6 +59,36 @@ class Detector(Protocol):
     def stream(self) -> DetectorStream:
         """A view of a text that is about to grow."""
         ...
+
+
+class Judge(ABC):
+    """A detector that takes its time: it asks a model or another server, about windows of the text.
+
+    One is shared by many requests: it holds no state of theirs.
+
+    Attributes:
+        kind: What it looks at.
+        chunking: What its windows are.
+        seconds: What one answer may take; beyond it the detector has failed.
+        across: It is asked about all choices of an answer together, and what it finds counts for each.
+    """
+
+    kind: DetectorKind
+    chunking: Chunking
+    seconds: float
+    across: bool = False
+
+    @abstractmethod
+    async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+        """The detections in each window, in its own code points, ordered by start.
+
+        Raises:
+            DetectorFailed: The windows cannot be judged.
+        """
+
+    async def health(self) -> Health:
+        """How it is; asked seldom, never on the way of a request."""
+        return Health(healthy=True)
 
 
 class WholeTextStream:

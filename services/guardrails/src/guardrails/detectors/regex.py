@@ -17,7 +17,7 @@ _LARGEST = 10_000  # instructions of a caller's patterns
 _NAMES = ", ".join(f"`{name}`" for name in NAMED)
 
 
-class RegexParams(Params, frozen=True):
+class RegexParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector."""
 
     regex: Annotated[

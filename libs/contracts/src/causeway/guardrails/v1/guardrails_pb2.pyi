@@ -76,6 +76,90 @@ ACTION_BLOCK: Action.ValueType  # 3
 """Stop."""
 Global___Action: _TypeAlias = Action  # noqa: Y015
 
+class _DetectorKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DetectorKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DetectorKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DETECTOR_KIND_UNSPECIFIED: _DetectorKind.ValueType  # 0
+    """Not said."""
+    DETECTOR_KIND_TEXT_CONTENTS: _DetectorKind.ValueType  # 1
+    """Texts by themselves."""
+    DETECTOR_KIND_TEXT_CHAT: _DetectorKind.ValueType  # 2
+    """A conversation."""
+    DETECTOR_KIND_TEXT_CONTEXT_DOC: _DetectorKind.ValueType  # 3
+    """A text and the passages that it should rest on."""
+    DETECTOR_KIND_TEXT_GENERATION: _DetectorKind.ValueType  # 4
+    """A text and the prompt that it answers."""
+
+class DetectorKind(_DetectorKind, metaclass=_DetectorKindEnumTypeWrapper):
+    """What a detector looks at."""
+
+DETECTOR_KIND_UNSPECIFIED: DetectorKind.ValueType  # 0
+"""Not said."""
+DETECTOR_KIND_TEXT_CONTENTS: DetectorKind.ValueType  # 1
+"""Texts by themselves."""
+DETECTOR_KIND_TEXT_CHAT: DetectorKind.ValueType  # 2
+"""A conversation."""
+DETECTOR_KIND_TEXT_CONTEXT_DOC: DetectorKind.ValueType  # 3
+"""A text and the passages that it should rest on."""
+DETECTOR_KIND_TEXT_GENERATION: DetectorKind.ValueType  # 4
+"""A text and the prompt that it answers."""
+Global___DetectorKind: _TypeAlias = DetectorKind  # noqa: Y015
+
+class _Chunking:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ChunkingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Chunking.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHUNKING_UNSPECIFIED: _Chunking.ValueType  # 0
+    """Minimal."""
+    CHUNKING_MINIMAL: _Chunking.ValueType  # 1
+    """Anywhere: what can be part of no finding is released at once."""
+    CHUNKING_SENTENCE: _Chunking.ValueType  # 2
+    """At the ends of sentences; one response a sentence."""
+    CHUNKING_WHOLE: _Chunking.ValueType  # 3
+    """Nowhere: the whole text at once."""
+
+class Chunking(_Chunking, metaclass=_ChunkingEnumTypeWrapper):
+    """Where a growing text may be cut when it is released."""
+
+CHUNKING_UNSPECIFIED: Chunking.ValueType  # 0
+"""Minimal."""
+CHUNKING_MINIMAL: Chunking.ValueType  # 1
+"""Anywhere: what can be part of no finding is released at once."""
+CHUNKING_SENTENCE: Chunking.ValueType  # 2
+"""At the ends of sentences; one response a sentence."""
+CHUNKING_WHOLE: Chunking.ValueType  # 3
+"""Nowhere: the whole text at once."""
+Global___Chunking: _TypeAlias = Chunking  # noqa: Y015
+
+class _DetectorHealth:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DetectorHealthEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DetectorHealth.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DETECTOR_HEALTH_UNSPECIFIED: _DetectorHealth.ValueType  # 0
+    """It was not asked."""
+    DETECTOR_HEALTH_HEALTHY: _DetectorHealth.ValueType  # 1
+    """It can judge."""
+    DETECTOR_HEALTH_UNHEALTHY: _DetectorHealth.ValueType  # 2
+    """It cannot."""
+
+class DetectorHealth(_DetectorHealth, metaclass=_DetectorHealthEnumTypeWrapper):
+    """How a detector is."""
+
+DETECTOR_HEALTH_UNSPECIFIED: DetectorHealth.ValueType  # 0
+"""It was not asked."""
+DETECTOR_HEALTH_HEALTHY: DetectorHealth.ValueType  # 1
+"""It can judge."""
+DETECTOR_HEALTH_UNHEALTHY: DetectorHealth.ValueType  # 2
+"""It cannot."""
+Global___DetectorHealth: _TypeAlias = DetectorHealth  # noqa: Y015
+
 class _OnError:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -135,6 +219,72 @@ class DetectorConfig(_message.Message):
 Global___DetectorConfig: _TypeAlias = DetectorConfig  # noqa: Y015
 
 @_typing.final
+class Surroundings(_message.Message):
+    """What texts stand in; what a detector needs of it and does not get is its failure."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class HeadersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    PASSAGES_ARE_URLS_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    MESSAGES_JSON_FIELD_NUMBER: _builtins.int
+    TOOLS_JSON_FIELD_NUMBER: _builtins.int
+    HEADERS_FIELD_NUMBER: _builtins.int
+    passages_are_urls: _builtins.bool
+    """The passages are addresses of documents instead of their texts."""
+    prompt: _builtins.str
+    """The prompt that the texts answer."""
+    messages_json: _builtins.bytes
+    """The conversation that the texts stand in or answer: one JSON list of messages as OpenAI has them."""
+    tools_json: _builtins.bytes
+    """The tools of the conversation: one JSON list; empty means none."""
+    @_builtins.property
+    def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Passages the texts should rest on."""
+
+    @_builtins.property
+    def headers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """The caller's headers, in lower case; a remote detector gets those that its configuration allows."""
+
+    def __init__(
+        self,
+        *,
+        passages: _abc.Iterable[_builtins.str] | None = ...,
+        passages_are_urls: _builtins.bool = ...,
+        prompt: _builtins.str = ...,
+        messages_json: _builtins.bytes = ...,
+        tools_json: _builtins.bytes = ...,
+        headers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headers", b"headers", "messages_json", b"messages_json", "passages", b"passages", "passages_are_urls", b"passages_are_urls", "prompt", b"prompt", "tools_json", b"tools_json"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Surroundings: _TypeAlias = Surroundings  # noqa: Y015
+
+@_typing.final
 class DetectTextRequest(_message.Message):
     """Texts to judge."""
 
@@ -145,6 +295,8 @@ class DetectTextRequest(_message.Message):
     DETECTORS_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     PASSAGES_FIELD_NUMBER: _builtins.int
+    SURROUNDINGS_FIELD_NUMBER: _builtins.int
+    REPLIES_JSON_FIELD_NUMBER: _builtins.int
     direction: Global___Direction.ValueType
     """Where the texts stand."""
     @_builtins.property
@@ -161,7 +313,17 @@ class DetectTextRequest(_message.Message):
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Passages the texts should rest on, for detectors that compare."""
+        """Passages the texts should rest on, for detectors that compare; joined by those of the surroundings."""
+
+    @_builtins.property
+    def surroundings(self) -> Global___Surroundings:
+        """What the texts stand in. A detector of conversations judges them once, and its findings are the last text's; on
+        output it judges one conversation for each text, in which the text is the assistant's latest message.
+        """
+
+    @_builtins.property
+    def replies_json(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """For each text, the members of its message beside its content (tool calls), one JSON object; may be shorter."""
 
     def __init__(
         self,
@@ -171,10 +333,12 @@ class DetectTextRequest(_message.Message):
         detectors: _abc.Iterable[Global___DetectorConfig] | None = ...,
         texts: _abc.Iterable[_builtins.str] | None = ...,
         passages: _abc.Iterable[_builtins.str] | None = ...,
+        surroundings: Global___Surroundings | None = ...,
+        replies_json: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "replies_json", b"replies_json", "surroundings", b"surroundings", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -315,19 +479,23 @@ class DetectorFailure(_message.Message):
 
     DETECTOR_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
     """Which."""
     message: _builtins.str
     """Why, in words for the client."""
+    status: _builtins.int
+    """The HTTP status of a remote detector's answer, 504 where it took too long; 0 where it has none."""
     def __init__(
         self,
         *,
         detector_id: _builtins.str = ...,
         message: _builtins.str = ...,
+        status: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detector_id", b"detector_id", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detector_id", b"detector_id", "message", b"message", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -375,8 +543,12 @@ class DetectConfig(_message.Message):
     DIRECTION_FIELD_NUMBER: _builtins.int
     DETECTORS_FIELD_NUMBER: _builtins.int
     PASSAGES_FIELD_NUMBER: _builtins.int
+    SURROUNDINGS_FIELD_NUMBER: _builtins.int
+    CHUNKING_FIELD_NUMBER: _builtins.int
     direction: Global___Direction.ValueType
     """Where the text stands."""
+    chunking: Global___Chunking.ValueType
+    """Where the text may be cut when it is released."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -387,7 +559,11 @@ class DetectConfig(_message.Message):
 
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Passages the text should rest on."""
+        """Passages the text should rest on; joined by those of the surroundings."""
+
+    @_builtins.property
+    def surroundings(self) -> Global___Surroundings:
+        """What the text stands in."""
 
     def __init__(
         self,
@@ -396,10 +572,12 @@ class DetectConfig(_message.Message):
         direction: Global___Direction.ValueType = ...,
         detectors: _abc.Iterable[Global___DetectorConfig] | None = ...,
         passages: _abc.Iterable[_builtins.str] | None = ...,
+        surroundings: Global___Surroundings | None = ...,
+        chunking: Global___Chunking.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -414,22 +592,26 @@ class DetectPiece(_message.Message):
     CHOICE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
+    REPLY_JSON_FIELD_NUMBER: _builtins.int
     choice: _builtins.int
     """Which choice, from 0."""
     text: _builtins.str
     """What is appended; may be empty."""
     last: _builtins.bool
     """The choice is complete."""
+    reply_json: _builtins.bytes
+    """With the last piece: the members of the message beside its content (tool calls), one JSON object; empty: none."""
     def __init__(
         self,
         *,
         choice: _builtins.int = ...,
         text: _builtins.str = ...,
         last: _builtins.bool = ...,
+        reply_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "last", b"last", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "last", b"last", "reply_json", b"reply_json", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -537,6 +719,10 @@ class Detector(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     PARAMS_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     STREAMING_FIELD_NUMBER: _builtins.int
+    KINDS_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
+    HEALTH_REASON_FIELD_NUMBER: _builtins.int
+    REMOTE_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
     """Its id."""
     description: _builtins.str
@@ -545,6 +731,16 @@ class Detector(_message.Message):
     """JSON Schema of its parameters."""
     streaming: _builtins.bool
     """It can judge a growing text before the text is complete."""
+    health: Global___DetectorHealth.ValueType
+    """How it is."""
+    health_reason: _builtins.str
+    """Why it is unhealthy, in words for the client."""
+    remote: _builtins.bool
+    """It asks another server."""
+    @_builtins.property
+    def kinds(self) -> _containers.RepeatedScalarFieldContainer[Global___DetectorKind.ValueType]:
+        """What it looks at."""
+
     def __init__(
         self,
         *,
@@ -552,11 +748,67 @@ class Detector(_message.Message):
         description: _builtins.str = ...,
         params_schema_json: _builtins.bytes = ...,
         streaming: _builtins.bool = ...,
+        kinds: _abc.Iterable[Global___DetectorKind.ValueType] | None = ...,
+        health: Global___DetectorHealth.ValueType = ...,
+        health_reason: _builtins.str = ...,
+        remote: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "detector_id", b"detector_id", "params_schema_json", b"params_schema_json", "streaming", b"streaming"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["description", b"description", "detector_id", b"detector_id", "health", b"health", "health_reason", b"health_reason", "kinds", b"kinds", "params_schema_json", b"params_schema_json", "remote", b"remote", "streaming", b"streaming"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Detector: _TypeAlias = Detector  # noqa: Y015
+
+@_typing.final
+class GetPolicyRequest(_message.Message):
+    """Whose policy to get."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class GetPolicyResponse(_message.Message):
+    """What a policy file says."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    BLOCK_MESSAGE_FIELD_NUMBER: _builtins.int
+    block_message: _builtins.str
+    """What stands for an answer that is blocked; empty where there is no policy file."""
+    @_builtins.property
+    def output(self) -> _containers.RepeatedCompositeFieldContainer[Global___DetectorConfig]:
+        """What to ask of each answer; none where there is no policy file."""
+
+    def __init__(
+        self,
+        *,
+        output: _abc.Iterable[Global___DetectorConfig] | None = ...,
+        block_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block_message", b"block_message", "output", b"output"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyResponse: _TypeAlias = GetPolicyResponse  # noqa: Y015

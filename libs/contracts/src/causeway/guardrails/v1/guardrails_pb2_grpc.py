@@ -50,6 +50,11 @@ class GuardrailsServiceStub:
                 request_serializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsRequest.SerializeToString,
                 response_deserializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsResponse.FromString,
                 _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/causeway.guardrails.v1.GuardrailsService/GetPolicy',
+                request_serializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyResponse.FromString,
+                _registered_method=True)
 
 
 class GuardrailsServiceServicer:
@@ -78,6 +83,13 @@ class GuardrailsServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPolicy(self, request, context):
+        """The policy of the service's policy file, for the caller to ask for with each answer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GuardrailsServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -95,6 +107,11 @@ def add_GuardrailsServiceServicer_to_server(servicer, server):
                     servicer.ListDetectors,
                     request_deserializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsRequest.FromString,
                     response_serializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsResponse.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyRequest.FromString,
+                    response_serializer=causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -179,6 +196,33 @@ class GuardrailsService:
             '/causeway.guardrails.v1.GuardrailsService/ListDetectors',
             causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsRequest.SerializeToString,
             causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.ListDetectorsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.guardrails.v1.GuardrailsService/GetPolicy',
+            causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyRequest.SerializeToString,
+            causeway_dot_guardrails_dot_v1_dot_guardrails__pb2.GetPolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,8 @@ class GuardrailsServiceStub:
     """
     ListDetectors: _grpc.UnaryUnaryMultiCallable[_guardrails_pb2.ListDetectorsRequest, _guardrails_pb2.ListDetectorsResponse]
     """The detectors that can be asked for."""
+    GetPolicy: _grpc.UnaryUnaryMultiCallable[_guardrails_pb2.GetPolicyRequest, _guardrails_pb2.GetPolicyResponse]
+    """The policy of the service's policy file, for the caller to ask for with each answer."""
 
 @_typing.type_check_only
 class GuardrailsServiceAsyncStub(GuardrailsServiceStub):
@@ -55,6 +57,8 @@ class GuardrailsServiceAsyncStub(GuardrailsServiceStub):
     """
     ListDetectors: _aio.UnaryUnaryMultiCallable[_guardrails_pb2.ListDetectorsRequest, _guardrails_pb2.ListDetectorsResponse]  # type: ignore[assignment]
     """The detectors that can be asked for."""
+    GetPolicy: _aio.UnaryUnaryMultiCallable[_guardrails_pb2.GetPolicyRequest, _guardrails_pb2.GetPolicyResponse]  # type: ignore[assignment]
+    """The policy of the service's policy file, for the caller to ask for with each answer."""
 
 class GuardrailsServiceServicer(metaclass=_abc_1.ABCMeta):
     """Judges texts by detectors."""
@@ -84,5 +88,13 @@ class GuardrailsServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_guardrails_pb2.ListDetectorsResponse, _abc.Awaitable[_guardrails_pb2.ListDetectorsResponse]]:
         """The detectors that can be asked for."""
+
+    @_abc_1.abstractmethod
+    def GetPolicy(
+        self,
+        request: _guardrails_pb2.GetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_guardrails_pb2.GetPolicyResponse, _abc.Awaitable[_guardrails_pb2.GetPolicyResponse]]:
+        """The policy of the service's policy file, for the caller to ask for with each answer."""
 
 def add_GuardrailsServiceServicer_to_server(servicer: GuardrailsServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,40 @@
+"""Asking a detector that takes its time, within its time, and what it finds as places in the text."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from guardrails.chunking import Window
+from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.domain import Detection, DetectorKind, Surroundings
+
+_TIMEOUT = 504
+
+
+async def ask(judge: Judge, windows: Sequence[Window], surroundings: Surroundings) -> list[list[Detection]]:
+    """What a detector finds in each window, placed in the text that the windows are of.
+
+    Blank windows are not asked, but for a conversation's: a message may be calls of tools alone.
+
+    Raises:
+        DetectorFailed: It failed, or took longer than its time.
+    """
+    chat = judge.kind is DetectorKind.CHAT
+    asked = [(index, window) for index, window in enumerate(windows) if chat or window.text.strip()]
+    answers: list[list[Detection]] = [[] for _ in windows]
+    if not asked:
+        return answers
+    try:
+        async with asyncio.timeout(judge.seconds):
+            found = await judge.judge([window.text for _, window in asked], surroundings)
+    except TimeoutError:
+        raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
+    for (index, window), detections in zip(asked, found, strict=True):
+        answers[index] = [_placed(detection, window.start) for detection in detections]
+    return answers
+
+
+def _placed(detection: Detection, start: int) -> Detection:
+    if detection.start is None or detection.end is None or not start:
+        return detection
+    return replace(detection, start=detection.start + start, end=detection.end + start)

@@ -1,0 +1,98 @@
+"""Where growing texts are cut, for detectors that judge windows and for callers that want sentences."""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+from guardrails.sentences import Sentences
+
+
+class Chunking(Enum):
+    """What a chunk is; the values are the ecosystem's names."""
+
+    SENTENCE = "sentence"
+    WHOLE = "whole_doc"
+
+    def chunker(self) -> "Chunker":
+        """Cuts one text."""
+        return Sentences() if self is Chunking.SENTENCE else Whole()
+
+
+class Chunker(Protocol):
+    """Cuts one growing text."""
+
+    def feed(self, text: str, last: bool) -> list[int]:
+        """Where chunks end that are certain now, in code points from the text's beginning, ascending.
+
+        However a text is cut into pieces, its chunks are the same, and together they are the text. With the last
+        piece its end is one, unless the text is empty.
+        """
+        ...
+
+
+class Whole:
+    """One chunk: the text."""
+
+    def __init__(self) -> None:
+        self._length = 0
+
+    def feed(self, text: str, last: bool) -> list[int]:
+        """See `Chunker.feed`."""
+        self._length += len(text)
+        return [self._length] if last and self._length else []
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A chunk that a detector judges; ``start`` is its first code point in the text."""
+
+    start: int
+    text: str
+
+
+class TooLong(Exception):
+    """A window has more code points than may be held."""
+
+
+class Windows:
+    """The windows of one growing text.
+
+    Args:
+        chunking: What a window is.
+        limit: Code points that an open window may have.
+    """
+
+    def __init__(self, chunking: Chunking, limit: int) -> None:
+        self._chunker = chunking.chunker()
+        self._limit = limit
+        self._open: list[str] = []
+        self._start = 0
+        self._size = 0
+
+    def feed(self, text: str, last: bool) -> list[Window]:
+        """The windows that are complete now.
+
+        Raises:
+            TooLong: The one that is not complete is longer than the limit.
+        """
+        self._size += len(text)
+        if text:
+            self._open.append(text)
+        ends = self._chunker.feed(text, last)
+        windows = []
+        if ends:
+            held = "".join(self._open)
+            begin = self._start
+            for end in ends:
+                windows.append(Window(self._start, held[self._start - begin : end - begin]))
+                self._start = end
+            rest = held[self._start - begin :]
+            self._open, self._size = [rest], len(rest)
+        if self._size > self._limit or any(len(window.text) > self._limit for window in windows):
+            raise TooLong
+        return windows
+
+
+def windows_of(text: str, chunking: Chunking) -> list[Window]:
+    """The windows of a whole text."""
+    return Windows(chunking, len(text)).feed(text, last=True)

@@ -1,0 +1,155 @@
+"""The detectors ``token_limit`` and ``reading_time``: texts that are too long."""
+
+import re
+import warnings
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Literal
+
+import msgspec
+
+from guardrails.detectors.kind import Kind
+from guardrails.detectors.params import Params
+from guardrails.detectors.port import DetectorStream
+from guardrails.domain import Detection
+
+_INLINE = 16_384
+_WORDS_A_MINUTE = 200
+_PIECE = 100_000  # code points that the tokenizer gets at once; it refuses a million
+# A space between two letters: every tokenizer here begins a token at it, so what stands before it is counted.
+_CUT = re.compile(r"(?<=[^\W\d_]) (?=[^\W\d_])")
+
+Count = Callable[[str], int]
+
+
+class TokenLimitParams(Params, frozen=True, kw_only=True):
+    """Parameters of the detector."""
+
+    limit: Annotated[int, msgspec.Meta(ge=1, description="Tokens that a text may have.")] = 4096
+    encoding: Annotated[Literal["cl100k_base", "o200k_base"], msgspec.Meta(description="Whose tokens.")] = (
+        "cl100k_base"
+    )
+
+
+class ReadingTimeParams(Params, frozen=True, kw_only=True):
+    """Parameters of the detector."""
+
+    max_time: Annotated[
+        float, msgspec.Meta(gt=0, description=f"Minutes that a text may take, at {_WORDS_A_MINUTE} words each.")
+    ]
+
+
+def token_limit() -> Kind[TokenLimitParams]:
+    """The detector; its detections are about the whole text."""
+
+    def build(params: TokenLimitParams) -> CountingDetector:
+        detection = Detection("token_limit", "too_many_tokens")
+        return CountingDetector(_tokens(params.encoding), _bytes, params.limit, detection)
+
+    return Kind("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build)
+
+
+def reading_time() -> Kind[ReadingTimeParams]:
+    """The detector; its detections are about the whole text."""
+
+    def build(params: ReadingTimeParams) -> CountingDetector:
+        detection = Detection("reading_time", "too_long_to_read")
+        return CountingDetector(_words, len, params.max_time * _WORDS_A_MINUTE, detection)
+
+    return Kind("reading_time", "Finds texts that take too long to read.", ReadingTimeParams, build)
+
+
+class CountingDetector:
+    """Finds texts with more of something than a limit.
+
+    Args:
+        count: How many there are; counts of parts cut at `_CUT` add up to the whole's.
+        most: How many there can be at most; quick.
+        limit: How many there may be.
+        detection: What is found where there are more.
+    """
+
+    def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
+        self._count = count
+        self._most = most
+        self._limit = limit
+        self._detection = detection
+        self.inline_limit = _INLINE
+
+    def detect(self, text: str) -> list[Detection]:
+        """See `Detector.detect`."""
+        return self.stream().feed(text, last=True)[1]
+
+    def stream(self) -> DetectorStream:
+        """See `Detector.stream`."""
+        return CountingStream(self._count, self._most, self._limit, self._detection)
+
+
+class CountingStream:
+    """Counts a growing text, and nothing while it cannot be too long; held back is what may be beyond the limit."""
+
+    def __init__(self, count: Count, most: Count, limit: float, detection: Detection) -> None:
+        self._count = count
+        self._most = most
+        self._limit = limit
+        self._detection = detection
+        self._counted = 0
+        self._length = 0
+        self._decided = 0
+        self._rest: list[str] = []  # behind the last cut
+        self._rest_most = 0
+        self._found = False
+
+    def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
+        """See `DetectorStream.feed`."""
+        self._length += len(text)
+        detections = [] if self._found or not self._exceeded(text, last) else [self._detection]
+        self._found = self._found or bool(detections)
+        if self._found or self._counted + self._rest_most <= self._limit:
+            self._decided = self._length
+        else:
+            # What was released before is not called back: it was certain then.
+            self._decided = max(self._decided, self._length - len(self._rest[0]))
+        return self._decided, detections
+
+    def _exceeded(self, text: str, last: bool) -> bool:
+        self._rest.append(text)
+        self._rest_most += self._most(text)
+        if self._counted + self._rest_most <= self._limit:
+            return False
+        rest = "".join(self._rest)
+        if not last:
+            cut = 0
+            for match in _CUT.finditer(rest):
+                cut = match.start()
+            self._counted += self._count(rest[:cut]) if cut else 0
+            rest = rest[cut:]
+        else:
+            self._counted += self._count(rest)
+            rest = ""
+        self._rest, self._rest_most = [rest], self._most(rest)
+        return self._counted > self._limit
+
+
+def _words(text: str) -> int:
+    return len(text.split())
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode())
+
+
+@cache
+def _tokens(encoding: str) -> Count:
+    with warnings.catch_warnings():
+        # It reads its tables in a way that the standard library no longer recommends.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        # Imported when the first one asks: the tables take some 80 MB.
+        import bpe_openai  # type: ignore[import-untyped]  # shipped without types
+
+        tokenizer = bpe_openai.get_encoding(encoding)
+
+    def count(text: str) -> int:
+        return sum(len(tokenizer.encode_ordinary(text[at : at + _PIECE])) for at in range(0, len(text), _PIECE))
+
+    return count

@@ -1,0 +1,89 @@
+"""The detector ``secrets``: keys and tokens of many vendors, passwords that are assigned, and random strings.
+
+What vendors' secrets look like is known by detect-secrets (https://github.com/Yelp/detect-secrets). It scans lines
+of files with Python's ``re``; here its patterns run on the linear engine, so that growing texts are scanned, too.
+Its patterns that look behind, which the engine cannot, are of assignments, and those are found by our own.
+"""
+
+import importlib
+import inspect
+import math
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Iterator
+from functools import cache
+
+from detect_secrets import plugins
+from detect_secrets.plugins.base import RegexBasedDetector
+from detect_secrets.plugins.keyword import DENYLIST
+
+from guardrails.detectors.kind import Kind
+from guardrails.detectors.linear import Unsupported
+from guardrails.detectors.matching import MUCH_MEMORY, Limits, Matcher, Pattern
+from guardrails.detectors.params import Params
+from guardrails.detectors.pattern import PatternDetector
+
+_TYPE = "secret"
+# An address is no secret; of a private key the library knows the first line, ours has the key.
+_LEFT_OUT = ("ip_public", "private_key")
+# The library's limits (detect_secrets.plugins.high_entropy_strings): bits a character of random strings in quotes.
+_BASE64_BITS, _HEX_BITS = 4.5, 3.0
+_HEX = frozenset(b"0123456789abcdefABCDEF")
+
+
+class SecretsParams(Params, frozen=True, kw_only=True):
+    """Parameters of the detector: those of all detectors."""
+
+
+def secrets(limits: Limits) -> Kind[SecretsParams]:
+    """The detector, working within limits."""
+    detector = cache(lambda: PatternDetector([*map(Matcher, _own()), *_of_vendors()], limits, MUCH_MEMORY))
+    description = "Finds keys, tokens and passwords, as detect-secrets knows them."
+    return Kind("secrets", description, SecretsParams, lambda _: detector())
+
+
+def _own() -> Iterator[Pattern]:
+    keywords = "|".join(DENYLIST)
+    assigned = rf"""(?i:(?:{keywords})["']?\s{{0,4}}(?::=|=>|={{1,3}}|:)\s{{0,4}}@?["'][^"'\s]{{1,200}}["'])"""
+    body = r"(?:[^-]|-[^-])*(?:-----END [A-Z0-9 ]{0,60}-----)?"
+    yield Pattern(_TYPE, "private_key", rf"-----BEGIN [A-Z0-9 ]{{0,40}}PRIVATE KEY(?: BLOCK)?-----{body}")
+    yield Pattern(_TYPE, "assigned_secret", assigned)
+    yield Pattern(_TYPE, "random_string", r"""["'][A-Za-z0-9+/=_-]{20,200}["']""", _random)
+    yield Pattern(_TYPE, "openai_token", r"\bsk-[A-Za-z0-9_-]{32,200}")
+    yield Pattern(_TYPE, "google_api_key", r"\bAIza[A-Za-z0-9_-]{35}")
+    yield Pattern(_TYPE, "github_token", r"\bgithub_pat_[A-Za-z0-9_]{50,100}")
+    yield Pattern(_TYPE, "hugging_face_token", r"\bhf_[A-Za-z0-9]{30,40}")
+
+
+def _of_vendors() -> Iterator[Matcher]:
+    for module in pkgutil.iter_modules(plugins.__path__):
+        if module.name in _LEFT_OUT:
+            continue
+        found = importlib.import_module(f"{plugins.__name__}.{module.name}")
+        for _, vendor in inspect.getmembers(found, inspect.isclass):
+            if not issubclass(vendor, RegexBasedDetector) or inspect.isabstract(vendor):
+                continue
+            for expression in vendor().denylist:
+                try:
+                    yield Matcher(Pattern(_TYPE, _name(str(vendor.secret_type)), _linear(expression)))
+                except Unsupported:
+                    continue  # see the module's first lines
+
+
+def _linear(expression: re.Pattern[str]) -> str:
+    # The token before takes all it can, so that what must not follow cannot; counts are at most 1000 in RE2; and
+    # all of a token is a finding, where the library is content with its beginning.
+    pattern = expression.pattern.replace(r"(?!\w)", "").replace("{50,1024}", "{50,1000}").removesuffix("?")
+    return f"(?i:{pattern})" if expression.flags & re.IGNORECASE else pattern
+
+
+def _name(secret_type: str) -> str:
+    return re.sub(r"\W+", "_", secret_type.lower()).strip("_")
+
+
+def _random(text: bytes, start: int, end: int) -> bool:
+    inside = text[start + 1 : end - 1]
+    length = len(inside)
+    bits = -sum(count / length * math.log2(count / length) for count in Counter(inside).values())
+    return bits > (_HEX_BITS if _HEX.issuperset(inside) else _BASE64_BITS)

@@ -1,0 +1,152 @@
+"""The file of remote detectors: which there are, and how they are asked."""
+
+import ssl
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+from servicekit.yaml_file import Document
+from yarl import URL
+
+from guardrails.chunking import Chunking
+from guardrails.domain import DetectorKind
+
+# What belongs to one connection, to the body, or to the detector API itself.
+# fmt: off
+_NEVER_PASSED = frozenset((
+    "host", "connection", "content-length", "content-type", "content-encoding", "transfer-encoding", "te",
+    "upgrade", "trailer", "keep-alive",
+    "proxy-authorization", "proxy-authenticate", "accept-encoding", "detector-id",
+))
+# fmt: on
+Header = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]+$", to_lower=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteConfig:
+    """How one remote detector is asked.
+
+    Attributes:
+        detector_id: What requests call it, and what its server is told.
+        kind: What it looks at, and so which path is asked.
+        url: Its server, with what stands before the API's paths.
+        seconds: What one answer may take, waiting for its turn included.
+        chunking: What its windows are.
+        threshold: Detections with a lower score are passed over, unless a request says otherwise.
+        concurrency: Questions that it is asked at once; more wait.
+        tls: For ``https``; none: the system's authorities.
+        headers: Of the caller's headers, in lower case, those that it gets.
+        across: See `Judge`.
+        description: What it does.
+    """
+
+    detector_id: str
+    kind: DetectorKind
+    url: URL
+    seconds: float = 10.0
+    chunking: Chunking = Chunking.SENTENCE
+    threshold: float = 0.0
+    concurrency: int = 16
+    tls: ssl.SSLContext | None = None
+    headers: frozenset[str] = frozenset()
+    across: bool = False
+    description: str = ""
+
+
+class _Tls(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    verify: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=self.ca)
+        if self.cert is not None:
+            context.load_cert_chain(self.cert, self.key)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+class _Detector(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["text_contents", "text_chat", "text_context_doc", "text_generation"]
+    url: str = Field(max_length=2000)
+    timeout: float = Field(10.0, gt=0, le=600)
+    chunker: Literal["sentence", "whole_doc"] | None = None
+    default_threshold: float = Field(0.0, ge=0, le=1)
+    concurrency: int = Field(16, ge=1, le=1000)
+    tls: _Tls | None = None
+    headers: list[Header] = []
+    across_choices: bool = False
+    description: str = ""
+
+    @field_validator("url")
+    @classmethod
+    def _address(cls, value: str) -> str:
+        url = URL(value)
+        if url.scheme not in ("http", "https") or not url.host or url.query_string or url.fragment:
+            raise ValueError("this must be the address of a server: http://host:port, or https")
+        return value
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    headers: list[Header] = []
+    detectors: dict[Annotated[str, StringConstraints(pattern=r"^[\w.:/-]{1,100}$")], _Detector] = {}
+
+
+def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteConfig, ...]:
+    """The remote detectors of a file.
+
+    Args:
+        raw: Its content.
+        name: What messages call it.
+        taken: Names of detectors that are built in.
+
+    Raises:
+        BadFile: Not YAML, an unknown key, a wrong value, a taken name, or a certificate that cannot be read; the
+            message has its place.
+    """
+    document = Document(raw, name)
+    file = document.validated(_File)
+    configs = []
+    for detector_id, said in file.detectors.items():
+        place = ("detectors", detector_id)
+        if detector_id in taken:
+            raise document.wrong(place, "a detector that is built in has this name")
+        headers = frozenset((*file.headers, *said.headers))
+        if headers & _NEVER_PASSED:
+            raise document.wrong(place, f"{min(headers & _NEVER_PASSED)} is a header that is never passed on")
+        if said.chunker == "sentence" and said.kind == "text_chat":
+            raise document.wrong((*place, "chunker"), "a conversation is judged as a whole")
+        contents = said.kind == "text_contents"
+        if said.across_choices and not contents:
+            raise document.wrong((*place, "across_choices"), "only text_contents detectors look at several texts")
+        try:
+            tls = said.tls.context() if said.tls is not None else None
+        except (OSError, ValueError) as error:
+            raise document.wrong((*place, "tls"), f"the certificates cannot be used: {error}") from None
+        configs.append(
+            RemoteConfig(
+                detector_id,
+                DetectorKind(said.kind),
+                URL(said.url.rstrip("/")),
+                said.timeout,
+                Chunking(said.chunker or ("sentence" if contents and not said.across_choices else "whole_doc")),
+                said.default_threshold,
+                said.concurrency,
+                tls,
+                headers,
+                said.across_choices,
+                said.description,
+            )
+        )
+    return tuple(configs)

@@ -1,0 +1,47 @@
+"""The remote detectors that there are at the moment."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import aiohttp
+from servicekit.errors import InvalidRequest
+from servicekit.reloadable import Reloadable
+
+from guardrails.remote.config import RemoteConfig, parse
+from guardrails.remote.detector import RemoteOffer
+
+
+class RemoteOffers:
+    """Remote detectors of a file, which may change; those that did not change keep their turns.
+
+    Args:
+        session: The connections that all share.
+        taken: Names of detectors that are built in.
+    """
+
+    def __init__(self, session: aiohttp.ClientSession, taken: Collection[str]) -> None:
+        self._session = session
+        self._taken = taken
+        self._offers: dict[RemoteConfig, RemoteOffer] = {}
+
+    def current(self) -> Sequence[RemoteOffer]:
+        """Those that there are."""
+        return tuple(self._offers.values())
+
+    def load(self, path: Path) -> Reloadable[tuple[RemoteConfig, ...]]:
+        """Reads the file, again when it changes while the result is entered.
+
+        Raises:
+            InvalidRequest: The file cannot be read, or is wrong.
+        """
+        try:
+            file = Reloadable(path, lambda raw: parse(raw, str(path), self._taken), on_change=self._change)
+        except (OSError, ValueError) as error:
+            raise InvalidRequest(f"The file of detectors {path} cannot be used: {error}") from None
+        self._change(file.current)
+        return file
+
+    def _change(self, configs: tuple[RemoteConfig, ...]) -> None:
+        self._offers = {
+            config: self._offers.get(config) or RemoteOffer(config, self._session) for config in configs
+        }

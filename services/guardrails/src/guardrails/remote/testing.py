@@ -1,0 +1,111 @@
+"""A detector server for tests: real HTTP, records what it is asked, and breaks as it is told."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+
+@dataclass
+class Asked:
+    """A question as it came; names of headers are in lower case."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+
+
+@dataclass
+class DetectorStub:
+    """Finds its phrase in contents, and answers other questions by ``flat``.
+
+    Attributes:
+        phrase: What it finds.
+        flat: Its answer where no contents are asked about.
+        status: Of its answers; errors have the detector API's body.
+        raw: Its answer's body instead; none: what it finds.
+        gate: It answers when this is set.
+        drops: Connections that it closes without an answer.
+        asked: What it was asked.
+        cancelled: Questions that were given up.
+        running: Questions at work, and the most there were at once.
+        url: Where it is.
+    """
+
+    phrase: str = "secret"
+    flat: list[dict[str, Any]] = field(default_factory=list)
+    status: int = 200
+    raw: bytes | None = None
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    drops: int = 0
+    asked: list[Asked] = field(default_factory=list)
+    cancelled: int = 0
+    running: int = 0
+    most: int = 0
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """A question's answer."""
+        body = await request.json()
+        self.asked.append(
+            Asked(request.path, {name.lower(): value for name, value in request.headers.items()}, body)
+        )
+        if self.drops:
+            self.drops -= 1
+            assert request.transport is not None
+            request.transport.abort()
+            return web.Response()
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        finally:
+            self.running -= 1
+        if self.status != 200:  # the usual answer
+            return web.json_response({"code": self.status, "message": "told to"}, status=self.status)
+        found = [self._found(text) for text in body["contents"]] if "contents" in body else self.flat
+        return web.Response(body=msgspec.json.encode(found) if self.raw is None else self.raw)
+
+    def _found(self, text: str) -> list[dict[str, Any]]:
+        start = text.find(self.phrase)
+        if start < 0:
+            return []
+        end = start + len(self.phrase)
+        return [
+            {
+                "start": start,
+                "end": end,
+                "text": text[start:end],
+                "detection_type": "scripted",
+                "detection": "phrase",
+                "score": 0.8,
+                "evidence": [{"name": "why"}],
+            }
+        ]
+
+
+@contextlib.asynccontextmanager
+async def detector_server(stub: DetectorStub) -> AsyncIterator[DetectorStub]:
+    """Serves a stub on a free port; its gate is open."""
+    stub.gate.set()
+    app = web.Application()
+
+    async def health(_: web.Request) -> web.Response:
+        return web.Response(status=stub.status)
+
+    app.add_routes([web.post("/{path:.*}", stub.answer), web.get("/health", health)])
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        stub.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield stub
+    finally:
+        await runner.cleanup()

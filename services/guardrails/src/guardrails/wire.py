@@ -1,0 +1,198 @@
+"""Messages of the gRPC contract, and what they are here."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from causeway.guardrails.v1 import guardrails_pb2 as pb
+from servicekit.errors import InvalidRequest
+
+from guardrails.chunking import Chunking
+from guardrails.domain import (
+    Action,
+    DetectorInfo,
+    DetectorKind,
+    DetectorSpec,
+    Direction,
+    Failure,
+    Finding,
+    Health,
+    OnError,
+    Progress,
+    Surroundings,
+    Verdict,
+)
+
+_ACTIONS = {
+    pb.ACTION_UNSPECIFIED: Action.REPORT,
+    pb.ACTION_REPORT: Action.REPORT,
+    pb.ACTION_REDACT: Action.REDACT,
+    pb.ACTION_BLOCK: Action.BLOCK,
+}
+_ON_ERROR = {
+    pb.ON_ERROR_UNSPECIFIED: OnError.BLOCK,
+    pb.ON_ERROR_BLOCK: OnError.BLOCK,
+    pb.ON_ERROR_ALLOW: OnError.ALLOW,
+}
+_ACTION_VALUES = {
+    Action.NONE: pb.ACTION_UNSPECIFIED,
+    Action.REPORT: pb.ACTION_REPORT,
+    Action.REDACT: pb.ACTION_REDACT,
+    Action.BLOCK: pb.ACTION_BLOCK,
+}
+_ON_ERROR_VALUES = {OnError.BLOCK: pb.ON_ERROR_BLOCK, OnError.ALLOW: pb.ON_ERROR_ALLOW}
+_DIRECTIONS = {
+    pb.DIRECTION_INPUT: Direction.INPUT,
+    pb.DIRECTION_CONTEXT: Direction.CONTEXT,
+    pb.DIRECTION_OUTPUT: Direction.OUTPUT,
+}
+_KINDS = {
+    DetectorKind.CONTENTS: pb.DETECTOR_KIND_TEXT_CONTENTS,
+    DetectorKind.CHAT: pb.DETECTOR_KIND_TEXT_CHAT,
+    DetectorKind.CONTEXT_DOC: pb.DETECTOR_KIND_TEXT_CONTEXT_DOC,
+    DetectorKind.GENERATION: pb.DETECTOR_KIND_TEXT_GENERATION,
+}
+_CHUNKINGS = {
+    pb.CHUNKING_UNSPECIFIED: None,
+    pb.CHUNKING_MINIMAL: None,
+    pb.CHUNKING_SENTENCE: Chunking.SENTENCE,
+    pb.CHUNKING_WHOLE: Chunking.WHOLE,
+}
+
+
+def specs(detectors: Sequence[pb.DetectorConfig]) -> list[DetectorSpec]:
+    """The detectors that a request asks for.
+
+    Raises:
+        InvalidRequest: An action is unknown; names the field.
+    """
+    read = []
+    for index, detector in enumerate(detectors):
+        action, on_error = _ACTIONS.get(detector.action), _ON_ERROR.get(detector.on_error)
+        if action is None or on_error is None:
+            field = f"detectors[{index}].{'action' if action is None else 'on_error'}"
+            raise InvalidRequest(f"`{field}` is not one of the known values.", field=field)
+        read.append(DetectorSpec(detector.detector_id, action, on_error, detector.params_json))
+    return read
+
+
+def verdict_message(verdict: Verdict) -> pb.Verdict:
+    """The message of a verdict."""
+    return pb.Verdict(
+        action=_ACTION_VALUES[verdict.action],
+        findings=map(_finding, verdict.findings),
+        redacted_text=verdict.redacted_text,
+    )
+
+
+def progress_message(progress: Progress) -> pb.DetectResponse:
+    """The message of a step."""
+    return pb.DetectResponse(
+        choice=progress.choice,
+        cleared_until=progress.cleared_until,
+        findings=map(_finding, progress.findings),
+        action=_ACTION_VALUES[progress.action],
+        failures=failure_messages(progress.failures),
+    )
+
+
+def _finding(finding: Finding) -> pb.Finding:
+    detection = finding.detection
+    return pb.Finding(
+        start=detection.start,
+        end=detection.end,
+        text=detection.text,
+        detection_type=detection.type,
+        detection=detection.name,
+        detector_id=finding.detector_id,
+        score=detection.score,
+        action=_ACTION_VALUES[finding.action],
+        replacement=finding.replacement,
+        extra_json=detection.extra,
+    )
+
+
+def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
+    """The messages of failures."""
+    return [
+        pb.DetectorFailure(detector_id=each.detector_id, message=each.message, status=each.status)
+        for each in failures
+    ]
+
+
+def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
+    """The message that asks for a detector."""
+    return pb.DetectorConfig(
+        detector_id=spec.detector_id,
+        action=_ACTION_VALUES[spec.action],
+        on_error=_ON_ERROR_VALUES[spec.on_error],
+        params_json=spec.params,
+    )
+
+
+def detector_message(info: DetectorInfo, health: Health) -> pb.Detector:
+    """The message of a detector that can be asked for."""
+    return pb.Detector(
+        detector_id=info.detector_id,
+        description=info.description,
+        params_schema_json=info.params_schema,
+        streaming=info.streaming,
+        kinds=[_KINDS[info.kind]],
+        health=pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY,
+        health_reason=health.reason,
+        remote=info.remote,
+    )
+
+
+def chunking(value: int) -> Chunking | None:
+    """Where a caller wants texts cut; none: anywhere.
+
+    Raises:
+        InvalidRequest: It is unknown.
+    """
+    if value not in _CHUNKINGS:
+        raise InvalidRequest("`chunking` is not one of the known values.", field="chunking")
+    return _CHUNKINGS[value]  # type: ignore[index]  # an int on the wire
+
+
+def surroundings(
+    direction: int, passages: Iterable[str], message: pb.Surroundings, replies: Sequence[bytes] = ()
+) -> Surroundings:
+    """What texts stand in; a direction that is not said is that of an answer.
+
+    Raises:
+        InvalidRequest: Messages or tools are not JSON lists, or a reply is no object; names the field.
+    """
+    _check_json(message.messages_json, "surroundings.messages_json", list)
+    _check_json(message.tools_json, "surroundings.tools_json", list)
+    for at, reply in enumerate(replies):
+        _check_json(reply, f"replies_json[{at}]", dict)
+    return Surroundings(
+        _DIRECTIONS.get(direction, Direction.OUTPUT),  # type: ignore[call-overload]  # an int on the wire
+        (*passages, *message.passages),
+        message.passages_are_urls,
+        message.prompt,
+        message.messages_json,
+        message.tools_json,
+        dict(message.headers),
+        tuple(replies),
+    )
+
+
+def check_reply(reply: bytes) -> bytes:
+    """A reply as it is.
+
+    Raises:
+        InvalidRequest: It is no JSON object.
+    """
+    _check_json(reply, "piece.reply_json", dict)
+    return reply
+
+
+def _check_json(raw: bytes, field: str, kind: type[list[object]] | type[dict[str, object]]) -> None:
+    if not raw:
+        return
+    try:
+        msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        what = "list" if kind is list else "object"
+        raise InvalidRequest(f"`{field}` is not a JSON {what}.", field=field) from error

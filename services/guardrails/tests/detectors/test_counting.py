@@ -1,0 +1,40 @@
+"""guardrails.detectors.counting: texts that are too long."""
+
+import pytest
+from guardrails.detectors.counting import reading_time, token_limit
+from guardrails.detectors.params import BadParam
+from guardrails.testing import quick
+
+
+def test_token_limit() -> None:
+    """A text with more tokens than the limit is found, one with as many is not; special tokens are text."""
+    detector = quick(token_limit(), limit=4)
+    assert detector.detect("one two three four") == []
+    (found,) = detector.detect("one two three four five")
+    assert (found.type, found.name, found.start) == ("token_limit", "too_many_tokens", None)
+    assert detector.detect("<|endoftext|>") != []
+
+
+def test_reading_time() -> None:
+    """The time is counted in words, 200 a minute."""
+    detector = quick(reading_time(), max_time=0.5)
+    assert detector.detect("word " * 100) == []
+    assert [found.name for found in detector.detect("word " * 101)] == ["too_long_to_read"]
+
+
+def test_what_is_beyond_is_held() -> None:
+    """While a text cannot be too long nothing is held; then what may be beyond the limit is."""
+    stream = quick(token_limit(), limit=10).stream()
+    assert stream.feed("one two three four five six", last=False) == (27, [])
+    assert stream.feed(" seven", last=False) == (27, [])  # it may go on, into many tokens
+    assert stream.feed(" eight", last=False) == (33, [])
+    assert len(stream.feed(" nine ten eleven twelve", last=False)[1]) == 1
+    assert stream.feed(" thirteen", last=True)[1] == []  # told once
+
+
+@pytest.mark.parametrize(("params", "path"), [({"limit": 0}, "limit"), ({"encoding": "x"}, "encoding")])
+def test_wrong_parameters(params: dict[str, object], path: str) -> None:
+    """Limits below 1 and unknown encodings are refused."""
+    with pytest.raises(BadParam) as raised:
+        quick(token_limit(), **params)
+    assert raised.value.path == path

@@ -1,0 +1,69 @@
+"""guardrails.detectors.groundedness: sentences that no passage is near to."""
+
+import json
+
+import pytest
+from embedding.errors import CacheMissing
+from embedding.fake import HashingEmbedder
+from embedding.port import Embedder
+from guardrails.chunking import Chunking, windows_of
+from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.domain import Detection, DetectorKind, Surroundings
+from guardrails.testing import slow
+
+_PASSAGES = ("The bearing will be renewed in 2027. It costs 300 euros.", "The pump is painted green.")
+
+
+async def _open() -> Embedder:
+    return HashingEmbedder()
+
+
+async def _missing() -> Embedder:
+    raise CacheMissing("not built")
+
+
+async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES) -> list[Detection]:
+    windows = [window.text for window in windows_of(text, Chunking.SENTENCE)]
+    return [found for each in await judge.judge(windows, Surroundings(passages=passages)) for found in each]
+
+
+async def test_sentences() -> None:
+    """A sentence like one of a passage's is grounded, another is a finding, with the nearest passage."""
+    judge = slow(groundedness(_open, 10))
+    assert judge.kind is DetectorKind.CONTEXT_DOC
+    assert await _judge(judge, "The bearing will be renewed. The pump is green. Yes.") == []
+    (found,) = await _judge(judge, "The pump is painted green. Elephants eat grass in Africa daily.")
+    assert (found.type, found.name, found.text) == (
+        "groundedness",
+        "ungrounded",
+        "Elephants eat grass in Africa daily.",
+    )
+    assert found.score > 0.55
+    assert json.loads(found.extra)["evidence"][0]["name"] == "nearest_passage"
+
+
+async def test_numbers() -> None:
+    """A number that no passage has is a finding, however near the sentence is; those of citations are none."""
+    judge = slow(groundedness(_open, 10))
+    (found,) = await _judge(judge, "The bearing will be renewed in 2031 [handbook.pdf#page=9].")
+    assert (found.name, json.loads(found.extra)["evidence"][0]["value"]) == ("unsupported_number", "2031")
+    assert await _judge(judge, "The bearing will be renewed in 2027 [12].") == []
+    unnumbered = slow(groundedness(_open, 10), numbers=False)
+    assert await _judge(unnumbered, "The bearing will be renewed in 2031.") == []
+
+
+@pytest.mark.parametrize("passages", [(), ("", " ")])
+async def test_without_passages(passages: tuple[str, ...]) -> None:
+    """Without passages it cannot judge, and says so."""
+    with pytest.raises(DetectorFailed, match="passages"):
+        await _judge(slow(groundedness(_open, 10)), "The bearing will be renewed.", passages)
+
+
+async def test_without_a_model() -> None:
+    """Without the model it fails, and is unhealthy."""
+    kind = groundedness(_missing, 10)
+    with pytest.raises(DetectorFailed, match="embedding model"):
+        await _judge(slow(kind), "The bearing will be renewed.")
+    assert not (await kind.health()).healthy
+    assert (await groundedness(_open, 10).health()).healthy

@@ -1,0 +1,37 @@
+"""guardrails.detectors.language: texts in languages that are not allowed."""
+
+import pytest
+from guardrails.detectors.language import language
+from guardrails.detectors.params import BadParam
+from guardrails.testing import quick
+
+_KIND = language(1000)
+_TEXTS = {
+    "en": "The bearing will be renewed at the beginning of the next year, when the plant stands still.",
+    "de": "Das Lager wird zu Beginn des nächsten Jahres erneuert, wenn die Anlage stillsteht.",
+    "fr": "Le roulement sera remplacé au début de l'année prochaine, quand l'usine sera arrêtée.",
+    "ja": "この軸受は来年の初め、工場が止まっているときに交換される予定です。",
+}
+
+
+@pytest.mark.parametrize("spoken", _TEXTS)
+def test_languages(spoken: str) -> None:
+    """A text in an allowed language is none, in another it is one without a span, by the language's code."""
+    assert quick(_KIND, languages=[spoken]).detect(_TEXTS[spoken]) == []
+    other = "it" if spoken != "it" else "en"
+    (found,) = quick(_KIND, languages=[other]).detect(_TEXTS[spoken])
+    assert (found.type, found.name, found.start) == ("language", spoken, None)
+    assert found.score > 0.6
+
+
+def test_short_texts() -> None:
+    """A few letters are of no language, unless it is asked for."""
+    assert quick(_KIND, languages=["fr"]).detect("OK, thanks!") == []
+    assert quick(_KIND, languages=["fr"], shortest=0).detect("the house is here") != []
+
+
+def test_unknown_languages() -> None:
+    """A code that cannot be told is refused by its place."""
+    with pytest.raises(BadParam) as raised:
+        quick(_KIND, languages=["en", "xx"])
+    assert raised.value.path == "languages[1]"

@@ -1,0 +1,72 @@
+"""guardrails.remote.config: the file of remote detectors."""
+
+import pytest
+from guardrails.chunking import Chunking
+from guardrails.domain import DetectorKind
+from guardrails.remote.config import parse
+from servicekit.yaml_file import BadFile
+
+_FILE = b"""
+headers: [X-Request-Id]
+detectors:
+  hap:
+    kind: text_contents
+    url: https://hap:8000/base/
+    timeout: 3
+    default_threshold: 0.5
+    concurrency: 4
+    headers: [x-tenant]
+    tls: {verify: false}
+  relevance:
+    kind: text_generation
+    url: http://judge:9000
+  whole:
+    kind: text_contents
+    url: http://judge:9000
+    chunker: whole_doc
+    across_choices: true
+"""
+
+
+def test_file() -> None:
+    """A file gives its detectors, with what stands for all of them."""
+    hap, relevance, whole = parse(_FILE, "detectors.yaml")
+    assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
+    assert (hap.seconds, hap.threshold, hap.concurrency) == (3, 0.5, 4)
+    assert (hap.chunking, hap.headers, hap.across) == (
+        Chunking.SENTENCE,
+        frozenset(["x-request-id", "x-tenant"]),
+        False,
+    )
+    assert hap.tls is not None
+    assert (relevance.chunking, relevance.tls) == (Chunking.WHOLE, None)
+    assert (whole.chunking, whole.across) == (Chunking.WHOLE, True)
+    assert parse(b"", "empty") == ()
+
+
+@pytest.mark.parametrize(
+    ("entry", "place"),
+    [
+        ("{kind: text_contents}", "line 2, detectors.a.url: this is missing"),
+        ("{kind: other, url: 'http://x'}", "detectors.a.kind"),
+        ("{kind: text_contents, url: 'ftp://x'}", "detectors.a.url"),
+        ("{kind: text_contents, url: 'http://x', timeout: 0}", "detectors.a.timeout"),
+        ("{kind: text_contents, url: 'http://x', colour: red}", "detectors.a.colour: there is no such key"),
+        ("{kind: text_contents, url: 'http://x', headers: [host]}", "never passed on"),
+        ("{kind: text_chat, url: 'http://x', chunker: sentence}", "detectors.a.chunker"),
+        ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
+        ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
+    ],
+)
+def test_wrong_files(entry: str, place: str) -> None:
+    """What is wrong is said with file, line and key."""
+    with pytest.raises(BadFile) as raised:
+        parse(f"detectors:\n  a: {entry}\n".encode(), "d.yaml")
+    assert str(raised.value).startswith("d.yaml, line 2")
+    assert place in str(raised.value)
+
+
+def test_taken_names() -> None:
+    """A name of a detector that is built in is refused."""
+    with pytest.raises(BadFile, match="built in"):
+        parse(b"detectors:\n  regex: {kind: text_contents, url: 'http://x'}\n", "d.yaml", {"regex"})

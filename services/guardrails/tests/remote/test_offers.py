@@ -1,0 +1,47 @@
+"""guardrails.remote.offers: the file of detectors may change while the service runs."""
+
+from pathlib import Path
+
+import aiohttp
+import pytest
+from guardrails.catalogue import Catalogue
+from guardrails.domain import DetectorSpec
+from guardrails.remote.offers import RemoteOffers
+from servicekit.errors import InvalidRequest, NotFound
+from servicekit.testing import eventually
+
+_HAP = "  hap: {kind: text_contents, url: 'http://a'}\n"
+_TONE = "  tone: {kind: text_chat, url: 'http://b'}\n"
+
+
+async def test_changes(tmp_path: Path) -> None:
+    """New detectors come and old ones go with the file; one that did not change stays the same."""
+    path = tmp_path / "detectors.yaml"
+    path.write_text(f"detectors:\n{_HAP}")
+    async with aiohttp.ClientSession() as session:
+        offers = RemoteOffers(session, ())
+        catalogue = Catalogue([], 8, offers.current)
+        async with offers.load(path):
+            (hap,) = offers.current()
+            path.write_text(f"detectors:\n{_HAP}{_TONE}")
+            await eventually(lambda: len(offers.current()) == 2)
+            assert hap in offers.current()
+            assert [info.detector_id for info in catalogue.infos()] == ["hap", "tone"]
+            assert catalogue.rules([DetectorSpec("tone")])
+            path.write_text("detectors:\n  hap: {kind: wrong}\n")
+            path.write_text(f"detectors:\n{_HAP}")
+            await eventually(lambda: offers.current() == (hap,))
+            with pytest.raises(NotFound):
+                catalogue.rules([DetectorSpec("tone")])
+
+
+async def test_wrong_at_the_start(tmp_path: Path) -> None:
+    """A file that is wrong or missing at the start is an error with its place."""
+    path = tmp_path / "detectors.yaml"
+    async with aiohttp.ClientSession() as session:
+        offers = RemoteOffers(session, ())
+        with pytest.raises(InvalidRequest, match=r"detectors\.yaml"):
+            offers.load(path)
+        path.write_text("detectors: 3\n")
+        with pytest.raises(InvalidRequest, match="line 1, detectors"):
+            offers.load(path)
