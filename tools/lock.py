@@ -28,6 +28,8 @@ SOURCES = {
     # What building an image needs and the image does not hold.
     "build": "requirements/build.in",
     "model": "libs/embedding/pyproject.toml",
+    # Makes requests from the OpenAPI document.
+    "fuzz": "requirements/fuzz.in",
     # Runs the npm client of the chat protocol in tests.
     "node": "requirements/node.in",
     # A Triton server for tests, and what a benchmark's model runs on there.

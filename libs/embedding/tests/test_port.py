@@ -13,6 +13,7 @@ from embedding.errors import UnembeddableText
 from embedding.fake import HashingEmbedder, WordTokenizer
 from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
 from embedding.port import Embedder, Tokenizer
+from embedding.prefixed import PrefixedEmbedder
 from embedding.tokenizer import ApproximateTokenizer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,7 +27,7 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["fake", "minilm", "openai", "triton"])
+@pytest.fixture(params=["fake", "minilm", "openai", "triton", "prefixed"])
 async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator[Embedder]:
     """Each adapter in turn."""
     embedder = make_embedder(request, cache)
@@ -37,6 +38,8 @@ async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator
 def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
     if request.param == "fake":
         return HashingEmbedder()
+    if request.param == "prefixed":
+        return PrefixedEmbedder(HashingEmbedder(), "passage: ")
     if request.param == "minilm":
         return make(EmbeddingConfig(cache_dir=cache))
     if request.param == "openai":

@@ -138,12 +138,13 @@ async def test_a_server_that_hangs_is_given_up(embedding_server: Any, remote: Ca
 
 @pytest.mark.parametrize("kind", ["openai", "triton"])
 async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
-    """After the last try."""
+    """After the last try, soon; the error names the model as the platform does, and says when to come back."""
     (port,) = free_ports(1)
     address = f"http://127.0.0.1:{port}/v1" if kind == "openai" else f"127.0.0.1:{port}"
-    embedder = make(EmbeddingConfig(kind, address=address, model="m", dimension=3, tries=2))
-    with pytest.raises(Unavailable, match="cannot be reached"):
+    embedder = make(EmbeddingConfig(kind, address=address, model="m", name="public", dimension=3, tries=2))
+    with pytest.raises(Unavailable, match=r"'public'.* cannot be reached") as caught:
         await embedder.embed(["a"])
+    assert caught.value.retry_after == 1
     await embedder.aclose()
 
 
@@ -184,7 +185,8 @@ async def test_triton_gives_the_bundled_models_vectors(triton: str, cache: Path)
 
 
 @pytest.mark.parametrize(
-    ("model", "message"), [("words", "does not turn one input of strings into FP32"), ("nobody", "server failed")]
+    ("model", "message"),
+    [("words", "does not turn one input of strings into FP32"), ("nobody", "server of 'nobody' failed")],
 )
 async def test_another_model_on_triton_is_named(triton: str, model: str, message: str) -> None:
     """One that makes text, and one that is not there: mistakes in the configuration, tried once."""

@@ -183,3 +183,31 @@ async def test_a_real_server_takes_every_name(nats_url: str) -> None:
         ]:
             assert (await jetstream.get_last_msg(stream, subject)).data == mark
     await client.close()
+
+
+@given(name, name)
+def test_a_mark_is_not_its_record(collection: str, document: str) -> None:
+    """The note about a document and its record stand beside each other in one collection."""
+    assert keys.mark_point_id(collection, document) != keys.document_point_id(collection, document)
+
+
+@given(name, name)
+def test_two_tenants_never_share_snapshots(one: str, other: str) -> None:
+    """Each tenant's snapshots have a directory of their own, in one step below the root."""
+    assert (keys.snapshots(one) == keys.snapshots(other)) == (one == other)
+    assert "/" not in keys.snapshots(one)
+    assert keys.snapshots(one) not in (".", "..", "")
+
+
+@given(pair, pair, name, name)
+def test_pictures_are_found_by_what_they_belong_to(
+    one: tuple[str, str], other: tuple[str, str], first: str, second: str
+) -> None:
+    """A document's pattern matches its own keys and no other's, an index's those of its documents; all are keys."""
+    key = keys.picture_key(*one, first, "ab" * 32, 12)
+    assert re.fullmatch(r"[-/_=.a-zA-Z0-9]+", key)
+    of_document = keys.document_pictures(*other, second).removesuffix(">")
+    assert key.startswith(of_document) == ((one, first) == (other, second))
+    assert key.startswith(keys.index_pictures(*other).removesuffix(">")) == (one == other)
+    assert key.startswith(keys.document_pictures(*one, first, "ab" * 32).removesuffix(">"))
+    assert not key.startswith(keys.document_pictures(*one, first, "cd" * 32).removesuffix(">"))

@@ -103,6 +103,7 @@ async def test_everything_is_made_once(client: Client) -> None:
         "CAUSEWAY_INGEST",
         "CAUSEWAY_INGEST_DEAD",
         "KV_causeway-jobs",
+        "KV_causeway-pictures",
         "OBJ_causeway-originals",
     ]
 
@@ -209,8 +210,8 @@ sequences = st.integers(1, 2**32 - 1)
 def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, other: int, place: int) -> None:
     """Of two jobs the later stream's is newer, and within a stream the later one; each fits into 64 bits."""
     unused: Any = None
-    one = IngestTransport(unused, unused, unused, epoch).generation(sequence)
-    two = IngestTransport(unused, unused, unused, other).generation(place)
+    one = IngestTransport(unused, unused, unused, unused, epoch).generation(sequence)
+    two = IngestTransport(unused, unused, unused, unused, other).generation(place)
     assert (one < two) == ((epoch, sequence) < (other, place))
     assert 0 < one < 2**64
 

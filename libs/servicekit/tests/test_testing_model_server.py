@@ -43,6 +43,20 @@ async def test_a_request_is_recorded_as_it_came(server: ModelServer, client: htt
     assert request.closed_at is None
 
 
+async def test_embeddings(server: ModelServer, client: httpx.AsyncClient) -> None:
+    """A vector for each text, of the length that is asked for, by its words; the script of chats stays."""
+    server.script(refusal(500, "for a chat"))
+    url = f"{server.url}/embeddings"
+    body = {"model": "m", "input": ["The ferry leaves.", "the FERRY, leaves", "a bridge"], "dimensions": 512}
+    data = (await client.post(url, json=body)).json()["data"]
+    first, same, other = (each["embedding"] for each in data)
+    assert [each["index"] for each in data] == [0, 1, 2]
+    assert (len(first), first, sum(map(float.__mul__, first, other))) == (512, same, 0.0)
+    assert len((await client.post(url, json={"input": ["x"]})).json()["data"][0]["embedding"]) == 256
+    assert (await client.post(url, json={"model": "fault-429", "input": ["x"]})).status_code == 429
+    assert (await client.post(f"{server.url}/chat/completions", json={})).status_code == 500
+
+
 async def test_without_a_script_all_get_the_same_words(server: ModelServer, client: httpx.AsyncClient) -> None:
     """As a stream or in one piece, with usage where it is asked for."""
     url = f"{server.url}/chat/completions"

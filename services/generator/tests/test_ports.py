@@ -42,6 +42,7 @@ async def test_a_conversation_is_answered_in_order(model: Model) -> None:
     events = [event async for event in model.generate(CONVERSATION)]
     kinds = [event.kind for event in events]
     assert kinds[0] is EventKind.START
+    assert json.loads(events[0].raw_json)["model"], "an answer says whose it is"
     assert kinds.count(EventKind.START) == kinds.count(EventKind.FINISH) == kinds.count(EventKind.USAGE) == 1
     assert kinds[-2:] == [EventKind.FINISH, EventKind.USAGE]
     assert "".join(event.text for event in events if event.kind is EventKind.TEXT)

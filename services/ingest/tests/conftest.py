@@ -16,6 +16,7 @@ import structlog
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
 from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from fpdf import FPDF
 from ingest.main import work
 from ingest.settings import Settings
@@ -78,17 +79,27 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         documents: What is committed: record and chunks by tenant, index and document id.
         upserts: Number of streams that were begun.
         commits: Number of commits that changed something.
+        spaces: Model and dimension by tenant and index, as its first document had them.
         reading: Cleared, no chunks are taken off a stream.
         defect: Raised by `GetDocument`.
     """
 
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str, str], tuple[document_pb2.Document, list[document_pb2.Chunk]]] = {}
+        self.spaces: dict[tuple[str, str], tuple[str, int]] = {}
         self.upserts = 0
         self.commits = 0
         self.reading = asyncio.Event()
         self.reading.set()
         self.defect: Exception | None = None
+
+    async def GetIndex(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.GetIndexRequest, context: Any
+    ) -> retriever_pb2.GetIndexResponse:
+        space = self.spaces.get((request.principal.tenant, request.index))
+        if space is None:
+            raise NotFound("No such index.")
+        return retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1])
 
     async def GetDocument(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.GetDocumentRequest, context: Any
@@ -144,6 +155,9 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         raise InvalidRequest("No commit.")
 
     def _check(self, begin: retriever_pb2.UpsertBegin) -> document_pb2.Document | None:
+        space = (begin.embedding_model, begin.dimension)
+        if self.spaces.get((begin.principal.tenant, begin.index), space) != space:
+            raise InvalidRequest("The index has vectors of another model.", field="embedding_model")
         there = self.documents.get((begin.principal.tenant, begin.index, begin.document.document_id))
         if there is not None and there[0].generation > begin.document.generation:
             raise StaleGeneration("A newer version of the document is there.")
@@ -160,6 +174,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
                 outcome=retriever_pb2.UPSERT_OUTCOME_UNCHANGED, document=begin.document
             )
         begin.document.chunk_count = count
+        self.spaces[begin.principal.tenant, begin.index] = (begin.embedding_model, begin.dimension)
         self.commits += 1
         self.documents[begin.principal.tenant, begin.index, begin.document.document_id] = (begin.document, chunks)
         outcome = retriever_pb2.UPSERT_OUTCOME_REPLACED if there else retriever_pb2.UPSERT_OUTCOME_CREATED
@@ -195,7 +210,7 @@ def serve_retriever() -> Callable[..., contextlib.AbstractAsyncContextManager[st
 @pytest.fixture
 def retriever() -> Retriever:
     """A retriever that nobody serves yet."""
-    return Retriever()  # type: ignore[abstract]  # ingest calls three of its methods
+    return Retriever()  # type: ignore[abstract]  # ingest calls four of its methods
 
 
 @pytest.fixture
@@ -326,16 +341,18 @@ def make_gateway() -> type[Gateway]:
 
 @pytest.fixture
 async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Callable[[], Awaitable[None]]]]]:
-    """Starts a worker in this process, with an embedder that needs no model; the result stops it."""
+    """Starts a worker in this process, by default with an embedder that needs no model; the result stops it."""
     running: list[tuple[asyncio.Event, asyncio.Task[None], Client]] = []
 
-    async def run(target: str, **changes: Any) -> Callable[[], Awaitable[None]]:
+    async def run(
+        target: str, embedding: EmbeddingModels | None = None, **changes: Any
+    ) -> Callable[[], Awaitable[None]]:
         values = {"ingest_port": 0, "shutdown_grace": 5, "ingest_retry_seconds": 0.05, **changes}
         settings = Settings(nats_url=nats_url, retriever_target=target, **values)
         client = await nats.connect(nats_url, "worker")
         stop = asyncio.Event()
-        embedder = HashingEmbedder(dimension=64)
-        task = asyncio.create_task(work(settings, stop, client, embedder))
+        models = embedding or EmbeddingModels([EmbeddingModel.of(HashingEmbedder(dimension=64))])
+        task = asyncio.create_task(work(settings, stop, client, models))
         running.append((stop, task, client))
 
         async def end() -> None:

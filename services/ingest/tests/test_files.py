@@ -1,11 +1,12 @@
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from embedding.fake import HashingEmbedder
-from ingest.chunking import Chunker, Shape
+from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.domain import FileJob, State
-from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, TextParser, make_job
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryPictures, TextParser, make_job
 from ingest.files import FileIngestion
+from ingest.models import IndexingModels
 from ingest.report import Report
 from ingest.storing import Storing
 from servicekit.errors import (
@@ -27,11 +28,18 @@ class Rig:
     originals: MemoryOriginals
     index: MemoryIndex
     jobs: MemoryJobs
+    pictures: MemoryPictures = field(default_factory=MemoryPictures)
 
-    def upload(self, content: bytes, name: str = "notes.txt", generation: int = 1) -> FileJob:
+    def upload(
+        self, content: bytes, name: str = "notes.txt", generation: int = 1, *, pictures: bool = False
+    ) -> FileJob:
         job = make_job(content, name, generation=generation)
         self.originals.objects[job.object_name] = content
-        return job
+        return replace(job, document=replace(job.document, has_pictures=pictures))
+
+    def pictured(self) -> list[tuple[str, int]]:
+        """Contents and pages of which there are pictures."""
+        return sorted((sha256, page) for _, _, _, sha256, page in self.pictures.kept)
 
     async def run(self, job: FileJob, attempt: int = 1) -> State:
         return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt))
@@ -40,11 +48,11 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     originals, index = MemoryOriginals(), MemoryIndex()
-    embedder = HashingEmbedder()
-    chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens, tokens=16, overlap=0))
-    storing = Storing(embedder, index, max_chunks=100)
-    ingestion = FileIngestion(originals, TextParser(), chunker, storing, index, max_bytes=10_000)
-    return Rig(ingestion, originals, index, MemoryJobs())
+    models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=0)
+    storing = Storing(index, max_chunks=100)
+    pictures = MemoryPictures()
+    ingestion = FileIngestion(originals, TextParser(), models, storing, index, pictures, max_bytes=10_000)
+    return Rig(ingestion, originals, index, MemoryJobs(), pictures)
 
 
 async def test_a_document_becomes_findable(rig: Rig) -> None:
@@ -125,3 +133,47 @@ async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
     with pytest.raises(Unavailable):
         await rig.run(job, 2)
     assert await rig.run(job, 3) is State.SUCCEEDED
+
+
+async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
+    """One a page, and the record says so."""
+    await rig.run(rig.upload(TWO_PAGES))
+    assert rig.pictured() == []
+    assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+    job = rig.upload(TWO_PAGES, generation=2, pictures=True)
+    assert await rig.run(job) is State.SUCCEEDED
+    assert rig.pictured() == [(job.document.sha256, 1), (job.document.sha256, 2)]
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+
+
+async def test_pictures_that_are_there_are_not_made_again(rig: Rig) -> None:
+    """The same document with other metadata keeps them."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    again = rig.upload(TWO_PAGES, generation=2, pictures=True)
+    assert await rig.run(replace(again, document=replace(again.document, category="x"))) is State.SUCCEEDED
+    assert rig.index.stored == 1
+    assert len(rig.pictured()) == 2
+
+
+@pytest.mark.parametrize("pictures", [True, False])
+async def test_another_version_has_its_own_pictures(rig: Rig, pictures: bool) -> None:
+    """Those of the version before go once it is replaced."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    job = rig.upload(b"Something else.", generation=2, pictures=pictures)
+    await rig.run(job)
+    assert rig.pictured() == ([(job.document.sha256, 1)] if pictures else [])
+
+
+async def test_without_them_from_now_on(rig: Rig) -> None:
+    """The same content uploaded without pictures has none."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    await rig.run(rig.upload(TWO_PAGES, generation=2))
+    assert rig.pictured() == []
+    assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+
+
+async def test_a_document_that_cannot_be_read_leaves_no_pictures(rig: Rig) -> None:
+    """Also not of the pages that could be."""
+    with pytest.raises(UnreadableDocument):
+        await rig.run(rig.upload(b"one\fdamaged\fthree", pictures=True))
+    assert rig.pictured() == []

@@ -15,7 +15,7 @@ from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub ye
 from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
 from ingest.adapters.messages import BatchReader, document_to_message
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.domain import Chunk, Failure, FileJob, Outcome, Progress, State, Status, Text, TextsJob
+from ingest.domain import Chunk, Failure, FileJob, Outcome, Progress, State, Status, Text, TextsJob, VectorSpace
 from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
 from ingest.ports import Batch, Index, Jobs, Originals, Queue
 from nats.aio.client import Client
@@ -27,6 +27,7 @@ from servicekit.testing import eventually, nats_server
 
 CONTENT = b"An original.\n" * 20_000
 JOB = make_job(b"x")
+SPACE = VectorSpace("model", 4)
 
 
 @pytest.fixture(params=["memory", "nats"])
@@ -266,7 +267,7 @@ async def index(request: pytest.FixtureRequest, retriever_target: str) -> AsyncI
         return
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
-        yield RetrieverIndex(channel, "model", 4)
+        yield RetrieverIndex(channel)
 
 
 async def batches(count: int, failure: Exception | None = None) -> AsyncGenerator[Batch, None]:
@@ -284,12 +285,26 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
     document = replace(job.document, oids=("o",), groups=("g",), metadata_json=b'{"a":1}', language="de")
     job = replace(job, document=document)
     assert await index.find(job, job.document.document_id) is None
-    await index.store(job, job.document, batches(3), 5)
-    await index.store(job, job.document, batches(3), 5)
+    await index.store(job, job.document, SPACE, batches(3), 5)
+    await index.store(job, job.document, SPACE, batches(3), 5)
     assert await index.find(job, job.document.document_id) == job.document
     older = replace(job, document=replace(job.document, generation=4))
     with pytest.raises(StaleGeneration):
-        await index.store(older, older.document, batches(3), 5)
+        await index.store(older, older.document, SPACE, batches(3), 5)
+
+
+async def test_an_index_keeps_its_vectors(index: Index) -> None:
+    """Those of its first document, which it tells; others are refused as something that changed meanwhile."""
+    job = make_job(b"x")
+    assert await index.space(job) is None
+    await index.store(job, job.document, SPACE, batches(1), 5)
+    assert await index.space(job) == SPACE
+    assert await index.space(replace(job, index="another")) is None
+    other = replace(job, document=replace(job.document, document_id="other"))
+    for space in (VectorSpace("another", 4), VectorSpace("model", 5)):
+        with pytest.raises(Unavailable, match="another"):
+            await index.store(other, other.document, space, batches(1), 5)
+    assert await index.find(other, "other") is None
 
 
 async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
@@ -297,7 +312,7 @@ async def test_what_is_said_of_a_document_is_updated(index: Index) -> None:
     job = make_job(b"x", generation=5)
     with pytest.raises(NotFound):
         await index.update(job, job.document)
-    await index.store(job, job.document, batches(3), 5)
+    await index.store(job, job.document, SPACE, batches(3), 5)
     newer = replace(job.document, generation=6)
     assert not await index.update(job, newer)
     assert await index.find(job, newer.document_id) == newer
@@ -315,7 +330,7 @@ async def test_what_the_batches_raise_comes_out_and_nothing_is_stored(index: Ind
     """A failure in the middle of a document is the caller's own, and the document is not there."""
     job = make_job(b"x")
     with pytest.raises(ZeroDivisionError, match="bug"):
-        await index.store(job, job.document, batches(2, ZeroDivisionError("a bug")), 5)
+        await index.store(job, job.document, SPACE, batches(2, ZeroDivisionError("a bug")), 5)
     assert await index.find(job, job.document.document_id) is None
 
 
@@ -323,13 +338,15 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
     """Each call says so within its time, and `answers` says no."""
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel("127.0.0.1:1", [descriptor]) as channel:
-        index = RetrieverIndex(channel, "model", 4)
+        index = RetrieverIndex(channel)
         assert not await index.answers()
         with pytest.raises(Unavailable):
             await index.find(JOB, "a")
+        with pytest.raises(Unavailable):
+            await index.space(JOB)
         async with asyncio.timeout(5):
             with pytest.raises(Unavailable):
-                await index.store(JOB, JOB.document, batches(3), 30)
+                await index.store(JOB, JOB.document, SPACE, batches(3), 30)
 
 
 async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever: Any) -> None:
@@ -337,8 +354,8 @@ async def test_a_cancelled_store_leaves_nothing(retriever_target: str, retriever
     retriever.reading.clear()
     descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
     async with open_channel(retriever_target, [descriptor]) as channel:
-        index = RetrieverIndex(channel, "model", 4)
-        task = asyncio.create_task(index.store(JOB, JOB.document, batches(3), 30))
+        index = RetrieverIndex(channel)
+        task = asyncio.create_task(index.store(JOB, JOB.document, SPACE, batches(3), 30))
         await asyncio.sleep(0.1)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -6,6 +6,7 @@ from typing import Any
 
 from causeway.ingest.v1 import ingest_pb2
 from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.main import work
 from ingest.settings import Settings
 from servicekit import nats
@@ -22,7 +23,8 @@ async def test_a_restarted_broker_loses_nothing(
         client, worker_client = await nats.connect(url, "test"), await nats.connect(url, "worker")
         gateway = make_gateway(await nats.ingest_transport(client))
         settings = Settings(nats_url=url, retriever_target=retriever_target, ingest_port=0, ingest_jobs=1)
-        worker = asyncio.create_task(work(settings, stop, worker_client, HashingEmbedder(dimension=64)))
+        models = EmbeddingModels([EmbeddingModel.of(HashingEmbedder(dimension=64))])
+        worker = asyncio.create_task(work(settings, stop, worker_client, models))
         retriever.reading.clear()
         running = await gateway.submit("running.md", b"# A\n\nText.\n")
         await gateway.until(running, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from causeway.ingest.v1 import ingest_pb2
+from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit import keys
 from servicekit.testing import eventually, free_ports
 
@@ -239,3 +241,30 @@ async def test_stopping_gives_the_job_to_another_worker(
     await run_worker(retriever_target)
     job = await gateway.finished(job_id, within=10)
     assert (job.state, job.attempt) == (SUCCEEDED, 2)
+
+
+async def test_a_switch_of_the_model_mixes_nothing(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """What is added to an index has its model's vectors, a new index the new default's; without the old model the
+    old index takes nothing, and says why.
+    """
+    old, new = (EmbeddingModel.of(HashingEmbedder(dimension)) for dimension in (32, 64))
+    for number, configured in enumerate(([old], [new, old], [new])):
+        stop = await run_worker(retriever_target, EmbeddingModels(configured))
+        for index in ("first", f"made-{number}"):
+            job = await gateway.finished(await gateway.submit(f"{number}.md", b"# A\n\nText.\n", index=index))
+            if (index, number) == ("first", 2):
+                assert (job.state, job.error.reason) == (FAILED, "CONFLICT")
+                assert old.name in job.error.message
+            else:
+                assert job.state == SUCCEEDED
+        await stop()
+    assert retriever.spaces == {
+        ("acme", "first"): (old.name, 32),
+        ("acme", "made-0"): (old.name, 32),
+        ("acme", "made-1"): (new.name, 64),
+        ("acme", "made-2"): (new.name, 64),
+    }
+    for (_, index, _), (_, chunks) in retriever.documents.items():
+        assert {len(chunk.vector) for chunk in chunks} == {retriever.spaces["acme", index][1]}

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 
 import pytest
 from embedding.fake import HashingEmbedder
-from ingest.chunking import Chunker, Shape
+from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.domain import Outcome, TextsJob
 from ingest.fakes import LineReader, MemoryIndex, MemoryJobs, MemoryOriginals, make_texts
+from ingest.models import IndexingModels
 from ingest.report import Report
 from ingest.storing import Storing
 from ingest.texts import TextIngestion
@@ -44,13 +45,12 @@ class Rig:
 @pytest.fixture
 def rig() -> Rig:
     originals, index = MemoryOriginals(), MemoryIndex()
-    embedder = HashingEmbedder()
-    chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens, tokens=16, overlap=5))
+    models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=5)
     ingestion = TextIngestion(
         originals,
         LineReader(),
-        chunker,
-        Storing(embedder, index, max_chunks=50),
+        models,
+        Storing(index, max_chunks=50),
         index,
         max_characters=10_000,
         max_chunks=50,

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 from embedding.fake import HashingEmbedder
-from ingest.chunking import Chunker, Shape
+from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.domain import Job, Outcome, State, Status
 from ingest.fakes import (
     LineReader,
     MemoryIndex,
     MemoryJobs,
     MemoryOriginals,
+    MemoryPictures,
     MemoryQueue,
     TextParser,
     make_job,
@@ -18,6 +19,7 @@ from ingest.fakes import (
 )
 from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
+from ingest.models import IndexingModels
 from ingest.parsing.content import Head, Page
 from ingest.storing import Storing
 from ingest.texts import TextIngestion
@@ -32,10 +34,12 @@ from servicekit.testing import eventually
 class OddParser(TextParser):
     """A `TextParser` with a defect for files that are called so."""
 
-    async def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False
+    ) -> AsyncGenerator[Head | Page, None]:
         if "defect" in sourcefile:
             raise ZeroDivisionError("a bug")
-        async for part in super().parse(path, sourcefile):
+        async for part in super().parse(path, sourcefile, pictures=pictures):
             yield part
 
 
@@ -49,15 +53,17 @@ class Rig:
             MemoryIndex(),
             MemoryOriginals(),
         )
-        embedder = HashingEmbedder()
-        chunker = Chunker(embedder.tokenizer, Shape.fitting(embedder.max_tokens))
-        storing = Storing(embedder, self.index, max_chunks=100)
+        embedding = EmbeddingModels([EmbeddingModel.of(HashingEmbedder())])
+        models = IndexingModels(embedding, self.index, tokens=200, overlap=30)
+        storing = Storing(self.index, max_chunks=100)
         ingestion = Ingestion(
-            FileIngestion(self.originals, OddParser(), chunker, storing, self.index, max_bytes=10_000),
+            FileIngestion(
+                self.originals, OddParser(), models, storing, self.index, MemoryPictures(), max_bytes=10_000
+            ),
             TextIngestion(
                 self.originals,
                 LineReader(),
-                chunker,
+                models,
                 storing,
                 self.index,
                 max_characters=10_000,

@@ -103,6 +103,8 @@ async def test_unknown_indexes(bench: Bench) -> None:
         ):
             with pytest.raises(error):
                 await call
+        with pytest.raises(error):
+            catalogue.index(LOCAL, name)
 
 
 async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) -> None:

@@ -3,19 +3,23 @@
 import pytest
 from embedding.errors import UnembeddableText
 from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.embeddings import Embeddings
 from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
 
 
 async def test_vectors_and_counts() -> None:
     """Each text has the vector that the model gives it, its tokens, and how many of them the vector is made of."""
-    small, large = HashingEmbedder(8, max_tokens=3), HashingEmbedder(16)
-    embeddings = Embeddings([small, large])
-    embedded = await embeddings.embed("", ["one two three four five", "one"])
+    small, large = HashingEmbedder(8, max_tokens=20), HashingEmbedder(16)
+    embeddings = Embeddings(
+        EmbeddingModels([EmbeddingModel.of(small, "query: ", "passage: "), EmbeddingModel.of(large)])
+    )
+    long = " ".join(f"word{number}" for number in range(25))
+    embedded = await embeddings.embed("", [long, "one"])
     assert embedded.model == small.model
-    assert [(each.tokens, each.embedded_tokens) for each in embedded.vectors] == [(5, 3), (1, 1)]
+    assert [(each.tokens, each.embedded_tokens) for each in embedded.vectors] == [(25, 20), (1, 1)]
     assert [list(each.vector) for each in embedded.vectors] == (
-        await small.embed(["one two three", "one"])
+        await small.embed([" ".join(long.split()[:20]), "one"])
     ).tolist()
     assert len((await embeddings.embed(large.model, ["one"])).vectors[0].vector) == 16
     assert [each.model for each in embeddings.models] == [small.model, large.model]
@@ -23,7 +27,7 @@ async def test_vectors_and_counts() -> None:
 
 async def test_wrong_requests() -> None:
     """No texts, too many, too long, blank ones, and unknown models are refused by name."""
-    embeddings = Embeddings([HashingEmbedder(8)])
+    embeddings = Embeddings(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(8))]))
     for texts, error, field in (
         ([], InvalidRequest, "texts"),
         (["x"] * 257, InvalidRequest, "texts"),

@@ -17,7 +17,7 @@ from retriever.settings import Settings
 from servicekit import rpc
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
-from servicekit.errors import Unavailable
+from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.principal import LOCAL
 from servicekit.testing import free_ports
 
@@ -100,3 +100,13 @@ async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, model_cache=tmp_path / "empty", retriever_port=0)
     with pytest.raises(Unavailable, match=r"embedding\.build"):
         await serve(settings, asyncio.Event())
+
+
+async def test_a_wrong_file_is_named(tmp_path: Path) -> None:
+    """A file of embedding models that cannot be used ends the process with the variable, the line and the key."""
+    file = tmp_path / "embeddings.yaml"
+    file.write_text("models:\n- {kind: minilm, size: 3}\n")
+    settings = Settings(data_dir=tmp_path, embeddings_file=file, retriever_port=0)
+    with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_EMBEDDINGS_FILE: .*line 2, models\[0\]\.size") as caught:
+        await serve(settings, asyncio.Event())
+    assert caught.value.field == "embeddings_file"

@@ -1,13 +1,19 @@
 """Retrieve: modes, scores, limits, several indexes, and errors."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.domain import Document, Filter, MatchAny, Mode, Passage, Query, Range, Source
+from retriever.query_vectors import QueryVectors
 from retriever.retrieval import MAX_QUERY_LENGTH, Retrieval
 from retriever.testing import INDEX, Bench
-from servicekit.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge
+from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from servicekit.principal import LOCAL
 
 TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "a map of the town"]
@@ -176,15 +182,100 @@ async def test_messages_that_clients_rely_on(harbour: Bench) -> None:
     assert caught.value.resource == "X"
 
 
-async def test_an_index_of_another_model_is_a_conflict(harbour: Bench) -> None:
-    """Vectors of two models are never compared; words need no model."""
-    other = Retrieval(harbour.indexes, HashingEmbedder(32), harbour.encoder, harbour.pace, default_top=5)
+async def test_an_index_of_a_model_that_is_gone(harbour: Bench) -> None:
+    """It is searched by words alone; vectors of another model, or of another length, are never compared."""
+    same_name = HashingEmbedder(32)
+    same_name.model = harbour.embedder.model
+    for configured in (HashingEmbedder(32), same_name):
+        other = harbour.retrieval_with(configured)
+        for query in (
+            Query((INDEX,), "ferry", Mode.VECTORS),
+            Query((INDEX,), "ferry", Mode.HYBRID),
+            Query((INDEX,), "ferry", Mode.TEXT, minimum_dense_score=0.1),
+        ):
+            with pytest.raises(Conflict, match=rf"'{INDEX}'.*'{harbour.embedder.model}'") as caught:
+                await other.retrieve(LOCAL, query)
+            assert caught.value.resource == INDEX
+        found = (await other.retrieve(LOCAL, Query((INDEX,), "ferry", Mode.TEXT))).passages
+        assert [passage.text for passage in found] == [
+            passage.text for passage in await harbour.ask("ferry", mode=Mode.TEXT)
+        ]
+        assert all(passage.dense_score is None for passage in found)
+
+
+class Counting(HashingEmbedder):
+    """Notes what it embeds; may be away, or hang."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self.asked: list[str] = []
+        self.failure: CausewayError | None = None
+        self.answers = asyncio.Event()
+        self.answers.set()
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        self.asked += texts
+        await self.answers.wait()
+        if self.failure is not None:
+            raise self.failure
+        return await super().embed(texts)
+
+
+async def test_indexes_of_several_models(harbour: Bench) -> None:
+    """Each is searched with vectors of its own model, which is asked once; their rankings are fused, not their
+    cosines, and each passage has the cosine that a search of its index alone gives it.
+    """
+    first, second = Counting(64), Counting(32)
+    await harbour.put_with(second, Document("e", generation=1), ["bridge tolls fall", "ferry"], index="second")
+    await harbour.put_with(second, Document("f", generation=1), ["the tolls"], index="third")
+    first.asked, second.asked = [], []
+    retrieval = harbour.retrieval_with(first, second)
+
+    async def ask(mode: Mode, *indexes: str) -> list[Passage]:
+        return list((await retrieval.retrieve(LOCAL, Query(indexes, "bridge tolls", mode))).passages)
+
+    both = await ask(Mode.VECTORS, INDEX, "second", "third")
+    assert (first.asked, second.asked) == (["bridge tolls"], ["bridge tolls"])
+    assert both[0].score == both[1].score == pytest.approx(1 / 61)
+    assert {both[0].index, both[1].index} == {INDEX, "second"}
+    assert {each.index for each in both} == {INDEX, "second", "third"}
+    alone = {
+        each.id: each.dense_score for name in (INDEX, "second", "third") for each in await ask(Mode.HYBRID, name)
+    }
+    for mode in Mode:
+        for passage in await ask(mode, INDEX, "second", "third"):
+            assert passage.dense_score == pytest.approx(alone[passage.id])
+    hybrid = await ask(Mode.HYBRID, INDEX, "second")
+    words = await ask(Mode.TEXT, INDEX, "second")
+    assert hybrid[0].score == pytest.approx(1 / 61 + 1 / 61)
+    assert hybrid[0].id == words[0].id
+
+
+async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
+    """What the model is asked begins with it."""
+    embedder = Counting(64)
+    models = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ")])
+    retrieval = Retrieval(harbour.indexes, QueryVectors(models), harbour.encoder, harbour.pace, default_top=5)
+    await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry"))
+    assert embedder.asked == ["query: ferry"]
+
+
+async def test_a_model_that_is_away(harbour: Bench) -> None:
+    """Its error is the search's own; a search by words goes on without cosines, and waits for none that hangs."""
+    embedder = Counting(64)
+    retrieval = harbour.retrieval_with(embedder)
+    embedder.failure = Unavailable("The embedding server of 'm' cannot be reached.")
     for mode in (Mode.VECTORS, Mode.HYBRID):
-        with pytest.raises(Conflict):
-            await other.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
-    found = (await other.retrieve(LOCAL, Query((INDEX,), "ferry", Mode.TEXT))).passages
-    assert found
-    assert all(passage.dense_score is None for passage in found)
+        with pytest.raises(Unavailable, match="'m'"):
+            await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry", mode))
+    text = Query((INDEX,), "ferry", Mode.TEXT)
+    found = (await retrieval.retrieve(LOCAL, text)).passages
+    assert found[0].dense_score is None
+    embedder.failure = None
+    embedder.answers.clear()
+    vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), patience=0.05)
+    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.pace, default_top=10)
+    assert (await retrieval.retrieve(LOCAL, text)).passages == found
 
 
 async def test_steps_say_where_the_time_went(harbour: Bench) -> None:

@@ -159,6 +159,10 @@ async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
         stub.ListDocuments, retriever_pb2.ListDocumentsRequest(principal=ME, index=INDEX), soon()
     )
     assert (list(listed.documents), listed.next_page_token, listed.total) == ([document], "", 1)
+    index = await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index=INDEX), soon())
+    assert (index.embedding_model, index.dimension) == (edge_bench.embedder.model, DIMENSION)
+    with pytest.raises(NotFound):
+        await rpc.unary(stub.GetIndex, retriever_pb2.GetIndexRequest(principal=ME, index="another"), soon())
     indexes = await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=ME), soon())
     assert list(indexes.indexes) == [
         retriever_pb2.Index(

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, Mode, UpsertStep
 from retriever.snapshots import Snapshots
 from retriever.store.port import Store
-from retriever.testing import DIMENSION, INDEX, Bench
+from retriever.testing import INDEX, Bench
 from servicekit import keys
 from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from servicekit.principal import LOCAL, Principal
@@ -176,8 +178,10 @@ async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> 
     """A snapshot whose vectors another model made is refused with the reason: it could not be searched."""
     await bench.put(Document("d", generation=1), ["ferry"])
     await snapshots.persist(LOCAL, INDEX, "s")
-    for model, dimension in (("another", DIMENSION), (bench.embedder.model, 32)):
-        elsewhere = Snapshots(bench.indexes, root, model, dimension)
+    same_name = HashingEmbedder(32)
+    same_name.model = bench.embedder.model
+    for configured in (HashingEmbedder(32), same_name):
+        elsewhere = Snapshots(bench.indexes, root, EmbeddingModels([EmbeddingModel.of(configured)]))
         with pytest.raises(InvalidRequest, match=bench.embedder.model):
             await elsewhere.load(LOCAL, "s", "copy", overwrite=True)
     assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]

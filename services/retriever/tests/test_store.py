@@ -180,6 +180,7 @@ async def test_records(collection: Collection) -> None:
         language="de",
         generation=2**64 - 1,
         page_count=3,
+        has_pictures=True,
         chunk_count=4,
     )
     await collection.put_record(document)

@@ -5,6 +5,7 @@
   ``python -m embedding.build`` wrote: `weights` (checked) → `graph` (written) → `quantization` → `cache` (kept).
 - `embedding.remote`: models of servers, in batches, with retries, through `embedding.openai` or `embedding.triton`.
 - `embedding.make` makes the one that a configuration asks for.
+- `embedding.models`: all those of a service, as `embedding.file` (``embeddings.yaml``) says; `embedding.prefixed`.
 """
 
 from embedding.choice import EmbeddingConfig, make

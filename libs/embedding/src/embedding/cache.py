@@ -6,9 +6,9 @@ complete, by one rename, and never changes afterwards; so whoever finds it can r
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
-MODEL = "all-minilm-l6-v2"
+MODEL: Final = "all-minilm-l6-v2"
 """Name of the bundled model, as an index records it."""
 
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"

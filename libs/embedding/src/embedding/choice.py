@@ -28,10 +28,13 @@ class EmbeddingConfig:
         ask_dimension: Of ``openai``: the server is told the dimension, for models that can shorten their vectors.
         api_key: None where the server wants none.
         tls: Of ``triton``: the connection is encrypted.
+        ca_file: Of ``triton``: certificates that it is checked against; None: the system's.
         batch: Most texts of a request.
         concurrency: Most requests at a time.
         tries: How often a request is sent that the server is too busy for, or that does not reach it.
         timeout: Seconds for each of them.
+        query_prefix: Stands before queries, where the model was trained so (``query: ``).
+        passage_prefix: Likewise before passages.
     """
 
     kind: Literal["minilm", "openai", "triton"] = "minilm"
@@ -46,10 +49,18 @@ class EmbeddingConfig:
     ask_dimension: bool = False
     api_key: SecretStr | None = None
     tls: bool = False
+    ca_file: Path | None = None
     batch: int = 32
     concurrency: int = 4
     tries: int = 4
     timeout: float = 30.0
+    query_prefix: str = ""
+    passage_prefix: str = ""
+
+    @property
+    def public_name(self) -> str:
+        """What the platform calls the model."""
+        return self.name or self.model
 
 
 def make(config: EmbeddingConfig) -> Embedder:

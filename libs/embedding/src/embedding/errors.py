@@ -4,7 +4,8 @@ servicekit's tree, for callers at run time:
 
 InvalidRequest
 └── UnembeddableText        a text has no vector: empty, only white space, or no Unicode text
-Unavailable                 the embedder is closed, or (adapters of remote models) cannot be reached
+Unavailable                 the embedder is closed, or a server is not ready
+├── Unreachable             a server cannot be reached
 └── WrongVectors            a server sent something else than vectors of the configured model
 RateLimited                 a server takes no more at present
 DeadlineExceeded            a server did not answer in time
@@ -32,6 +33,10 @@ class UnembeddableText(InvalidRequest, ValueError):
     def __init__(self, index: int, reason: str) -> None:
         super().__init__(f"Text {index} cannot be embedded: it {reason}.", field=f"texts[{index}]")
         self.index = index
+
+
+class Unreachable(Unavailable):
+    """A server cannot be reached, so that it said nothing of when to come back."""
 
 
 class WrongVectors(Unavailable):

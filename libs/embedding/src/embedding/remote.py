@@ -11,7 +11,7 @@ import structlog
 from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unavailable
 
 from embedding.choice import EmbeddingConfig
-from embedding.errors import SetupError, WrongVectors
+from embedding.errors import SetupError, Unreachable, WrongVectors
 from embedding.port import Tokenizer, check_texts
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer
 
@@ -55,7 +55,7 @@ class RemoteEmbedder:
     """
 
     def __init__(self, config: EmbeddingConfig, source: Source) -> None:
-        self.model = config.name or config.model
+        self.model = config.public_name
         self.dimension = config.dimension
         self.max_tokens = config.max_tokens
         self.tokenizer: Tokenizer = ApproximateTokenizer()
@@ -110,7 +110,7 @@ class RemoteEmbedder:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise Unavailable("The embedding model is shut down.")
+            raise Unavailable(f"The embedding model '{self.model}' is shut down.")
 
     def _cut(self, texts: Sequence[str]) -> list[str]:
         """The texts without what the model does not read; some servers refuse a longer one."""
@@ -131,7 +131,7 @@ class RemoteEmbedder:
                     return await self._source.vectors(texts)
             except TimeoutError as error:
                 raise DeadlineExceeded(
-                    f"The embedding server did not answer within {self._config.timeout:g} s."
+                    f"The embedding server of '{self.model}' did not answer within {self._config.timeout:g} s."
                 ) from error
             except WrongVectors:
                 raise
@@ -151,15 +151,18 @@ class RemoteEmbedder:
         """
         if vectors.shape != (count, self.dimension):
             got = " by ".join(map(str, vectors.shape))
-            raise WrongVectors(f"The embedding server sent {got} numbers, not {count} by {self.dimension}.")
+            raise WrongVectors(
+                f"The embedding server of '{self.model}' sent {got} numbers, not {count} by {self.dimension}."
+            )
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         if not (np.isfinite(lengths).all() and (lengths > 0).all()):
-            raise WrongVectors("The embedding server sent vectors without a direction.")
+            raise WrongVectors(f"The embedding server of '{self.model}' sent vectors without a direction.")
         unit: Vectors = (vectors / lengths).astype(np.float32)
         return unit
 
 
 def _pause(error: CausewayError, tried: int) -> float:
     """As long as the server asked for, else longer each time, and not the same for everybody."""
+    # One that cannot be reached asked for nothing: what such an error says is for the client.
     own: float = _FIRST_PAUSE * 2 ** (tried - 1) * random.uniform(0.5, 1.5)  # noqa: S311  # no secret
-    return own if error.retry_after is None else max(own, error.retry_after)
+    return own if isinstance(error, Unreachable) else max(own, error.retry_after or 0.0)

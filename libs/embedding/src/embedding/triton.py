@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 from servicekit import telemetry
-from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited
 
 from embedding.choice import EmbeddingConfig
-from embedding.errors import WrongVectors
+from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
 _MOST_BYTES = 64 * 1024 * 1024
@@ -24,6 +24,7 @@ class TritonSource:
 
     def __init__(self, config: EmbeddingConfig) -> None:
         self._config = config
+        self._who = f"The embedding server of '{config.public_name}'"
         self._made: Any = None
         self._looking = asyncio.Lock()
         self._names: tuple[str, str, bool] | None = None
@@ -41,10 +42,10 @@ class TritonSource:
             answer = await self._client.infer(self._config.model, [given], headers=self._headers())
         except InferenceServerException as error:
             self._names = None  # the model may be another by now
-            raise _failure(error) from error
+            raise self._failure(error) from error
         vectors = answer.as_numpy(target)
         if vectors is None:
-            raise WrongVectors(f"The embedding server sent no '{target}'.")
+            raise WrongVectors(f"{self._who} sent no '{target}'.")
         read: npt.NDArray[np.float32] = np.asarray(vectors, np.float32).reshape(len(vectors), -1)
         return read
 
@@ -76,6 +77,7 @@ class TritonSource:
             self._made = InferenceServerClient(
                 self._config.address,
                 ssl=self._config.tls,
+                root_certificates=None if self._config.ca_file is None else str(self._config.ca_file),
                 channel_args=[
                     ("grpc.max_receive_message_length", _MOST_BYTES),
                     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -92,16 +94,15 @@ class TritonSource:
             headers["authorization"] = f"Bearer {self._config.api_key.get_secret_value()}"
         return headers
 
-
-def _failure(error: Any) -> CausewayError:
-    code = str(error.status()).partition(".")[2]
-    _log.warning("the embedding server refused", code=code, said=error.message())
-    if code == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
-        return RateLimited("The embedding server takes no more at present.")
-    if code in (grpc.StatusCode.UNAVAILABLE.name, grpc.StatusCode.CANCELLED.name):
-        return Unavailable("The embedding server cannot be reached, or the model is not ready.")
-    if code == grpc.StatusCode.DEADLINE_EXCEEDED.name:
-        return DeadlineExceeded("The embedding server did not answer in time.")
-    if code == grpc.StatusCode.INVALID_ARGUMENT.name:
-        return InvalidRequest("The embedding server refused the texts.")
-    return WrongVectors("The embedding server failed.")
+    def _failure(self, error: Any) -> CausewayError:
+        code = str(error.status()).partition(".")[2]
+        _log.warning("the embedding server refused", code=code, said=error.message())
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED.name:
+            return RateLimited(f"{self._who} takes no more at present.")
+        if code in (grpc.StatusCode.UNAVAILABLE.name, grpc.StatusCode.CANCELLED.name):
+            return Unreachable(f"{self._who} cannot be reached, or the model is not ready.")
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED.name:
+            return DeadlineExceeded(f"{self._who} did not answer in time.")
+        if code == grpc.StatusCode.INVALID_ARGUMENT.name:
+            return InvalidRequest(f"{self._who} refused the texts.")
+        return WrongVectors(f"{self._who} failed.")

@@ -20,6 +20,7 @@ INGEST_DEAD_SUBJECTS = "causeway.ingest.dead.>"
 JOBS_BUCKET = "causeway-jobs"
 ORIGINALS_BUCKET = "causeway-originals"
 HISTORY_BUCKET = "causeway-history"
+PICTURES_BUCKET = "causeway-pictures"
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
@@ -92,6 +93,22 @@ def original_object(tenant: str, sha256: str) -> str:
 def texts_object(tenant: str, job_id: str) -> str:
     """Object that holds the texts of a job, and goes when the job is over."""
     return f"{token(tenant)}.texts.{job_id}"
+
+
+def picture_key(tenant: str, index: str, document: str, sha256: str, page: int) -> str:
+    """Key of a page's picture. The content is part of it, so that a version never shows another one's pages."""
+    return f"{document_pictures(tenant, index, document, sha256).removesuffix('>')}{page}"
+
+
+def document_pictures(tenant: str, index: str, document: str, sha256: str = "") -> str:
+    """Pattern of the keys of a document's pictures: of one version, or of all."""
+    version = f"{sha256}." if sha256 else ""
+    return f"{token(tenant)}.{token(index)}.{token(document)}.{version}>"
+
+
+def index_pictures(tenant: str, index: str) -> str:
+    """Pattern of the keys of all pictures of an index."""
+    return f"{token(tenant)}.{token(index)}.>"
 
 
 def history_heads(tenant: str, user: str) -> str:

@@ -54,6 +54,8 @@ def configure(service: str, settings: ServiceSettings) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    # It would write a line for every request to a model server; traces have these.
+    logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
 
 

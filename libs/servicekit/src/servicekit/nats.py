@@ -93,13 +93,19 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
 
 @dataclass(frozen=True, slots=True)
 class IngestTransport:
-    """What ingest runs on: the queue, the jobs' states and the originals."""
+    """What ingest runs on: the queue, the jobs' states, the originals and the pictures of their pages."""
 
     jetstream: JetStreamContext
     jobs: KeyValue
     originals: ObjectStore
+    pictures: KeyValue
     epoch: int
     """When the job stream was made, in seconds since 1970; orders generations across a stream's loss."""
+
+    async def remove_pictures(self, pattern: str) -> None:
+        """Removes the pictures whose keys match: `keys.document_pictures`, `keys.index_pictures`."""
+        bucket = keys.PICTURES_BUCKET
+        await self.jetstream.purge_stream(f"KV_{bucket}", subject=f"$KV.{bucket}.{pattern}")
 
     def generation(self, sequence: int) -> int:
         """Orders the versions of a document by when they were accepted.
@@ -174,7 +180,15 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
         originals = await jetstream.create_object_store(
             keys.ORIGINALS_BUCKET, ObjectStoreConfig(storage=StorageType.FILE, replicas=replicas)
         )
-    return IngestTransport(jetstream, jobs, originals, stream)
+    try:
+        pictures = await jetstream.key_value(keys.PICTURES_BUCKET)
+    except BucketNotFoundError:
+        # No object store: a page is one message, read in one round trip, and all pages of a document or an index go
+        # with one purge.
+        pictures = await jetstream.create_key_value(
+            KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
+        )
+    return IngestTransport(jetstream, jobs, originals, pictures, stream)
 
 
 async def history_bucket(client: Client, *, replicas: int = 1, days: float = 365) -> KeyValue:

@@ -1,7 +1,9 @@
-"""What a model server answers in tests: chat completions, whole and streamed, and what can go wrong with them."""
+"""What a model server answers in tests: chat completions, whole and streamed, embeddings, and what can go wrong."""
 
 import enum
 import json
+import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +14,7 @@ DONE = b"data: [DONE]\n\n"
 _TOO_MANY = 429
 _SERVER_FAULT = 500
 _HUGE = 10_000_000
+_WORD = re.compile(r"\w+")
 
 
 class Fault(enum.Enum):
@@ -77,6 +80,18 @@ def completion(text: str, *, tokens: int = 2, **members: Any) -> Answer:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **members}
     document = {**_head("chat.completion"), "choices": [choice], "usage": _usage(tokens)}
     return Answer((json.dumps(document).encode(),))
+
+
+def embeddings(texts: Sequence[str], dimension: int) -> Answer:
+    """A vector for each text, not of length 1: how often each word is in it, counted in so many buckets."""
+    rows = []
+    for text in texts:
+        row = [0.0] * dimension
+        for word in _WORD.findall(text.casefold()):
+            row[zlib.crc32(word.encode()) % dimension] += 2.0
+        rows.append(row)
+    data = [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)]
+    return Answer((json.dumps({"object": "list", "data": data, "model": "stub"}).encode(),))
 
 
 def refusal(status: int, message: str, *, retry_after: float | None = None) -> Answer:

@@ -1,4 +1,5 @@
-"""A model server for tests and benchmarks: answers chat completions as scripted, and records what it was sent.
+"""A model server for tests and benchmarks: answers chat completions as scripted, embeddings by their words, and
+records what it was sent.
 
 It speaks HTTP/1.1 on a real socket, so that what a client does with a connection (closing it, not reading from it)
 is seen as a model server would see it. In a test::
@@ -28,7 +29,17 @@ from typing import Any, cast
 
 import uvloop
 
-from servicekit.testing_answers import FAULTS, STREAM, Answer, Fault, Step, completion, refusal, stream
+from servicekit.testing_answers import (
+    FAULTS,
+    STREAM,
+    Answer,
+    Fault,
+    Step,
+    completion,
+    embeddings,
+    refusal,
+    stream,
+)
 
 _HEAD_END = b"\r\n\r\n"
 _MOST_REQUESTS = 10_000
@@ -70,19 +81,22 @@ def _usual(tokens: int, pace: float, streamed: bool, usage: bool) -> Answer:
 
 
 class ModelServer:
-    """The server. What is scripted is answered first, in order; then each request gets ``tokens`` words.
+    """The server. What is scripted is answered first, in order; then each chat request gets ``tokens`` words.
+
+    Texts to embed get vectors of ``dimension`` numbers, whatever is scripted.
 
     Attributes:
         requests: What came, oldest first (the last ten thousand).
         models: Names that ``GET /v1/models`` lists; members of an entry other than ``id``, by name.
     """
 
-    def __init__(self, *, tokens: int = 4, pace: float = 0.0) -> None:
+    def __init__(self, *, tokens: int = 4, pace: float = 0.0, dimension: int = 256) -> None:
         self.requests: deque[Recorded] = deque(maxlen=_MOST_REQUESTS)
         self.models: dict[str, dict[str, Any]] = {"stub": {}}
         self.open_connections = 0
         self._tokens = tokens
         self._pace = pace
+        self._dimension = dimension
         self._script: deque[Answer] = deque()
         self._connections: set[_Connection] = set()
         self._number = 0
@@ -147,7 +161,8 @@ class ModelServer:
         if request.method == "GET":
             return self._about(request)
         self.requests.append(request)
-        if self._script:
+        embeds = request.path.endswith("/embeddings")
+        if self._script and not embeds:
             return self._script.popleft()
         try:
             document = json.loads(request.body)
@@ -156,6 +171,8 @@ class ModelServer:
             return refusal(400, "The body is not a JSON object.")
         if fault is not None:
             return fault()
+        if embeds:
+            return embeddings(document["input"], document.get("dimensions", self._dimension))
         options = document.get("stream_options") or {}
         return _usual(
             self._tokens, self._pace, document.get("stream") is True, options.get("include_usage") is True

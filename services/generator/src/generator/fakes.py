@@ -35,7 +35,7 @@ class FakeTokenCounter:
 
 
 CONVERSATION_EVENTS = (
-    Event(EventKind.START, raw_json=b'{"id":"fake-1"}'),
+    Event(EventKind.START, raw_json=b'{"id":"fake-1","model":"fake"}'),
     Event(EventKind.TEXT, text="Hello "),
     Event(EventKind.TEXT, text="there."),
     Event(EventKind.FINISH, text="stop"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import logging
 import os
 from collections.abc import AsyncIterator
 
@@ -23,8 +22,6 @@ _DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves until the event is set; then running answers get the grace to finish."""
-    # What counts tokens on model servers would write a line for every request.
-    logging.getLogger("httpx2").setLevel(logging.WARNING)
     async with _catalogue(settings) as catalogue:
         servicer = GeneratorServicer(
             catalogue, most_events=settings.generator_batch_events, most_bytes=settings.generator_batch_bytes
@@ -57,6 +54,7 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
                     api_key=settings.openai_api_key,
                     names=settings.openai_model_names(),
                     context_window=settings.openai_context_window,
+                    pictures=settings.openai_pictures,
                     default=settings.model or "",
                 )
             )

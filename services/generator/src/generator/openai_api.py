@@ -113,6 +113,11 @@ def _read(raw: Raw, path: str) -> ChatMessage:
     return ChatMessage(message.role, message.content or "", extra_json=extra)
 
 
+def start(model: str) -> Event:
+    """How a conversation's answer begins, with the name that a request need not have held."""
+    return Event(EventKind.START, raw_json=_encode({"model": model}))
+
+
 class Writer:
     """Writes the answer to one request from a model's events.
 

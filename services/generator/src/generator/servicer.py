@@ -17,6 +17,7 @@ from generator.batching import batched
 from generator.domain import ChatMessage, Conversation, Event, OpenAIRequest, Prompt, Source
 from generator.ports import Model
 from generator.routing.models import Catalogue
+from generator.routing.route import Route
 
 _OWN_MEMBERS = ("messages", "model", "stream")
 _Context = grpc.aio.ServicerContext[Any, Any]
@@ -71,6 +72,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
                 context_window=await model.context_window(),
                 exact=model.tokens.exact,
                 only_quotes=model.only_quotes,
+                takes_pictures=model.takes_pictures,
             )
 
     async def ListModels(  # noqa: N802  # the contract's name
@@ -84,9 +86,15 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
             return pb.ListModelsResponse(models=await asyncio.gather(*(_entry(model) for model in models)))
 
 
-async def _entry(model: Model) -> pb.Model:
+async def _entry(model: Route) -> pb.Model:
     window, ready = await asyncio.gather(model.context_window(), model.ready())
-    return pb.Model(name=model.name, context_window=window, owned_by=model.owned_by, ready=ready)
+    return pb.Model(
+        name=model.name,
+        context_window=window,
+        owned_by=model.owned_by,
+        ready=ready,
+        takes_pictures=model.takes_pictures,
+    )
 
 
 def _count(model: Model, texts: Sequence[str], messages: Sequence[ChatMessage]) -> tuple[list[int], int]:

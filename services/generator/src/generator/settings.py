@@ -4,8 +4,7 @@ from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
 from servicekit.settings import ServiceSettings
-
-from generator.routing.schema import URL_PATTERN
+from servicekit.yaml_values import URL_PATTERN
 
 
 class Settings(ServiceSettings):
@@ -33,6 +32,9 @@ class Settings(ServiceSettings):
     )
     openai_context_window: int | None = Field(
         None, ge=1, description="Context window of its models in tokens; unset: what the server's own list says."
+    )
+    openai_pictures: bool = Field(
+        False, description="Its models take pictures of documents' pages beside their text."
     )
     extractive_context_window: int = Field(
         32_768, ge=1, description="Context window of the extractive model in its tokens, which are words."

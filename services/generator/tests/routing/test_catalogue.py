@@ -143,3 +143,11 @@ async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, ot
         served.put(files[number % 3]())
     texts = await asyncio.gather(*tasks)
     assert set(texts) == {"word0 word1 word2 word3 stop"}
+
+
+async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
+    """By the model's own key; without it no model does."""
+    for said in (True, False):
+        served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(said).lower()},"))
+        with served.catalogue.held() as models:
+            assert [model.takes_pictures for model in models] == [said]

@@ -41,6 +41,7 @@ class Document:
         content_type: Media type, by content.
         language: BCP 47 tag, where the document names its language.
         page_count: 0 where the format has no pages.
+        has_pictures: Pictures of its pages are kept; of a document that is to be read: wanted.
     """
 
     document_id: str
@@ -55,10 +56,14 @@ class Document:
     content_type: str = ""
     language: str = ""
     page_count: int = 0
+    has_pictures: bool = False
 
     def reads_as(self, other: "Document") -> bool:
-        """Whether two versions have the same passages: what is indexed depends on content and name alone."""
-        return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile
+        """Whether two versions have the same passages, which depend on content and name alone, and both or neither
+        have pictures, unless there are no pages to make any of.
+        """
+        pictured = not (self.page_count or other.page_count) or self.has_pictures == other.has_pictures
+        return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
 
     def says_the_same_as(self, other: "Document") -> bool:
         """Whether two versions also have the same metadata and readers."""
@@ -136,6 +141,19 @@ class Outcome(enum.Enum):
     UNCHANGED = enum.auto()
     NOT_FOUND = enum.auto()
     SUPERSEDED = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class VectorSpace:
+    """Which vectors an index has; those of two spaces say nothing of each other.
+
+    Attributes:
+        model: Name of the embedding model.
+        dimension: Length of the vectors.
+    """
+
+    model: str
+    dimension: int
 
 
 @dataclass(frozen=True, slots=True)

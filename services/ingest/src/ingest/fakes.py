@@ -11,7 +11,7 @@ from pathlib import Path
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.principal import Principal
 
-from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob
+from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob, VectorSpace
 from ingest.parsing.content import Head, Page, Section
 from ingest.ports import Batch
 
@@ -41,6 +41,26 @@ class MemoryOriginals:
         self.objects.pop(object_name, None)
 
 
+class MemoryPictures:
+    """Pictures in a dictionary, by tenant, index, document, content and page."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str, str, str, int], bytes] = {}
+
+    async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
+        """See `ingest.ports.Pictures.put`."""
+        self.kept[(*_version(job, document), page)] = picture
+
+    async def remove(self, job: Job, document: Document) -> None:
+        """See `ingest.ports.Pictures.remove`."""
+        version = _version(job, document)
+        self.kept = {key: picture for key, picture in self.kept.items() if key[:4] != version}
+
+
+def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
+    return job.principal.tenant, job.index, document.document_id, document.sha256
+
+
 class LineReader:
     """Texts as JSON lines: id, text, metadata."""
 
@@ -53,16 +73,25 @@ class LineReader:
 
 
 class TextParser:
-    """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so."""
+    """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
+    ``damaged`` in a text what follows its page.
 
-    async def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
+    A page's picture is its number.
+    """
+
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False
+    ) -> AsyncGenerator[Head | Page, None]:
         """See `ingest.ports.Parser.parse`."""
         if "unreadable" in sourcefile:
             raise UnreadableDocument("The document is unreadable.")
         texts = (await asyncio.to_thread(path.read_text)).split("\f")
         yield Head("application/x-pages", len(texts), "en")
         for number, text in enumerate(texts, 1):
-            yield Page(number, (Section((), text),) if text.strip() else ())
+            picture = str(number).encode() if pictures else b""
+            yield Page(number, (Section((), text),) if text.strip() else (), picture)
+            if "damaged" in text:
+                raise UnreadableDocument(f"The document is damaged: page {number + 1} cannot be read.")
 
 
 class MemoryIndex:
@@ -70,11 +99,18 @@ class MemoryIndex:
 
     def __init__(self) -> None:
         self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
+        self.spaces: dict[tuple[str, str], VectorSpace] = {}
+        """By tenant and index."""
         self.down = False
         self.stored = 0
         self.taking = asyncio.Event()
         self.taking.set()
         """Cleared, a batch that has been handed over is not taken: back-pressure."""
+
+    async def space(self, job: Job) -> VectorSpace | None:
+        """See `ingest.ports.Index.space`."""
+        self._check()
+        return self.spaces.get((job.principal.tenant, job.index))
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""
@@ -101,17 +137,24 @@ class MemoryIndex:
         self.documents[key] = (updated, self.documents[key][1])
         return replace(there, generation=document.generation) != updated
 
-    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
+    async def store(
+        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
+    ) -> None:
         """See `ingest.ports.Index.store`."""
+        there = await self.space(job)
+        if there not in (None, space):
+            raise Unavailable("The index has vectors of another embedding model.")
         _check_age(await self.find(job, document.document_id), document)
         chunks: list[Chunk] = []
         async for batch in batches:
             await self.taking.wait()
             self._check()
-            assert batch.vectors.shape[0] == len(batch.chunks) <= 64
+            assert batch.vectors.shape == (len(batch.chunks), space.dimension)
+            assert len(batch.chunks) <= 64
             chunks.extend(batch.chunks)
         _check_age(await self.find(job, document.document_id), document)
         self.documents[job.principal.tenant, job.index, document.document_id] = (document, chunks)
+        self.spaces[job.principal.tenant, job.index] = space
         self.stored += 1
 
     async def answers(self) -> bool:

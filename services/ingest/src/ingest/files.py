@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration
+from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration
 
-from ingest.chunking import Chunker
-from ingest.domain import Chunk, Document, FileJob, Progress, State
+from ingest.domain import Document, FileJob, Progress, State
 from ingest.fetching import fetched
+from ingest.models import IndexingModels
 from ingest.parsing.content import Head, Page
-from ingest.ports import Index, Originals, Parser
+from ingest.ports import Index, Originals, Parser, Pictures
 from ingest.report import Report
 from ingest.storing import Storing
 
@@ -22,9 +22,10 @@ class FileIngestion:
     Args:
         originals: Where the uploaded bytes are.
         parser: Bytes → text.
-        chunker: Text → chunks.
+        models: Text → chunks → vectors, as the index has them.
         storing: Chunks → the index.
         index: Says what is there.
+        pictures: Keeps pictures of pages, where they are wanted.
         max_bytes: Larger originals are refused.
     """
 
@@ -32,17 +33,19 @@ class FileIngestion:
         self,
         originals: Originals,
         parser: Parser,
-        chunker: Chunker,
+        models: IndexingModels,
         storing: Storing,
         index: Index,
+        pictures: Pictures,
         *,
         max_bytes: int,
     ) -> None:
         self._originals = originals
         self._parser = parser
-        self._chunker = chunker
+        self._models = models
         self._storing = storing
         self._index = index
+        self._pictures = pictures
         self._max_bytes = max_bytes
 
     async def run(self, job: FileJob, report: Report, *, alone: bool = False) -> State:
@@ -55,6 +58,7 @@ class FileIngestion:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
             StaleGeneration: A newer version of it is there.
             NotFound: The original is gone.
+            Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: Something that is needed does not answer.
             Settled: Somebody else has taken or ended the job.
         """
@@ -70,9 +74,16 @@ class FileIngestion:
                 with contextlib.suppress(NotFound):  # it has just been removed
                     updated = await self._index.update(job, replace(job.document, language=there.language))
                     return State.SUCCEEDED if updated else State.UNCHANGED
-        document, pages = await self._read(job, report)
-        chunks = await asyncio.to_thread(self._chunk, pages, job.document.sourcefile)
-        del pages
+        model = await self._models.of(job)
+        try:
+            document, pages = await self._read(job, report)
+        except InvalidRequest:  # the document's own fault, nobody will ask for its pages
+            if job.document.has_pictures:
+                await self._pictures.remove(job, job.document)
+            raise
+        cut = model.chunker.chunks(pages, job.document.sourcefile)
+        chunks = await asyncio.to_thread(self._storing.limited, cut)
+        del cut, pages
         total = Progress(document.page_count, document.page_count, 0, len(chunks))
         await report.progress(total, State.INDEXING)
 
@@ -83,7 +94,10 @@ class FileIngestion:
             chunks_done += count
             await report.progress(replace(total, chunks_done=chunks_done))
 
-        await self._storing.store(job, document, chunks, done)
+        await self._storing.store(job, document, model, chunks, done)
+        shown = document.sha256 if document.has_pictures else ""
+        if there is not None and there.has_pictures and there.sha256 != shown:
+            await self._pictures.remove(job, there)
         return State.SUCCEEDED
 
     async def _read(self, job: FileJob, report: Report) -> tuple[Document, Sequence[Page]]:
@@ -95,7 +109,9 @@ class FileIngestion:
             )
         async with fetched(self._originals, job.object_name, document.size_bytes, document.sha256) as path:
             pages: list[Page] = []
-            async with contextlib.aclosing(self._parser.parse(path, document.sourcefile)) as parts:
+            parsed = self._parser.parse(path, document.sourcefile, pictures=document.has_pictures)
+            document = replace(document, has_pictures=False)
+            async with contextlib.aclosing(parsed) as parts:
                 async for part in parts:
                     if isinstance(part, Head):
                         document = replace(
@@ -105,10 +121,10 @@ class FileIngestion:
                             language=part.language,
                         )
                     else:
-                        pages.append(part)
+                        if part.picture:
+                            await self._pictures.put(job, document, part.number, part.picture)
+                            document = replace(document, has_pictures=True)
+                        pages.append(Page(part.number, part.sections))
                     total = document.page_count
                     await report.progress(Progress(pages_done=min(len(pages), total), pages_total=total))
         return document, pages
-
-    def _chunk(self, pages: Sequence[Page], sourcefile: str) -> list[Chunk]:
-        return self._storing.limited(self._chunker.chunks(pages, sourcefile))

@@ -7,22 +7,20 @@ from contextlib import AsyncExitStack
 import structlog
 from causeway.retriever.v1 import retriever_pb2
 from embedding.cache import default_cache_dir
-from embedding.errors import SetupError
-from embedding.minilm import MiniLmEmbedder
-from embedding.port import Embedder
+from embedding.models import EmbeddingModels
 from nats.aio.client import Client
 from nats.errors import NoServersError
 from servicekit import nats
 from servicekit.channel import open_channel
-from servicekit.errors import Unavailable
 from servicekit.server import GrpcServer
 
 from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
 from ingest.adapters.messages import BatchReader
+from ingest.adapters.pictures import NatsPictures
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.chunking import Chunker, Shape
 from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
+from ingest.models import IndexingModels
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
 from ingest.storing import Storing
@@ -38,20 +36,21 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Runs a worker until the event is set.
 
     Raises:
-        Unavailable: The embedding model cannot be loaded.
+        InvalidRequest: The file of the embedding models cannot be used.
+        Unavailable: The bundled one cannot be loaded.
     """
     async with AsyncExitStack() as stack:
-        embedder = _embedder(settings)
-        stack.push_async_callback(embedder.aclose)
+        models = _models(settings)
+        stack.push_async_callback(models.aclose)
         client = await _connected(settings, stop)
         if client is None:
             return
         stack.push_async_callback(client.close)
-        await work(settings, stop, client, embedder)
+        await work(settings, stop, client, models)
 
 
-async def work(settings: Settings, stop: asyncio.Event, client: Client, embedder: Embedder) -> None:
-    """A worker on a connection and with an embedding model.
+async def work(settings: Settings, stop: asyncio.Event, client: Client, embedding: EmbeddingModels) -> None:
+    """A worker on a connection and with embedding models.
 
     Health checks are answered from here on: the worker has what it needs at the start. Later it waits for what is
     away, and is healthy all the same.
@@ -61,27 +60,35 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embedder
     jobs = NatsJobs(client, transport.jobs)
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(settings.retriever_target, [_RETRIEVER]))
-        index = RetrieverIndex(channel, embedder.model, embedder.dimension)
+        index = RetrieverIndex(channel)
         parser = ProcessParser(
             Limits(
                 pages=settings.ingest_max_pages,
                 characters=settings.ingest_max_characters,
                 seconds=settings.ingest_parse_seconds,
                 memory=settings.ingest_parse_memory,
+                pictures=settings.ingest_max_pictures,
             )
         )
         stack.push_async_callback(parser.aclose)
-        shape = Shape.fitting(
-            embedder.max_tokens, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
+        models = IndexingModels(
+            embedding, index, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
         )
-        originals, chunker = NatsOriginals(transport), Chunker(embedder.tokenizer, shape)
-        storing = Storing(embedder, index, settings.ingest_max_chunks)
+        originals, storing = NatsOriginals(transport), Storing(index, settings.ingest_max_chunks)
         ingestion = Ingestion(
-            FileIngestion(originals, parser, chunker, storing, index, max_bytes=settings.ingest_max_bytes),
+            FileIngestion(
+                originals,
+                parser,
+                models,
+                storing,
+                index,
+                NatsPictures(transport),
+                max_bytes=settings.ingest_max_bytes,
+            ),
             TextIngestion(
                 originals,
                 BatchReader(),
-                chunker,
+                models,
                 storing,
                 index,
                 max_characters=settings.ingest_max_characters,
@@ -105,12 +112,13 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embedder
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
 
 
-def _embedder(settings: Settings) -> MiniLmEmbedder:
-    cache = settings.model_cache or default_cache_dir(os.environ)
-    try:
-        return MiniLmEmbedder.load(cache, settings.ingest_embedding_threads)
-    except SetupError as error:
-        raise Unavailable(str(error)) from error
+def _models(settings: Settings) -> EmbeddingModels:
+    return EmbeddingModels.open(
+        settings.embeddings_file,
+        os.environ,
+        cache_dir=settings.model_cache or default_cache_dir(os.environ),
+        workers=settings.ingest_embedding_threads,
+    )
 
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:

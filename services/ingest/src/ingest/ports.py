@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ingest.domain import Chunk, Document, Failure, Job, Status, Text
+from ingest.domain import Chunk, Document, Failure, Job, Status, Text, VectorSpace
 from ingest.parsing.content import Head, Page
 
 
@@ -41,6 +41,26 @@ class Originals(Protocol):
         ...
 
 
+class Pictures(Protocol):
+    """Pictures of documents' pages."""
+
+    async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
+        """Keeps the picture of a page of this version, in the place of one that is there.
+
+        Raises:
+            Unavailable: The store does not answer.
+        """
+        ...
+
+    async def remove(self, job: Job, document: Document) -> None:
+        """Removes the pictures of this version, in the job's index; nothing happens where there are none.
+
+        Raises:
+            Unavailable: The store does not answer.
+        """
+        ...
+
+
 class TextReader(Protocol):
     """Reads the object of a job with texts."""
 
@@ -56,8 +76,8 @@ class TextReader(Protocol):
 class Parser(Protocol):
     """Reads documents of all formats."""
 
-    def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
-        """The document's head, then its pages; to be closed.
+    def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Head | Page, None]:
+        """The document's head, then its pages, with pictures where they are wanted and it has pages; to be closed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
@@ -67,6 +87,14 @@ class Parser(Protocol):
 
 class Index(Protocol):
     """The retriever, owner of the document catalogue."""
+
+    async def space(self, job: Job) -> VectorSpace | None:
+        """Which vectors the job's index has; None where there is no such index yet.
+
+        Raises:
+            Unavailable, DeadlineExceeded: It cannot be asked.
+        """
+        ...
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """The version of a document that is there now, in the job's index.
@@ -87,18 +115,22 @@ class Index(Protocol):
         """
         ...
 
-    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
+    async def store(
+        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
+    ) -> None:
         """Replaces a document in the job's index, once all batches have arrived; a failure changes nothing.
 
         Args:
             job: Its index, on behalf of its principal.
             document: With its generation.
+            space: Of the vectors; an index that is not there yet is made for them.
             batches: Taken as fast as the retriever stores; at most 64 chunks each.
             seconds: Longest time it may take.
 
         Raises:
             StaleGeneration: A newer version is there.
-            Unavailable, DeadlineExceeded: It cannot be reached.
+            Unavailable, DeadlineExceeded: It cannot be reached, or has vectors of another space, which it had not
+                when it was asked.
             CausewayError: What else it raises; and whatever ``batches`` raises.
         """
         ...

@@ -13,7 +13,13 @@ class Settings(ServiceSettings):
     nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server with the jobs.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of what NATS stores; 3 in production.")
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
-    model_cache: Path | None = Field(None, description="Where the embedding model is; none: the user's cache.")
+    embeddings_file: Path | None = Field(
+        None,
+        description="YAML file of embedding models (docs/embeddings.md), the retriever's; none: the bundled one.",
+    )
+    model_cache: Path | None = Field(
+        None, description="Where the bundled embedding model is; none: the user's cache."
+    )
 
     ingest_jobs: int = Field(2, ge=1, le=64, description="Jobs at once.")
     ingest_embedding_threads: int = Field(2, ge=1, le=64, description="Texts that are embedded at the same time.")
@@ -22,6 +28,9 @@ class Settings(ServiceSettings):
 
     ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
     ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
+    ingest_max_pictures: int = Field(
+        500, ge=0, description="Most pages of a document of which pictures are made, where an upload asks for them."
+    )
     ingest_max_characters: int = Field(20_000_000, ge=1, description="Most characters of a document's text.")
     ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
     ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")

@@ -3,10 +3,10 @@
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 
-from embedding.port import Embedder
 from servicekit.errors import PayloadTooLarge, UnreadableDocument
 
 from ingest.domain import Chunk, Document, Job
+from ingest.models import IndexingModel
 from ingest.ports import Batch, Index
 
 _BATCH = 32
@@ -22,13 +22,11 @@ class Storing:
     """Puts documents into the index.
 
     Args:
-        embedder: Chunks → vectors.
-        index: Takes both.
+        index: Takes chunks and vectors.
         max_chunks: Documents of more chunks are refused.
     """
 
-    def __init__(self, embedder: Embedder, index: Index, max_chunks: int) -> None:
-        self._embedder = embedder
+    def __init__(self, index: Index, max_chunks: int) -> None:
         self._index = index
         self._max_chunks = max_chunks
 
@@ -47,16 +45,19 @@ class Storing:
             raise UnreadableDocument("The document has no text.")
         return kept
 
-    async def store(self, job: Job, document: Document, chunks: Sequence[Chunk], done: Done) -> None:
+    async def store(
+        self, job: Job, document: Document, model: IndexingModel, chunks: Sequence[Chunk], done: Done
+    ) -> None:
         """Embeds the chunks while the index takes them; see `ports.Index.store`."""
         seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
-        async with contextlib.aclosing(self._embedded(chunks, done)) as batches:
-            await self._index.store(job, document, batches, seconds)
+        async with contextlib.aclosing(_embedded(model, chunks, done)) as batches:
+            await self._index.store(job, document, model.space, batches, seconds)
 
-    async def _embedded(self, chunks: Sequence[Chunk], done: Done) -> AsyncGenerator[Batch, None]:
-        """Chunks with their vectors, made when they are asked for."""
-        for start in range(0, len(chunks), _BATCH):
-            some = chunks[start : start + _BATCH]
-            vectors = await self._embedder.embed([chunk.indexed_text for chunk in some])
-            yield Batch(some, vectors)
-            await done(len(some))
+
+async def _embedded(model: IndexingModel, chunks: Sequence[Chunk], done: Done) -> AsyncGenerator[Batch, None]:
+    """Chunks with their vectors, made when they are asked for."""
+    for start in range(0, len(chunks), _BATCH):
+        some = chunks[start : start + _BATCH]
+        vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])
+        yield Batch(some, vectors)
+        await done(len(some))

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration, UnreadableDocument
 
-from ingest.chunking import Chunker
 from ingest.domain import Document, Outcome, Progress, State, Text, TextsJob
 from ingest.fetching import fetched
+from ingest.models import IndexingModel, IndexingModels
 from ingest.ports import Index, Originals, TextReader
 from ingest.report import Report
 from ingest.storing import Done, Storing
@@ -25,7 +25,7 @@ class TextIngestion:
     Args:
         originals: Where the texts are.
         reader: Reads them.
-        chunker: Text → chunks.
+        models: Text → chunks → vectors, as the index has them.
         storing: Chunks → the index.
         index: Says what is there.
         max_characters: Longer texts are refused.
@@ -36,7 +36,7 @@ class TextIngestion:
         self,
         originals: Originals,
         reader: TextReader,
-        chunker: Chunker,
+        models: IndexingModels,
         storing: Storing,
         index: Index,
         *,
@@ -45,7 +45,7 @@ class TextIngestion:
     ) -> None:
         self._originals = originals
         self._reader = reader
-        self._chunker = chunker
+        self._models = models
         self._storing = storing
         self._index = index
         self._max_characters = max_characters
@@ -60,15 +60,17 @@ class TextIngestion:
         Raises:
             UnreadableDocument, PayloadTooLarge: A text's own fault.
             NotFound: The texts are gone.
+            Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: Something that is needed does not answer.
             Settled: Somebody else has taken or ended the job.
         """
         async with fetched(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
-            await asyncio.to_thread(self._check, job, path)
+            model = await self._models.of(job)
+            await asyncio.to_thread(self._check, job, model, path)
             await report.progress(Progress(documents_total=job.count), State.INDEXING)
-            return await self._store_all(job, self._reader.read(path), report, alone=alone)
+            return await self._store_all(job, model, self._reader.read(path), report, alone=alone)
 
-    def _check(self, job: TextsJob, path: Path) -> None:
+    def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
         count = 0
         for text in self._reader.read(path):
             count += 1
@@ -77,12 +79,12 @@ class TextIngestion:
                     f"Document {text.document_id!r} has more than {self._max_characters} characters."
                 )
             if len(text.text) > self._max_chunks:  # else it cannot have more chunks
-                self._storing.limited(self._chunker.chunks_of(text.text))
+                self._storing.limited(model.chunker.chunks_of(text.text))
         if count != job.count:
             raise UnreadableDocument(f"The job speaks of {job.count} documents, {count} are there.")
 
     async def _store_all(
-        self, job: TextsJob, texts: Iterator[Text], report: Report, *, alone: bool
+        self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, *, alone: bool
     ) -> tuple[Outcome, ...]:
         outcomes = [Outcome.UNCHANGED] * job.count
         numbered = enumerate(texts)
@@ -96,7 +98,7 @@ class TextIngestion:
         async def work() -> None:
             nonlocal documents
             for number, text in numbered:
-                outcomes[number] = await self._store(job, text, done, alone=alone)
+                outcomes[number] = await self._store(job, model, text, done, alone=alone)
                 documents += 1
                 await done(0)
 
@@ -109,7 +111,7 @@ class TextIngestion:
         await done(0)
         return tuple(outcomes)
 
-    async def _store(self, job: TextsJob, text: Text, done: Done, *, alone: bool) -> Outcome:
+    async def _store(self, job: TextsJob, model: IndexingModel, text: Text, done: Done, *, alone: bool) -> Outcome:
         document = _document(job, text)
         there = await self._index.find(job, text.document_id)
         if there is not None and there.generation == job.generation:
@@ -124,8 +126,8 @@ class TextIngestion:
                     there = None  # it has just been removed
             if there is None and job.existing_only:
                 return Outcome.NOT_FOUND
-            chunks = await asyncio.to_thread(list, self._chunker.chunks_of(text.text))
-            await self._storing.store(job, document, chunks, done)
+            chunks = await asyncio.to_thread(list, model.chunker.chunks_of(text.text))
+            await self._storing.store(job, document, model, chunks, done)
         except StaleGeneration:
             return Outcome.SUPERSEDED
         return Outcome.STORED

@@ -15,6 +15,7 @@ from retriever.domain import (
     DocumentPage,
     DocumentText,
     Filter,
+    IndexSpec,
     IndexSummary,
     PageRequest,
 )
@@ -109,6 +110,14 @@ class Catalogue:
                     deleted.append(document)
         await index.collection.sync()
         return Deleted(tuple(deleted), tuple(not_found))
+
+    def index(self, principal: Principal, index_name: str) -> IndexSpec:
+        """What an index is; it costs no look at what is in it.
+
+        Raises:
+            NotFound: There is no such index.
+        """
+        return self._indexes.get(principal.tenant, index_name).spec
 
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
         """The tenant's indexes, ordered by name, each with the numbers of what the asker may see."""

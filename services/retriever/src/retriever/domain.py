@@ -37,6 +37,7 @@ class Document:
     page_count: int = 0
     chunk_count: int = 0
     updated_at: datetime = EPOCH
+    has_pictures: bool = False
 
     @property
     def version(self) -> "Version":

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
+from embedding.models import EmbeddingModels
 from embedding.port import Embedder, check_texts
 from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
 
@@ -14,20 +15,20 @@ MAX_LENGTH = 1_000_000  # code points of all texts
 
 
 class Embeddings:
-    """Embeds texts with the models that queries are embedded with.
+    """Embeds texts with the models of the indexes. Nothing is put before the texts: a caller whose text is a query
+    of a model that wants a prefix says so in the text.
 
     Args:
-        embedders: At least one; the first is the default.
+        models: Those that are configured.
     """
 
-    def __init__(self, embedders: Sequence[Embedder]) -> None:
-        self._embedders = {embedder.model: embedder for embedder in embedders}
-        self._default = embedders[0].model
+    def __init__(self, models: EmbeddingModels) -> None:
+        self._models = models
 
     @property
     def models(self) -> Sequence[Embedder]:
         """The models, the default first."""
-        return tuple(self._embedders.values())
+        return tuple(model.plain for model in self._models)
 
     async def embed(self, model: str, texts: Sequence[str]) -> Embedded:
         """Embeds texts; the end of one that is longer than the model reads is cut off.
@@ -35,11 +36,12 @@ class Embeddings:
         Raises:
             NotFound: There is no such model.
             InvalidRequest: Naming the text; none was embedded.
-            Unavailable: The model is closed.
+            Unavailable, DeadlineExceeded, RateLimited: The model is closed, or its server does not answer.
         """
-        embedder = self._embedders.get(model or self._default)
-        if embedder is None:
+        found = self._models.get(model) if model else self._models.default
+        if found is None:
             raise NotFound(f"No such embedding model: '{model}'.", resource=model)
+        embedder = found.plain
         _check(texts)
         vectors = await embedder.embed(texts)
         # A thread at a time, with the loop in between: a tokenizer may hold the interpreter's lock.

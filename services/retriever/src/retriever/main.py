@@ -6,15 +6,14 @@ from contextlib import AsyncExitStack
 
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from embedding.cache import default_cache_dir
-from embedding.errors import SetupError
-from embedding.minilm import MiniLmEmbedder
-from servicekit.errors import Unavailable
+from embedding.models import EmbeddingModels
 from servicekit.server import GrpcServer
 
 from retriever.catalogue import Catalogue
 from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
+from retriever.query_vectors import QueryVectors
 from retriever.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
 from retriever.settings import Settings
@@ -32,11 +31,12 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves until the event is set, then lets running calls finish and closes the store.
 
     Raises:
-        Unavailable: The embedding model is not built, or the store cannot be opened.
+        InvalidRequest: The file of the embedding models cannot be used.
+        Unavailable: The bundled one is not built, or the store cannot be opened.
     """
     async with AsyncExitStack() as closing:
-        embedder = _embedder(settings)
-        closing.push_async_callback(embedder.aclose)
+        models = _models(settings)
+        closing.push_async_callback(models.aclose)
         pace = Pace()
         store = _store(settings, pace)
         closing.push_async_callback(store.aclose)
@@ -44,7 +44,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         closing.push_async_callback(indexes.aclose)
         encoder = Bm25Encoder(pace)
         servicer = RetrieverServicer(
-            Retrieval(indexes, embedder, encoder, pace, settings.retrieve_top),
+            Retrieval(indexes, QueryVectors(models), encoder, pace, settings.retrieve_top),
             Upserts(
                 indexes,
                 encoder,
@@ -53,13 +53,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
                 idle_seconds=settings.retriever_upsert_idle,
             ),
             Catalogue(indexes),
-            Snapshots(
-                indexes,
-                settings.snapshot_dir or settings.data_dir / "snapshots",
-                embedder.model,
-                embedder.dimension,
-            ),
-            Embeddings([embedder]),
+            Snapshots(indexes, settings.snapshot_dir or settings.data_dir / "snapshots", models),
+            Embeddings(models),
         )
         server = GrpcServer(
             f"{settings.host}:{settings.retriever_port}",
@@ -84,9 +79,10 @@ def _store(settings: Settings, pace: Pace) -> EdgeStore:
     )
 
 
-def _embedder(settings: Settings) -> MiniLmEmbedder:
-    cache = settings.model_cache or default_cache_dir(os.environ)
-    try:
-        return MiniLmEmbedder.load(cache, workers=settings.retriever_embedding_threads)
-    except SetupError as error:
-        raise Unavailable(str(error)) from error
+def _models(settings: Settings) -> EmbeddingModels:
+    return EmbeddingModels.open(
+        settings.embeddings_file,
+        os.environ,
+        cache_dir=settings.model_cache or default_cache_dir(os.environ),
+        workers=settings.retriever_embedding_threads,
+    )

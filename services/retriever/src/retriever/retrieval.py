@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from embedding.port import Embedder
-from servicekit.errors import Conflict, InvalidRequest, PayloadTooLarge
+from servicekit.errors import InvalidRequest, PayloadTooLarge
 from servicekit.principal import Principal
 
 from retriever.domain import Document, Mode, Passage, Query, Retrieved, Source, Step
 from retriever.fusion import Hit, ranked, reciprocal_rank
 from retriever.indexes import Index, Indexes
 from retriever.pace import Pace
+from retriever.query_vectors import QueryVectors, Vectors
 from retriever.store.port import StoredChunk, TermEncoder, Terms
 
 MAX_TOP = 1000
@@ -37,7 +37,7 @@ class _Request:
     query: Query
     principal: Principal
     top: int
-    vector: list[float]
+    vectors: Vectors
     terms: Terms
 
     @property
@@ -60,17 +60,17 @@ class Retrieval:
 
     Args:
         indexes: Where to search.
-        embedder: Makes the query's vector.
+        vectors: Makes the query's vectors.
         encoder: Makes the query's sparse vector.
         pace: Has bulk work wait for searches.
         default_top: How many passages where the query does not say.
     """
 
     def __init__(
-        self, indexes: Indexes, embedder: Embedder, encoder: TermEncoder, pace: Pace, default_top: int
+        self, indexes: Indexes, vectors: QueryVectors, encoder: TermEncoder, pace: Pace, default_top: int
     ) -> None:
         self._indexes = indexes
-        self._embedder = embedder
+        self._vectors = vectors
         self._encoder = encoder
         self._pace = pace
         self._default_top = default_top
@@ -79,12 +79,14 @@ class Retrieval:
         """The passages that answer the query best.
 
         Each has both scores, unless the query leaves the missing ones out. A search by words alone goes on without
-        a cosine where an index has vectors of another model, unless the query sets a minimum.
+        a cosine where there is no vector of the query, unless the query sets a minimum. Cosines of two models say
+        nothing of each other, so their rankings are fused.
 
         Raises:
             InvalidRequest: Naming the field.
             NotFound: An index does not exist.
-            Conflict: An index has vectors of another model than the one that this service embeds with.
+            Conflict: An index has vectors of a model that is not configured.
+            Unavailable, DeadlineExceeded, RateLimited: A model does not answer.
         """
         _check(query)
         with self._pace.search():
@@ -111,23 +113,13 @@ class Retrieval:
             if all(each.revision == index.revision for index, each in found.items()):
                 return Retrieved(tuple(passages), clock.steps())
 
-    async def _embed(self, query: Query, indexes: Iterable[Index], clock: "_Clock") -> list[float]:
+    async def _embed(self, query: Query, indexes: Iterable[Index], clock: "_Clock") -> Vectors:
         needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
         if not needed and query.skip_missing_scores:
-            return []
-        for index in indexes:
-            if index.spec.embedding_model != self._embedder.model:
-                if not needed:
-                    return []
-                raise Conflict(
-                    f"Index '{index.spec.name}' has vectors of the model {index.spec.embedding_model!r}; this "
-                    f"service embeds with {self._embedder.model!r}.",
-                    resource=index.spec.name,
-                )
+            return {}
+        embed = self._vectors.needed if needed else self._vectors.welcome
         with clock.time("embed"):
-            vectors = await self._embedder.embed([query.text])
-        vector: list[float] = vectors[0].tolist()
-        return vector
+            return await embed(query.text, [index.spec for index in indexes])
 
 
 def _check(query: Query) -> None:
@@ -148,7 +140,7 @@ async def _search(index: Index, request: _Request, clock: "_Clock") -> _Found:
     sparse: list[Hit] = []
     if request.query.mode is not Mode.TEXT:
         with clock.time("dense"):
-            dense = await index.collection.dense(request.vector, request.depth, scope)
+            dense = await index.collection.dense(request.vectors[index.spec], request.depth, scope)
     if request.query.mode is not Mode.VECTORS:
         with clock.time("sparse"):
             sparse = await index.collection.sparse(request.terms, request.depth, scope)
@@ -162,7 +154,7 @@ async def _passages(found: Mapping[Index, _Found], request: _Request, clock: "_C
     source = {id_: _source(id_, dense, sparse) for id_ in (*dense, *sparse)}
     home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
     with clock.time("fuse"):
-        order = _order(query.mode, dense, sparse)
+        order = _order(query.mode, _by_meaning(found), ranked(Hit(*item) for item in sparse.items()))
     if query.minimum_score is not None:
         order = [hit for hit in order if hit.score >= query.minimum_score]
     if query.minimum_dense_score is not None:
@@ -171,7 +163,7 @@ async def _passages(found: Mapping[Index, _Found], request: _Request, clock: "_C
         order = [hit for hit in order if dense.get(hit.id, -math.inf) >= query.minimum_dense_score]
     best = order[: request.top]
     if not query.skip_missing_scores:
-        if request.vector:
+        if request.vectors:
             with clock.time("dense"):
                 await _add_dense(dense, _missing(best, dense, home), request)
         with clock.time("sparse"):
@@ -185,22 +177,29 @@ async def _passages(found: Mapping[Index, _Found], request: _Request, clock: "_C
     ]
 
 
-def _order(mode: Mode, dense: Mapping[str, float], sparse: Mapping[str, float]) -> list[Hit]:
-    by_meaning = ranked(Hit(*item) for item in dense.items())
-    by_words = ranked(Hit(*item) for item in sparse.items())
+def _by_meaning(found: Mapping[Index, _Found]) -> list[list[Hit]]:
+    """A ranking for each embedding model."""
+    hits: dict[str, list[Hit]] = {}
+    for index, each in found.items():
+        hits.setdefault(index.spec.embedding_model, []).extend(each.dense)
+    return [ranked(each) for each in hits.values()]
+
+
+def _order(mode: Mode, by_meaning: list[list[Hit]], by_words: list[Hit]) -> list[Hit]:
     match mode:
         case Mode.VECTORS:
-            return by_meaning
+            return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         case Mode.TEXT:
             return by_words
         case Mode.HYBRID:
-            return reciprocal_rank((by_meaning, by_words))
+            return reciprocal_rank((*by_meaning, by_words))
 
 
 async def _add_dense(known: dict[str, float], missing: Mapping[Index, list[str]], request: _Request) -> None:
     for index, ids in missing.items():
-        scope = index.scope(request.principal)
-        known.update(await index.collection.dense(request.vector, len(ids), scope, ids))
+        vector = request.vectors.get(index.spec)
+        if vector is not None:
+            known.update(await index.collection.dense(vector, len(ids), index.scope(request.principal), ids))
 
 
 async def _add_sparse(known: dict[str, float], missing: Mapping[Index, list[str]], request: _Request) -> None:

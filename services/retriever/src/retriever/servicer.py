@@ -93,6 +93,13 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
         return wire.from_page(page)
 
+    async def GetIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.GetIndexRequest, _context: _Context
+    ) -> retriever_pb2.GetIndexResponse:
+        """Says what an index is."""
+        spec = self._catalogue.index(Principal.from_proto(request.principal), request.index)
+        return retriever_pb2.GetIndexResponse(embedding_model=spec.embedding_model, dimension=spec.dimension)
+
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context
     ) -> retriever_pb2.ListIndexesResponse:

@@ -11,8 +11,13 @@ class Settings(ServiceSettings):
 
     retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
+    embeddings_file: Path | None = Field(
+        None,
+        description="YAML file of embedding models (docs/embeddings.md), ingest's too; none: the bundled one.",
+    )
     model_cache: Path | None = Field(
-        None, description="Directory of the built embedding model; none: the user's cache directory."
+        None,
+        description="Directory of the bundled embedding model, as it was built; none: the user's cache directory.",
     )
     retrieve_top: int = Field(10, ge=1, le=1000, description="Passages where a request does not say how many.")
     retriever_embedding_threads: int = Field(2, ge=1, description="Queries that are embedded at a time.")

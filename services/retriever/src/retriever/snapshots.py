@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from embedding.models import EmbeddingModels
 from servicekit import keys
 from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from servicekit.principal import Principal
@@ -23,15 +24,13 @@ class Snapshots:
     Args:
         indexes: The indexes.
         directory: Made when the first snapshot is written.
-        embedding_model: Name of the model that queries are embedded with; no index of another could be searched.
-        dimension: Length of its vectors.
+        models: Those that are configured; what no one of them made is not loaded.
     """
 
-    def __init__(self, indexes: Indexes, directory: Path, embedding_model: str, dimension: int) -> None:
+    def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels) -> None:
         self._indexes = indexes
         self._directory = directory
-        self._embedding_model = embedding_model
-        self._dimension = dimension
+        self._models = models
 
     async def persist(self, principal: Principal, index_name: str, path: str) -> Contents:
         """Writes a snapshot, in the place of one that is there.
@@ -97,10 +96,11 @@ class Snapshots:
             raise InvalidRequest("That is no path.", field="path") from error
 
     def _check_vectors(self, manifest: Manifest) -> None:
-        if (manifest.embedding_model, manifest.dimension) != (self._embedding_model, self._dimension):
+        if self._models.fitting(manifest.embedding_model, manifest.dimension) is None:
+            known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in self._models)
             raise InvalidRequest(
-                f"The snapshot has vectors of the model {manifest.embedding_model!r} with {manifest.dimension} "
-                f"numbers each; this service embeds with {self._embedding_model!r}, {self._dimension} numbers.",
+                f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
+                f"{manifest.dimension} numbers each. Configured are: {known}.",
                 field="path",
             )
 

@@ -1,10 +1,13 @@
 """For tests: the retriever's logic put together over any store, and documents to feed it."""
 
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
+from embedding.port import Embedder
 from servicekit.principal import LOCAL, Principal
 
 from retriever.catalogue import Catalogue
@@ -12,6 +15,7 @@ from retriever.domain import Begin, Chunk, Commit, Document, Passage, Query, Ups
 from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
+from retriever.query_vectors import QueryVectors
 from retriever.retrieval import Retrieval
 from retriever.snapshots import Snapshots
 from retriever.store.bm25 import Bm25Encoder
@@ -30,17 +34,23 @@ class Bench:
         self.indexes = indexes
         self.pace = pace
         self.embedder = HashingEmbedder(DIMENSION)
+        self.models = EmbeddingModels([EmbeddingModel.of(self.embedder)])
         self.encoder = Bm25Encoder(self.pace)
-        self.retrieval = Retrieval(indexes, self.embedder, self.encoder, self.pace, default_top=10)
+        self.retrieval = self.retrieval_with(self.embedder)
         self.upserts = Upserts(
             indexes, self.encoder, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
         )
         self.catalogue = Catalogue(indexes)
-        self.embeddings = Embeddings([self.embedder])
+        self.embeddings = Embeddings(self.models)
+
+    def retrieval_with(self, *embedders: Embedder) -> Retrieval:
+        """Searches with other models."""
+        models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
+        return Retrieval(self.indexes, QueryVectors(models), self.encoder, self.pace, default_top=10)
 
     def snapshots(self, directory: Path) -> Snapshots:
         """Snapshots in a directory."""
-        return Snapshots(self.indexes, directory, self.embedder.model, DIMENSION)
+        return Snapshots(self.indexes, directory, self.models)
 
     @classmethod
     async def open(cls, store: Store, pace: Pace | None = None, **limits: Any) -> Self:
@@ -72,6 +82,16 @@ class Bench:
         messages = [chunks[start : start + 64] for start in range(0, len(chunks), 64)]
         begin = self.begin(document, index, principal)
         return await self.upserts.upsert(steps(begin, *messages, Commit(len(chunks))))
+
+    async def put_with(self, embedder: Embedder, document: Document, texts: Sequence[str], index: str) -> Upserted:
+        """Stores a document with vectors of another model."""
+        vectors = await embedder.embed(texts)
+        chunks = [
+            replace(chunk, vector=vector.tolist())
+            for chunk, vector in zip(await self.chunks(texts), vectors, strict=True)
+        ]
+        begin = Begin(LOCAL, index, document, embedder.model, embedder.dimension)
+        return await self.upserts.upsert(steps(begin, chunks, Commit(len(chunks))))
 
     async def ask(self, text: str, principal: Principal = LOCAL, **query: Any) -> list[Passage]:
         """The passages for a query over the index of the tests."""

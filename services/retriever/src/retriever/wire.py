@@ -114,6 +114,7 @@ def to_document(message: document_pb2.Document) -> Document:
         language=message.language,
         generation=message.generation,
         page_count=message.page_count,
+        has_pictures=message.has_pictures,
     )
 
 
@@ -144,6 +145,7 @@ def from_document(document: Document) -> document_pb2.Document:
         language=document.language,
         generation=document.generation,
         page_count=document.page_count,
+        has_pictures=document.has_pictures,
         chunk_count=document.chunk_count,
     )
     message.updated_at.FromDatetime(document.updated_at)

@@ -57,7 +57,7 @@ class ExtractiveModel:
         # Reading long sources takes milliseconds, in which other streams go on.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
         said, choices = worded(text, wanted), wanted.n or 1
-        yield Event(EventKind.START)
+        yield openai_api.start(self.name)
         for piece in said.pieces:
             for choice in range(choices):
                 yield Event(EventKind.TEXT, choice, piece)

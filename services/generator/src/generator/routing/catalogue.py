@@ -126,7 +126,16 @@ class RoutedModels:
                 made.append((spec, built))
                 targets.append(Target(built.deployment, each.weight, each.tier))
             retries = Retries(file.retries.most, file.retries.within)
-            routes.append(Route(model.name, targets, tokens=tokens, window=model.context_window, retries=retries))
+            routes.append(
+                Route(
+                    model.name,
+                    targets,
+                    tokens=tokens,
+                    window=model.context_window,
+                    retries=retries,
+                    takes_pictures=model.pictures,
+                )
+            )
         routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)
         return _Snapshot(Models(routes), made, servers)
 

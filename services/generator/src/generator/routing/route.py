@@ -35,6 +35,7 @@ class Route:
         window: Its context window; None for the smallest that its deployments tell.
         retries: How often a deployment that failed is asked again.
         dice: For equals and for pauses.
+        takes_pictures: It takes pictures among a message's parts.
     """
 
     def __init__(
@@ -46,11 +47,13 @@ class Route:
         window: int | None = None,
         retries: Retries | None = None,
         dice: random.Random | None = None,
+        takes_pictures: bool = False,
     ) -> None:
         self.name = name
         self.owned_by = targets[0].deployment.model.owned_by
         # Nobody knows beforehand who will answer.
         self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
+        self.takes_pictures = takes_pictures
         self.targets = tuple(targets)
         self.tokens = tokens
         self._window = window

@@ -1,52 +1,11 @@
 """What stands in ``models.yaml``: servers, and models with their deployments on them."""
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    SecretStr,
-    StringConstraints,
-    ValidationInfo,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo
+from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Text, Url
 
-_SOURCES = "{env: NAME} or {file: PATH}"
 _LONGEST_PATH = 250
-
-URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
-"""Without credentials in it: they would stand in logs."""
-
-
-def _secret(value: object, info: ValidationInfo) -> object:
-    """What the named variable or file holds; a value that is secret already stays as it is."""
-    if isinstance(value, SecretStr):
-        return value
-    context: Mapping[str, Any] = info.context or {}
-    match value:
-        case {"env": str(name), **rest} if not rest:
-            found = context["environ"].get(name, "")
-            source = f"the variable {name}"
-        case {"file": str(path), **rest} if not rest:
-            source = f"the file {path}"
-            try:
-                found = (context["folder"] / path).read_text().strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise ValueError(f"{source} cannot be read: {type(error).__name__}") from None
-        case _:
-            raise ValueError(f"this is {_SOURCES}, so that the key itself stands elsewhere")
-    if not found:
-        raise ValueError(f"{source} is not set, or empty")
-    return SecretStr(found)
-
-
-def _text(value: object, info: ValidationInfo) -> object:
-    """A text, or where it stands."""
-    return SecretStr(value) if isinstance(value, str) else _secret(value, info)
 
 
 def _beside(value: str, info: ValidationInfo) -> str:
@@ -57,26 +16,8 @@ def _beside(value: str, info: ValidationInfo) -> str:
     return str(folder / value) if (folder / value).exists() else value
 
 
-def _file(value: Path, info: ValidationInfo) -> Path:
-    path: Path = (info.context or {}).get("folder", Path()) / value
-    if not path.is_file():
-        raise ValueError("there is no such file")
-    return path
-
-
-def _sendable(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value()
-    if not (text.isascii() and text.isprintable()):
-        raise ValueError("this holds characters that cannot stand in a header")
-    return value
-
-
-Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
-Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
 Beside = Annotated[str, AfterValidator(_beside)]
 _HeaderName = Annotated[str, StringConstraints(pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$", to_lower=True)]
-_Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
-_Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]
 
 
 class _Entry(BaseModel):
@@ -86,20 +27,20 @@ class _Entry(BaseModel):
 class Timeouts(_Entry):
     """Seconds; what is missing is as the settings say."""
 
-    connect: _Seconds | None = None
-    first_token: _Seconds | None = None
-    whole: _Seconds | None = None
-    idle: _Seconds | None = None
+    connect: Seconds | None = None
+    first_token: Seconds | None = None
+    whole: Seconds | None = None
+    idle: Seconds | None = None
 
 
 class OpenAIEntry(_Entry):
     """A server that speaks the OpenAI API."""
 
     kind: Literal["openai"] = "openai"
-    url: Annotated[str, StringConstraints(pattern=URL_PATTERN)]
+    url: Url
     api_key: Secret | None = None
     headers: dict[_HeaderName, Text] = {}
-    query: dict[_Name, Text] = {}
+    query: dict[Name, Text] = {}
     timeouts: Timeouts = Timeouts()
 
 
@@ -107,16 +48,16 @@ class AzureEntry(OpenAIEntry):
     """Azure OpenAI: the key in a header of its own, the model's deployment in the path, the API's version."""
 
     kind: Literal["azure"] = "azure"  # type: ignore[assignment]  # the same way of speaking, another kind
-    api_version: _Name
+    api_version: Name
 
 
 class TritonEntry(_Entry):
     """A Triton Inference Server."""
 
     kind: Literal["triton"] = "triton"
-    url: Annotated[str, StringConstraints(pattern=r"^[^/@\s]+:[0-9]{1,5}$")]
+    url: Target
     tls: bool = False
-    ca_file: Annotated[Path, AfterValidator(_file)] | None = None
+    ca_file: ExistingFile | None = None
     api_key: Secret | None = None
     timeouts: Timeouts = Timeouts()
 
@@ -144,7 +85,7 @@ class DeploymentEntry(_Entry):
         answer_tokens: Most tokens of an answer whose request does not say; Triton only.
     """
 
-    server: _Name
+    server: Name
     model: str = ""
     weight: float = Field(1.0, gt=0, le=1_000_000, allow_inf_nan=False)
     tier: int = Field(1, ge=1)
@@ -162,12 +103,14 @@ class ModelEntry(_Entry):
         context_window: In tokens; None: what its servers say.
         tokenizer: As `generator.tokenizers.TokenizerSpec` says.
         chat_template: What is put around the messages; empty: what the tokenizer brings.
+        pictures: It takes pictures among a message's parts.
     """
 
-    name: _Name
+    name: Name
     context_window: int | None = Field(None, ge=1)
     tokenizer: Beside = ""
     chat_template: Beside = ""
+    pictures: bool = False
     deployments: tuple[DeploymentEntry, ...] = Field(min_length=1)
 
 
@@ -182,13 +125,13 @@ class CircuitEntry(_Entry):
     """After how many failures in a row a deployment is left alone, and for how many seconds."""
 
     failures: int = Field(5, ge=1)
-    seconds: _Seconds = 10.0
+    seconds: Seconds = 10.0
 
 
 class ModelsFile(_Entry):
     """The whole file; the first model is the default."""
 
-    servers: dict[_Name, ServerEntry]
+    servers: dict[Name, ServerEntry]
     models: tuple[ModelEntry, ...] = Field(min_length=1)
     retries: RetriesEntry = RetriesEntry()
     circuit: CircuitEntry = CircuitEntry()

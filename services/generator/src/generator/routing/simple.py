@@ -25,6 +25,7 @@ def simple_configuration(
     api_key: SecretStr | None = None,
     names: list[tuple[str, str]] | None = None,
     context_window: int | None = None,
+    pictures: bool = False,
     default: str = "",
 ) -> Configuration:
     """What the settings ask for.
@@ -34,6 +35,7 @@ def simple_configuration(
         api_key: Its key.
         names: Public and server's name of each of its models.
         context_window: Of all of them; None: what the server says.
+        pictures: All of them take pictures.
         default: Name of the default model; empty: the extractive one.
 
     Raises:
@@ -47,6 +49,7 @@ def simple_configuration(
             ModelEntry(
                 name=public,
                 context_window=context_window,
+                pictures=pictures,
                 deployments=(DeploymentEntry(server=_OPENAI, model=name),),
             )
             for public, name in names or ()

@@ -64,7 +64,7 @@ class TritonModel:
             async for outputs in responses:
                 said = answer.take(outputs)
                 if answer.responses == 1:
-                    yield Event(EventKind.START)
+                    yield openai_api.start(self.name)
                 if said:
                     yield Event(EventKind.TEXT, text=said)
                 if answer.stopped:

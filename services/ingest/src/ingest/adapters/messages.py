@@ -135,6 +135,7 @@ def document_from_message(message: document_pb2.Document, generation: int | None
         content_type=message.content_type,
         language=message.language,
         page_count=message.page_count,
+        has_pictures=message.has_pictures,
     )
 
 
@@ -152,6 +153,7 @@ def document_to_message(document: Document) -> document_pb2.Document:
         language=document.language,
         generation=document.generation,
         page_count=document.page_count,
+        has_pictures=document.has_pictures,
     )
 
 

@@ -8,14 +8,15 @@ from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
 
 from ingest.adapters.messages import chunks_to_messages, document_from_message, document_to_message
-from ingest.domain import Document, Job
+from ingest.domain import Document, Job, VectorSpace
 from ingest.ports import Batch
 
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
+_OF_THE_SPACE = ("embedding_model", "dimension")
 
 
 class RetrieverIndex:
@@ -23,15 +24,20 @@ class RetrieverIndex:
 
     Args:
         channel: To the retriever.
-        model: Name of the embedding model that makes the vectors.
-        dimension: Length of the vectors.
     """
 
-    def __init__(self, channel: grpc.aio.Channel, model: str, dimension: int) -> None:
+    def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
         self._check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
-        self._model = model
-        self._dimension = dimension
+
+    async def space(self, job: Job) -> VectorSpace | None:
+        """Which vectors the index has; see `ingest.ports.Index.space`."""
+        request = retriever_pb2.GetIndexRequest(principal=job.principal.to_proto(), index=job.index)
+        try:
+            response = await rpc.unary(self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS))
+        except NotFound:
+            return None
+        return VectorSpace(response.embedding_model, response.dimension)
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """The version that is there; see `ingest.ports.Index.find`."""
@@ -52,12 +58,20 @@ class RetrieverIndex:
         response = await rpc.unary(self._stub.UpdateDocument, request, Deadline.after(_FIND_SECONDS))
         return bool(response.outcome == retriever_pb2.UPDATE_OUTCOME_UPDATED)
 
-    async def store(self, job: Job, document: Document, batches: AsyncIterator[Batch], seconds: float) -> None:
+    async def store(
+        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
+    ) -> None:
         """Replaces the document; see `ingest.ports.Index.store`."""
-        requests = self._requests(job, document, batches)
-        await rpc.client_stream(
-            self._stub.Upsert, requests, "causeway.retriever.v1/Upsert", Deadline.after(seconds)
-        )
+        requests = self._requests(job, document, space, batches)
+        try:
+            await rpc.client_stream(
+                self._stub.Upsert, requests, "causeway.retriever.v1/Upsert", Deadline.after(seconds)
+            )
+        except InvalidRequest as error:
+            if error.field not in _OF_THE_SPACE:
+                raise
+            # Somebody else has begun the index meanwhile; the next attempt asks again which model it has.
+            raise Unavailable(f"{error.message} It was made just now.") from error
 
     async def answers(self) -> bool:
         """Whether the retriever says that it serves."""
@@ -68,14 +82,14 @@ class RetrieverIndex:
         return bool(response.status == health_pb2.HealthCheckResponse.SERVING)
 
     async def _requests(
-        self, job: Job, document: Document, batches: AsyncIterator[Batch]
+        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch]
     ) -> AsyncGenerator[retriever_pb2.UpsertRequest, None]:
         begin = retriever_pb2.UpsertBegin(
             principal=job.principal.to_proto(),
             index=job.index,
             document=document_to_message(document),
-            embedding_model=self._model,
-            dimension=self._dimension,
+            embedding_model=space.model,
+            dimension=space.dimension,
         )
         yield retriever_pb2.UpsertRequest(begin=begin)
         count = 0

@@ -36,7 +36,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     path = Path(request.path)
     found = detect(path, request.suffix)
     if found is Format.PDF:
-        yield from pdf.parse(path, request.max_pages)
+        yield from pdf.parse(path, request.max_pages, request.max_pictures)
         return
     if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
         raise _too_much_text(request)

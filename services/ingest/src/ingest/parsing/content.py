@@ -36,7 +36,9 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     Attributes:
         number: Counted from 1; 0 where the format has no pages.
         sections: In reading order; none where the page has no text.
+        picture: The page as JPEG; empty where none was asked for, or none could be made.
     """
 
     number: int
     sections: tuple[Section, ...]
+    picture: bytes = b""

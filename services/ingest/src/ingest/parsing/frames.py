@@ -25,6 +25,7 @@ class Request(msgspec.Struct, frozen=True):
         max_characters: More text is refused.
         memory: Bytes of address space that the child may have.
         cpu_seconds: CPU time that the child may take.
+        max_pictures: Pictures are made of so many pages, the first ones.
     """
 
     path: str
@@ -33,6 +34,7 @@ class Request(msgspec.Struct, frozen=True):
     max_characters: int
     memory: int
     cpu_seconds: int
+    max_pictures: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -15,6 +15,7 @@ from ingest.parsing.content import Head, Page
 from ingest.parsing.detect import Format
 from ingest.parsing.layout import COLUMN, HYPHEN, Line, Style
 from ingest.parsing.outline import Outline
+from ingest.parsing.page_picture import page_picture
 from ingest.parsing.refusals import TooLarge, Unreadable
 
 _TAIL = 4096
@@ -28,8 +29,8 @@ _COLUMN_GAP = 1.2
 """Gap between columns, in letter sizes; a space takes a quarter."""
 
 
-def parse(path: Path, max_pages: int) -> Iterator[Head | Page]:
-    """Head and pages of a PDF.
+def parse(path: Path, max_pages: int, max_pictures: int = 0) -> Iterator[Head | Page]:
+    """Head and pages of a PDF, the first ``max_pictures`` of them with a picture.
 
     Raises:
         Unreadable: It is encrypted, truncated, damaged, or has no text.
@@ -50,7 +51,7 @@ def parse(path: Path, max_pages: int) -> Iterator[Head | Page]:
             style.fill(outline, lines, number)
             sections = outline.end_page()
             empty = empty and not sections
-            yield Page(number + 1, sections)
+            yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
         if empty:
             raise Unreadable(
                 "The document has no text: its pages are images, as a scanner makes them."

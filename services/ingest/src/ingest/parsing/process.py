@@ -40,12 +40,14 @@ class Limits:
         characters: Most characters of text.
         seconds: Longest wall and CPU time.
         memory: Most bytes of address space.
+        pictures: Most pages of which pictures are made, where they are wanted.
     """
 
     pages: int = 5000
     characters: int = 20_000_000
     seconds: float = 120.0
     memory: int = 1024**3
+    pictures: int = 500
 
 
 class ProcessParser:
@@ -63,8 +65,12 @@ class ProcessParser:
         self._command = command
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def parse(self, path: Path, sourcefile: str) -> AsyncGenerator[Head | Page, None]:
-        """Head and pages of a file. Close the iterator: a child that is not read to its end is killed.
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False
+    ) -> AsyncGenerator[Head | Page, None]:
+        """Head and pages of a file, with pictures of them where they are wanted.
+
+        Close the iterator: a child that is not read to its end is killed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
@@ -76,7 +82,7 @@ class ProcessParser:
         end = asyncio.get_running_loop().time() + self._limits.seconds
         finished = False
         try:
-            child.stdin.write(self._request(path, sourcefile))  # small: there is room for it
+            child.stdin.write(self._request(path, sourcefile, pictures=pictures))  # small: there is room for it
             while not finished:
                 frame = await self._frame(child, end)
                 finished = isinstance(frame, Done | Refused | Defect)
@@ -118,7 +124,7 @@ class ProcessParser:
             raise
         return child
 
-    def _request(self, path: Path, sourcefile: str) -> bytes:
+    def _request(self, path: Path, sourcefile: str, *, pictures: bool) -> bytes:
         limits = self._limits
         return frames.encode(
             Request(
@@ -128,6 +134,7 @@ class ProcessParser:
                 max_characters=limits.characters,
                 memory=limits.memory,
                 cpu_seconds=max(1, round(limits.seconds)),
+                max_pictures=limits.pictures if pictures else 0,
             )
         )
 

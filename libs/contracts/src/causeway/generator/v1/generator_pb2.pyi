@@ -361,6 +361,7 @@ class CountTokensResponse(_message.Message):
     CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
     EXACT_FIELD_NUMBER: _builtins.int
     ONLY_QUOTES_FIELD_NUMBER: _builtins.int
+    TAKES_PICTURES_FIELD_NUMBER: _builtins.int
     messages_count: _builtins.int
     """Count of the conversation."""
     context_window: _builtins.int
@@ -371,6 +372,8 @@ class CountTokensResponse(_message.Message):
     """The model answers with sentences of its sources and follows no instructions: it can be asked neither for a
     search query nor for questions. Told here, because whoever needs it counts tokens for the same prompt.
     """
+    takes_pictures: _builtins.bool
+    """The model takes pictures among a message's parts."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One count a text, in order."""
@@ -383,10 +386,11 @@ class CountTokensResponse(_message.Message):
         context_window: _builtins.int = ...,
         exact: _builtins.bool = ...,
         only_quotes: _builtins.bool = ...,
+        takes_pictures: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes", "takes_pictures", b"takes_pictures"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -451,6 +455,7 @@ class Model(_message.Message):
     OWNED_BY_FIELD_NUMBER: _builtins.int
     CREATED_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
+    TAKES_PICTURES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Public name."""
     context_window: _builtins.int
@@ -461,6 +466,8 @@ class Model(_message.Message):
     """When it was created, in seconds since 1970; 0 where it is not known."""
     ready: _builtins.bool
     """Some deployment of it can be reached."""
+    takes_pictures: _builtins.bool
+    """It takes pictures among a message's parts."""
     def __init__(
         self,
         *,
@@ -469,10 +476,11 @@ class Model(_message.Message):
         owned_by: _builtins.str = ...,
         created: _builtins.int = ...,
         ready: _builtins.bool = ...,
+        takes_pictures: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "created", b"created", "name", b"name", "owned_by", b"owned_by", "ready", b"ready"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "created", b"created", "name", b"name", "owned_by", b"owned_by", "ready", b"ready", "takes_pictures", b"takes_pictures"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -125,7 +125,7 @@ class IngestJob(_message.Message):
     @_builtins.property
     def document(self) -> _document_pb2.Document:
         """The document, where the job is about one file. The worker fills in `content_type`, `page_count`, `language` and
-        `generation`.
+        `generation`; `has_pictures` asks for pictures, and is true of the record where there are any.
         """
 
     @_builtins.property

@@ -38,6 +38,7 @@ class Document(_message.Message):
     PAGE_COUNT_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
+    HAS_PICTURES_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Names the document within its index; the caller's choice, or derived from the content."""
     sourcefile: _builtins.str
@@ -60,6 +61,8 @@ class Document(_message.Message):
     """Number of pages of the original; 0 where the format has none."""
     chunk_count: _builtins.int
     """Number of chunks of this generation. Set by the retriever."""
+    has_pictures: _builtins.bool
+    """Pictures of its pages are kept beside it (servicekit/keys.py names them), for models that take pictures."""
     @_builtins.property
     def access(self) -> Global___AccessControl:
         """Who may see the document."""
@@ -84,10 +87,11 @@ class Document(_message.Message):
         page_count: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
+        has_pictures: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "category", b"category", "chunk_count", b"chunk_count", "content_type", b"content_type", "document_id", b"document_id", "generation", b"generation", "language", b"language", "metadata_json", b"metadata_json", "page_count", b"page_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "sourcefile", b"sourcefile", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "category", b"category", "chunk_count", b"chunk_count", "content_type", b"content_type", "document_id", b"document_id", "generation", b"generation", "has_pictures", b"has_pictures", "language", b"language", "metadata_json", b"metadata_json", "page_count", b"page_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "sourcefile", b"sourcefile", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

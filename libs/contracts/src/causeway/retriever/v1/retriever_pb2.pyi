@@ -287,7 +287,9 @@ class Passage(_message.Message):
     sourcepage: _builtins.str
     """How it is cited: `file.pdf#page=3`, or the file's name where there are no pages."""
     score: _builtins.float
-    """What the order is by: the fused score in hybrid mode, else the mode's own."""
+    """What the order is by: the fused score in hybrid mode, and where vectors of several models were searched; else
+    the mode's own.
+    """
     dense_score: _builtins.float
     """Cosine similarity, -1 to 1, where known."""
     sparse_score: _builtins.float
@@ -787,6 +789,60 @@ class ListDocumentsResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ListDocumentsResponse: _TypeAlias = ListDocumentsResponse  # noqa: Y015
+
+@_typing.final
+class GetIndexRequest(_message.Message):
+    """Which index to describe."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its name; one that does not exist is NOT_FOUND."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetIndexRequest: _TypeAlias = GetIndexRequest  # noqa: Y015
+
+@_typing.final
+class GetIndexResponse(_message.Message):
+    """What an index is, as long as it exists."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
+    DIMENSION_FIELD_NUMBER: _builtins.int
+    embedding_model: _builtins.str
+    """Model that makes its vectors."""
+    dimension: _builtins.int
+    """Length of its vectors."""
+    def __init__(
+        self,
+        *,
+        embedding_model: _builtins.str = ...,
+        dimension: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "embedding_model", b"embedding_model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetIndexResponse: _TypeAlias = GetIndexResponse  # noqa: Y015
 
 @_typing.final
 class ListIndexesRequest(_message.Message):

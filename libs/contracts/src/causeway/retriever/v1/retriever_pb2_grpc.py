@@ -65,6 +65,11 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.FromString,
                 _registered_method=True)
+        self.GetIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/GetIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.FromString,
+                _registered_method=True)
         self.ListIndexes = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/ListIndexes',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListIndexesRequest.SerializeToString,
@@ -152,6 +157,13 @@ class RetrieverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetIndex(self, request, context):
+        """What an index is, without a look at what is in it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListIndexes(self, request, context):
         """The tenant's indexes, ordered by name.
         """
@@ -190,7 +202,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Embed(self, request, context):
-        """Vectors of texts, made as those of queries are.
+        """Vectors of texts, made by the models of the indexes; nothing is put before the texts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -235,6 +247,11 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.ListDocuments,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.SerializeToString,
+            ),
+            'GetIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.SerializeToString,
             ),
             'ListIndexes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListIndexes,
@@ -435,6 +452,33 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/ListDocuments',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/GetIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,8 @@ class RetrieverServiceStub:
     """One record of the catalogue."""
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]
     """Records of the catalogue that the principal may see, ordered by document id."""
+    GetIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]
+    """What an index is, without a look at what is in it."""
     ListIndexes: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]
@@ -66,7 +68,7 @@ class RetrieverServiceStub:
     For administrators.
     """
     Embed: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]
-    """Vectors of texts, made as those of queries are."""
+    """Vectors of texts, made by the models of the indexes; nothing is put before the texts."""
     ListEmbeddingModels: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]
     """The models that `Embed` has."""
 
@@ -93,6 +95,8 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """One record of the catalogue."""
     ListDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """Records of the catalogue that the principal may see, ordered by document id."""
+    GetIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]  # type: ignore[assignment]
+    """What an index is, without a look at what is in it."""
     ListIndexes: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]  # type: ignore[assignment]
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]  # type: ignore[assignment]
@@ -108,7 +112,7 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     For administrators.
     """
     Embed: _aio.UnaryUnaryMultiCallable[_retriever_pb2.EmbedRequest, _retriever_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Vectors of texts, made as those of queries are."""
+    """Vectors of texts, made by the models of the indexes; nothing is put before the texts."""
     ListEmbeddingModels: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListEmbeddingModelsRequest, _retriever_pb2.ListEmbeddingModelsResponse]  # type: ignore[assignment]
     """The models that `Embed` has."""
 
@@ -170,6 +174,14 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         """Records of the catalogue that the principal may see, ordered by document id."""
 
     @_abc_1.abstractmethod
+    def GetIndex(
+        self,
+        request: _retriever_pb2.GetIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.GetIndexResponse, _abc.Awaitable[_retriever_pb2.GetIndexResponse]]:
+        """What an index is, without a look at what is in it."""
+
+    @_abc_1.abstractmethod
     def ListIndexes(
         self,
         request: _retriever_pb2.ListIndexesRequest,
@@ -219,7 +231,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.EmbedResponse, _abc.Awaitable[_retriever_pb2.EmbedResponse]]:
-        """Vectors of texts, made as those of queries are."""
+        """Vectors of texts, made by the models of the indexes; nothing is put before the texts."""
 
     @_abc_1.abstractmethod
     def ListEmbeddingModels(

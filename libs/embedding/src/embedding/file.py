@@ -1,0 +1,115 @@
+"""``embeddings.yaml``: which embedding models there are (docs/embeddings.md)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from servicekit.yaml_file import Document
+from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Url
+
+from embedding.cache import MODEL
+from embedding.choice import EmbeddingConfig
+
+_Prefix = Annotated[str, Field(max_length=1000)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MiniLmEntry(_Entry):
+    """The bundled model; its name is its own, so that indexes are never taken for another's."""
+
+    kind: Literal["minilm"]
+    name: Literal["all-minilm-l6-v2"] = MODEL
+
+
+class _RemoteEntry(_Entry):
+    name: Name
+    model: str = ""
+    dimension: int = Field(ge=1, le=65_536)
+    max_tokens: int = Field(512, ge=32, le=1_000_000)
+    tokenizer: ExistingFile | None = None
+    api_key: Secret | None = None
+    batch: int = Field(32, ge=1, le=2048)
+    concurrency: int = Field(4, ge=1, le=256)
+    tries: int = Field(4, ge=1, le=10)
+    timeout: Seconds = 30.0
+    query_prefix: _Prefix = ""
+    passage_prefix: _Prefix = ""
+
+
+class OpenAIEntry(_RemoteEntry):
+    """A model of a server with the OpenAI API."""
+
+    kind: Literal["openai"]
+    url: Url
+    ask_dimension: bool = False
+
+
+class TritonEntry(_RemoteEntry):
+    """A model of a Triton Inference Server."""
+
+    kind: Literal["triton"]
+    url: Target
+    tls: bool = False
+    ca_file: ExistingFile | None = None
+
+
+Entry = Annotated[MiniLmEntry | OpenAIEntry | TritonEntry, Field(discriminator="kind")]
+
+
+class EmbeddingsFile(_Entry):
+    """The whole file; the first model is the default where none is named."""
+
+    default: str = ""
+    models: tuple[Entry, ...] = Field(min_length=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a file says.
+
+    Attributes:
+        document: To say where something is wrong with it.
+        models: In its order.
+        default: Name of the one that new indexes are made with.
+    """
+
+    document: Document
+    models: tuple[EmbeddingConfig, ...]
+    default: str
+
+
+def read(path: Path, environ: Mapping[str, str]) -> Configured:
+    """A file's content.
+
+    Args:
+        path: Of the file; paths in it are relative to its directory.
+        environ: Variables that it may name.
+
+    Raises:
+        BadFile: It is wrong, with file, line and key.
+        OSError: It cannot be read.
+    """
+    document = Document(path.read_bytes(), str(path))
+    file = document.validated(EmbeddingsFile, {"environ": environ, "folder": path.parent})
+    names: list[str] = []
+    for at, entry in enumerate(file.models):
+        if entry.name in names:
+            raise document.wrong(("models", at), f"there are two models '{entry.name}'")
+        names.append(entry.name)
+    if file.default and file.default not in names:
+        raise document.wrong(
+            ("default",), f"there is no model '{file.default}'; there are: {', '.join(sorted(names))}"
+        )
+    return Configured(document, tuple(_config(entry) for entry in file.models), file.default or names[0])
+
+
+def _config(entry: Entry) -> EmbeddingConfig:
+    said = {name: getattr(entry, name) for name in type(entry).model_fields if name != "url"}
+    if isinstance(entry, MiniLmEntry):
+        return EmbeddingConfig(**said)
+    return EmbeddingConfig(**{**said, "address": entry.url, "model": entry.model or entry.name})

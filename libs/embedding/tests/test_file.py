@@ -1,0 +1,124 @@
+"""``embeddings.yaml``: what is read, what is said where it is wrong, and what users are told of it."""
+
+import re
+from pathlib import Path
+
+import pytest
+from embedding import file
+from embedding.file import Configured
+from servicekit.yaml_file import BadFile
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "embeddings.md").read_text()
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+GOOD = """
+default: e5
+models:
+- kind: minilm
+- name: e5
+  kind: openai
+  url: http://127.0.0.1:8000/v1
+  model: intfloat/e5
+  dimension: 768
+  max_tokens: 500
+  tokenizer: tokenizer.json
+  api_key: {file: key.txt}
+  batch: 16
+  concurrency: 2
+  timeout: 5
+  tries: 2
+  ask_dimension: true
+  query_prefix: "query: "
+  passage_prefix: "passage: "
+- {name: words, kind: triton, url: "127.0.0.1:8001", dimension: 32, tls: true, api_key: {env: KEY}}
+"""
+
+
+def read(folder: Path, text: str = GOOD) -> Configured:
+    (folder / "key.txt").write_text("s3cret-file\n")
+    (folder / "tokenizer.json").write_text("{}")
+    path = folder / "embeddings.yaml"
+    path.write_text(text)
+    return file.read(path, {"KEY": "s3cret-env"})
+
+
+def test_a_good_file(tmp_path: Path) -> None:
+    """Everything that is said, secrets from where they stand, defaults for the rest."""
+    configured = read(tmp_path)
+    minilm, e5, words = configured.models
+    assert configured.default == "e5"
+    assert (minilm.kind, minilm.public_name) == ("minilm", "all-minilm-l6-v2")
+    assert (e5.kind, e5.public_name, e5.model, e5.address) == (
+        "openai",
+        "e5",
+        "intfloat/e5",
+        "http://127.0.0.1:8000/v1",
+    )
+    assert (e5.dimension, e5.max_tokens, e5.ask_dimension) == (768, 500, True)
+    assert (e5.batch, e5.concurrency, e5.timeout, e5.tries) == (16, 2, 5, 2)
+    assert (e5.query_prefix, e5.passage_prefix) == ("query: ", "passage: ")
+    assert e5.tokenizer == tmp_path / "tokenizer.json"
+    assert (words.model, words.address, words.tls, words.max_tokens) == ("words", "127.0.0.1:8001", True, 512)
+    keys = [each.api_key.get_secret_value() for each in (e5, words) if each.api_key]
+    assert keys == ["s3cret-file", "s3cret-env"]
+    assert "s3cret" not in repr(configured)
+
+
+def test_the_first_is_the_default(tmp_path: Path) -> None:
+    """Where none is named."""
+    assert read(tmp_path, GOOD.replace("default: e5", "")).default == "all-minilm-l6-v2"
+
+
+WRONG = [
+    ("- kind: minilm", "- kind: miniml", r"line 4, models\[0\].*'minilm', 'openai', 'triton'"),
+    ("- kind: minilm", "- {kind: minilm, name: mine}", r"line 4, models\[0\]\.name: .*all-minilm-l6-v2"),
+    ("- kind: minilm", "- {kind: minilm, dimension: 3}", r"line 4, models\[0\]\.dimension: there is no such key"),
+    ("dimension: 768", "", r"models\[1\]\.dimension: this is missing"),
+    ("dimension: 768", "dimension: 0", r"line 9, models\[1\]\.dimension"),
+    ("dimension: 768", "dimension: 100000", r"line 9, models\[1\]\.dimension"),
+    ("http://127.0.0.1:8000/v1", "http://user:pw@host/v1", r"line 7, models\[1\]\.url"),
+    ("http://127.0.0.1:8000/v1", "127.0.0.1:8000", r"line 7, models\[1\]\.url"),
+    ('url: "127.0.0.1:8001"', "url: http://127.0.0.1:8001", r"models\[2\]\.url"),
+    ("{file: key.txt}", "s3cret-plain", r"line 12, models\[1\]\.api_key: .*\{env: NAME\}"),
+    ("{file: key.txt}", "{file: gone.txt}", r"line 12, models\[1\]\.api_key: .*gone\.txt"),
+    ("{env: KEY}", "{env: GONE}", r"models\[2\]\.api_key.*GONE is not set"),
+    ("tokenizer.json", "gone.json", r"line 11, models\[1\]\.tokenizer: there is no such file"),
+    ("timeout: 5", "timeout: 0", r"line 15, models\[1\]\.timeout"),
+    ("timeout: 5", "timeout: .inf", r"line 15, models\[1\]\.timeout"),
+    ("batch: 16", "batch: 0", r"line 13, models\[1\]\.batch"),
+    ("name: words", "name: e5", r"line 20, models\[2\]: there are two models 'e5'"),
+    (
+        "default: e5",
+        "default: e6",
+        r"line 2, default: there is no model 'e6'; there are: all-minilm-l6-v2, e5, words",
+    ),
+    (GOOD, "models: []", r"line 1, models"),
+    (GOOD, "", r"models: this is missing"),
+    (GOOD, "models: [", r"this is no YAML"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "says"), WRONG)
+def test_a_wrong_file(tmp_path: Path, old: str, new: str, says: str) -> None:
+    """File, line and key are named, and no value that may be secret."""
+    assert old in GOOD
+    with pytest.raises(BadFile, match=says) as caught:
+        read(tmp_path, GOOD.replace(old, new))
+    assert str(caught.value).startswith(f"{tmp_path}/embeddings.yaml")
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", [*BLOCKS, (ROOT / "examples" / "embeddings.yaml").read_text()])
+def test_the_examples_are_read(tmp_path: Path, text: str) -> None:
+    """Each as it stands there, given its keys and files."""
+    path = tmp_path / "embeddings.yaml"
+    path.write_text(text.replace("models/bge-m3/tokenizer.json", "tokenizer.json"))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    assert file.read(path, dict.fromkeys(re.findall(r"env: (\w+)", text), "s3cret")).models
+
+
+def test_the_message_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    """What the page says a wrong file says."""
+    with pytest.raises(BadFile) as caught:
+        read(tmp_path, BLOCKS[0].replace("1024", "many").replace("EMBEDDING_KEY", "KEY"))
+    assert str(caught.value).removeprefix(f"{tmp_path}/") in PAGE

@@ -1,0 +1,111 @@
+"""The models of a service: made from a file, found by name."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from embedding.fake import HashingEmbedder
+from embedding.models import EmbeddingModel, EmbeddingModels
+from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.testing import free_ports
+
+REMOTE = """
+- name: remote
+  kind: openai
+  url: {url}
+  dimension: 256
+  tries: 1
+  query_prefix: "query: "
+  passage_prefix: "passage: "
+"""
+
+
+def opened(path: Path | None, cache: Path) -> EmbeddingModels:
+    return EmbeddingModels.open(path, {}, cache_dir=cache, workers=1)
+
+
+async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
+    """And no other."""
+    models = opened(None, cache)
+    assert [model.name for model in models] == ["all-minilm-l6-v2"]
+    assert models.default.name == "all-minilm-l6-v2"
+    assert models.default.dimension == 384
+    assert (await models.default.plain.embed(["a"])).shape == (1, 384)
+    await models.aclose()
+
+
+async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_server: Any) -> None:
+    """The default stands first; each is found by its name; prefixes stand before queries and passages alone."""
+    path = tmp_path / "embeddings.yaml"
+    path.write_text("default: remote\nmodels:\n- kind: minilm" + REMOTE.format(url=embedding_server.url))
+    models = opened(path, cache)
+    assert [model.name for model in models] == ["remote", "all-minilm-l6-v2"]
+    remote = models.get("remote")
+    assert remote is models.default
+    assert models.get("another") is None
+    assert (models.fitting("remote", 256), models.fitting("remote", 255), models.fitting("x", 256)) == (
+        remote,
+        None,
+        None,
+    )
+    for view in (remote.plain, remote.queries, remote.passages):
+        assert (await view.embed(["text"])).shape == (1, 256)
+    assert [request["input"] for request in embedding_server.requests] == [
+        ["text"],
+        ["query: text"],
+        ["passage: text"],
+    ]
+    assert {request["model"] for request in embedding_server.requests} == {"remote"}
+    await models.aclose()
+    with pytest.raises(Unavailable):
+        await remote.queries.embed(["text"])
+
+
+async def test_a_server_may_be_away_at_the_start(tmp_path: Path) -> None:
+    """Nothing is connected, and the bundled model is not looked for where it is not listed."""
+    (port,) = free_ports(1)
+    path = tmp_path / "embeddings.yaml"
+    path.write_text("models:" + REMOTE.format(url=f"http://127.0.0.1:{port}/v1"))
+    models = opened(path, tmp_path / "no cache")
+    with pytest.raises(Unavailable, match="'remote'"):
+        await models.default.queries.embed(["text"])
+    await models.aclose()
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("models: [{kind: minilm, size: 3}]", r"line 1, models\[0\]\.size"),
+        ("models:" + REMOTE.format(url="http://h/v1") + "  tokenizer: embeddings.yaml\n", r"line 2, .*tokenizer"),
+        (
+            "models:" + REMOTE.format(url="http://h/v1").replace("query: ", "q " * 500),
+            r"line 2, models\[0\].*tokens",
+        ),
+        (None, "No such file"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, content: str | None, says: str) -> None:
+    """The error names the variable, and where the file is wrong."""
+    path = tmp_path / "embeddings.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InvalidRequest, match=says) as caught:
+        opened(path, tmp_path)
+    assert caught.value.message.startswith("CAUSEWAY_EMBEDDINGS_FILE: ")
+    assert caught.value.field == "embeddings_file"
+
+
+def test_a_bundled_model_that_is_not_built(tmp_path: Path) -> None:
+    """The error says how it is built, with and without a file."""
+    path = tmp_path / "embeddings.yaml"
+    path.write_text("models: [{kind: minilm}]")
+    for file in (None, path):
+        with pytest.raises(Unavailable, match=r"embedding\.build"):
+            opened(file, tmp_path / "no cache")
+
+
+def test_a_model_without_prefixes_is_one(cache: Path) -> None:
+    """Its three views are the embedder itself."""
+    embedder = HashingEmbedder()
+    model = EmbeddingModel.of(embedder)
+    assert model.plain is model.queries is model.passages is embedder

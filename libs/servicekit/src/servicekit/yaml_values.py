@@ -1,0 +1,74 @@
+"""Values of configuration files that need more than a type: secrets, which stand elsewhere, files, addresses.
+
+They are resolved while `yaml_file.Document.validated` reads; its context has to have ``environ`` (the variables
+that a file may name) and ``folder`` (the file's directory, which paths are relative to).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, ValidationInfo
+
+_SOURCES = "{env: NAME} or {file: PATH}"
+
+URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
+"""Without credentials in it: they would stand in logs."""
+
+TARGET_PATTERN = r"^[^/@\s]+:[0-9]{1,5}$"
+"""``host:port``."""
+
+
+def _secret(value: object, info: ValidationInfo) -> object:
+    """What the named variable or file holds; a value that is secret already stays as it is."""
+    if isinstance(value, SecretStr):
+        return value
+    context: Mapping[str, Any] = info.context or {}
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            found = context["environ"].get(name, "")
+            source = f"the variable {name}"
+        case {"file": str(path), **rest} if not rest:
+            source = f"the file {path}"
+            try:
+                found = (context["folder"] / path).read_text().strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise ValueError(f"{source} cannot be read: {type(error).__name__}") from None
+        case _:
+            raise ValueError(f"this is {_SOURCES}, so that the key itself stands elsewhere")
+    if not found:
+        raise ValueError(f"{source} is not set, or empty")
+    return SecretStr(found)
+
+
+def _text(value: object, info: ValidationInfo) -> object:
+    return SecretStr(value) if isinstance(value, str) else _secret(value, info)
+
+
+def _sendable(value: SecretStr) -> SecretStr:
+    text = value.get_secret_value()
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("this holds characters that cannot stand in a header")
+    return value
+
+
+def _file(value: Path, info: ValidationInfo) -> Path:
+    path: Path = (info.context or {}).get("folder", Path()) / value
+    if not path.is_file():
+        raise ValueError("there is no such file")
+    return path
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
+"""``{env: NAME}`` or ``{file: PATH}``, as what stands there."""
+
+Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
+"""A text, or where it stands."""
+
+ExistingFile = Annotated[Path, AfterValidator(_file)]
+"""A file, by its path."""
+
+Url = Annotated[str, StringConstraints(pattern=URL_PATTERN)]
+Target = Annotated[str, StringConstraints(pattern=TARGET_PATTERN)]
+Name = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$")]
+Seconds = Annotated[float, Field(gt=0, le=86_400, allow_inf_nan=False)]

@@ -1,0 +1,68 @@
+"""Values of configuration files: secrets stand elsewhere, files are there, addresses hold no credentials."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel, SecretStr
+from servicekit.yaml_file import BadFile, Document
+from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Text, Url
+
+
+class Schema(BaseModel):
+    key: Secret | None = None
+    text: Text | None = None
+    file: ExistingFile | None = None
+    url: Url | None = None
+    target: Target | None = None
+    name: Name | None = None
+    wait: Seconds | None = None
+
+
+def read(folder: Path, text: str) -> Schema:
+    (folder / "here.txt").write_text("s3cret-file\n")
+    context = {"environ": {"KEY": "s3cret-env", "EMPTY": "", "ODD": "s3cret\nodd"}, "folder": folder}
+    return Document(text.encode(), "f.yaml").validated(Schema, context)
+
+
+def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
+    """The environment, or a file beside this one without its line's end; what holds them does not show them."""
+    from_env = read(tmp_path, "key: {env: KEY}\ntext: plain")
+    from_file = read(tmp_path, "key: {file: here.txt}\ntext: {file: here.txt}")
+    assert (from_env.key, from_env.text) == (SecretStr("s3cret-env"), SecretStr("plain"))
+    assert from_file.key == from_file.text == SecretStr("s3cret-file")
+    assert "s3cret" not in repr((from_env, from_file))
+    assert Schema.model_validate(from_env.model_dump()) == from_env
+
+
+def test_the_other_values(tmp_path: Path) -> None:
+    """Paths are relative to the file; the rest is as it stands."""
+    made = read(tmp_path, 'file: here.txt\nurl: http://h:1/v1?a=b\ntarget: "h:1"\nname: a b\nwait: 0.5')
+    assert made.file == tmp_path / "here.txt"
+    assert (made.url, made.target, made.name, made.wait) == ("http://h:1/v1?a=b", "h:1", "a b", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("key: s3cret-plain", r"\{env: NAME\} or \{file: PATH\}"),
+        ("key: {env: KEY, file: here.txt}", r"\{env: NAME\} or \{file: PATH\}"),
+        ("key: {env: GONE}", "the variable GONE is not set"),
+        ("key: {env: EMPTY}", "the variable EMPTY is not set, or empty"),
+        ("key: {env: ODD}", "cannot stand in a header"),
+        ("key: {file: gone.txt}", "gone.txt cannot be read: FileNotFoundError"),
+        ("text: 3", r"\{env: NAME\}"),
+        ("file: gone.txt", "there is no such file"),
+        ("url: http://user:s3cret@h/v1", "url"),
+        ("url: ftp://h", "url"),
+        ("target: http://h:1", "target"),
+        ("target: h", "target"),
+        ("name: ' a'", "name"),
+        ("wait: 0", "wait"),
+        ("wait: .nan", "wait"),
+    ],
+)
+def test_wrong_values(tmp_path: Path, text: str, says: str) -> None:
+    """What is wrong is said, and no secret with it."""
+    with pytest.raises(BadFile, match=says) as caught:
+        read(tmp_path, text)
+    assert "s3cret" not in str(caught.value)

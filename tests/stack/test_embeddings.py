@@ -1,0 +1,132 @@
+"""Embedding models of a server: documents in, passages and vectors out; switched; away."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from openai import AsyncOpenAI
+from servicekit.testing import free_ports
+from servicekit.testing_model_server import ModelServer
+
+REMOTE = """
+- name: e5
+  kind: openai
+  url: {url}
+  model: org/e5
+  dimension: 256
+  tries: 2
+  query_prefix: "query: "
+  passage_prefix: "passage: "
+"""
+BUNDLED = "\n- kind: minilm"
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[ModelServer]:
+    """A recording server that embeds by words."""
+    async with ModelServer.started() as running:
+        yield running
+
+
+def configured(folder: Path, *models: str, url: str = "") -> dict[str, str]:
+    """The environment of a stack with these embedding models."""
+    file = folder / "embeddings.yaml"
+    file.write_text("models:" + "".join(models).replace("{url}", url))
+    return {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_SHUTDOWN_GRACE": "10"}
+
+
+def inputs(server: ModelServer) -> list[str]:
+    """What the server was asked to embed since it was last asked for, and forgets."""
+    texts = [text for request in server.requests for text in request.json()["input"]]
+    server.requests.clear()
+    return texts
+
+
+async def retrieved(stack: Any, index: str, query: str = "high water at Kelsay") -> Any:
+    return await stack.http.post("/retrieve", json={"index_name": index, "query": query})
+
+
+async def by_text(stack: Any, index: str, query: str = "high water at Kelsay") -> Any:
+    """Passages of a search by words."""
+    question = stack.question(query, index=index, retrieval_mode="text")
+    return (await stack.http.post("/2024-04/chat", json=question)).json()["context"]["data_points"]["text"]
+
+
+async def test_a_server_embeds_everything(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
+    """Passages and queries with their prefixes, texts of OpenAI's clients as they are; the list has both models."""
+    async with start_stack(tmp_path / "data", **configured(tmp_path, REMOTE, BUNDLED, url=server.url)) as stack:
+        assert (await stack.ingest())["state"] == "succeeded"
+        [passage] = inputs(server)
+        assert passage.startswith("passage: ")
+        assert "High water at Kelsay" in passage
+        found = (await retrieved(stack, "tides")).raise_for_status().json()
+        assert found["results"][0]["text"].endswith("High water at Kelsay is at six in the morning.")
+        assert inputs(server) == ["query: high water at Kelsay"]
+
+        async with AsyncOpenAI(base_url=f"{stack.http.base_url}/v1", api_key="x", max_retries=0) as client:
+            ids = [model.id async for model in await client.models.list()]
+            assert ids[-2:] == ["e5", "all-minilm-l6-v2"]
+            made = await client.embeddings.create(model="e5", input=["a ferry", "a ferry and a bridge"])
+            assert inputs(server) == ["a ferry", "a ferry and a bridge"]
+            assert [len(each.embedding) for each in made.data] == [256, 256]
+            assert all(abs(sum(x * x for x in each.embedding) - 1) < 1e-4 for each in made.data)
+            bundled = await client.embeddings.create(model="all-minilm-l6-v2", input="a ferry")
+            assert len(bundled.data[0].embedding) == 384
+            assert not server.requests
+
+
+async def test_a_switch_of_the_model(start_stack: Any, tmp_path: Path, server: ModelServer) -> None:
+    """An index stays with its model; new ones get the default; without its model it is searched by text alone."""
+    data = tmp_path / "data"
+    async with start_stack(data, **configured(tmp_path, REMOTE, url=server.url)) as stack:
+        assert (await stack.ingest("old"))["state"] == "succeeded"
+    inputs(server)
+    async with start_stack(data, **configured(tmp_path, BUNDLED, REMOTE, url=server.url)) as stack:
+        assert (await stack.ingest("new"))["state"] == "succeeded"
+        assert not server.requests
+        assert (await stack.ingest("old", "more.md", b"# More\n\nLow water is at noon.\n"))["state"] == "succeeded"
+        assert [text[:9] for text in inputs(server)] == ["passage: "]
+        for index, asked in (("old", 1), ("new", 0)):
+            assert (await retrieved(stack, index)).json()["count"] >= 1
+            assert len(inputs(server)) == asked
+    async with start_stack(data, **configured(tmp_path, BUNDLED)) as stack:
+        refused = await retrieved(stack, "old")
+        assert refused.status_code == 409
+        assert "'e5'" in refused.text
+        assert "configured" in refused.text
+        assert len(await by_text(stack, "old")) >= 1
+        job = await stack.ingest("old", "third.md", b"# Third\n\nNothing.\n")
+        assert job["state"] == "failed"
+        assert "'e5'" in job["error"]["message"]
+        assert (await retrieved(stack, "new")).json()["count"] >= 1
+    assert not server.requests
+
+
+async def test_a_server_that_comes_later(start_stack: Any, tmp_path: Path) -> None:
+    """The stack starts without it; who needs it is told its name; the job of a document waits for it."""
+    (port,) = free_ports(1)
+    environment = configured(tmp_path, REMOTE, url=f"http://127.0.0.1:{port}/v1")
+    environment["CAUSEWAY_INGEST_RETRY_SECONDS"] = "1"
+    async with start_stack(tmp_path / "data", **environment) as stack:
+        away = await stack.http.post("/v1/embeddings", json={"model": "e5", "input": "a"})
+        assert away.status_code == 503
+        assert "'e5'" in away.json()["error"]["message"]
+        upload = await stack.http.post(
+            "/documents", data={"index": "tides"}, files={"file": ("a.md", b"# A\n\nText.\n")}
+        )
+        job_id = upload.raise_for_status().json()["jobs"][0]["id"]
+        server = ModelServer()
+        while not (job := (await stack.http.get(f"/jobs/{job_id}")).json()).get("error"):
+            assert job["state"] != "failed", job
+        assert "'e5'" in job["error"]["message"]
+        await server.start(port=port)
+        try:
+            assert (await stack.finished(job_id))["state"] == "succeeded"
+            assert (await retrieved(stack, "tides", "text")).json()["count"] == 1
+        finally:
+            await server.stop()
+        refused = await retrieved(stack, "tides", "text")
+        assert refused.status_code == 503
+        assert "'e5'" in refused.text
+        assert len(await by_text(stack, "tides", "a text")) == 1
