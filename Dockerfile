@@ -44,7 +44,7 @@ RUN mkdir /models
 FROM no-model AS gateway-model
 FROM model AS retriever-model
 FROM no-model AS generator-model
-FROM no-model AS guardrails-model
+FROM model AS guardrails-model
 FROM model AS ingest-model
 FROM ${SERVICE}-model AS models
 

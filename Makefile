@@ -54,8 +54,9 @@ e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on fre
 	@echo "==> end-to-end tests"
 	@$(BIN)/pytest tests/e2e
 
-fuzz: $(READY) ## 10,000 requests to each chat path that nobody would send: no defect, no unreadable line
+fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to each chat path that nobody would send, 1,500 to every route: no defect
 	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest services/gateway/tests/test_fuzz.py
+	@CAUSEWAY_FUZZ_EXAMPLES=1500 $(BIN)/pytest tests/fuzz
 
 test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what clients see, what is lost (nothing)
 	@echo "==> faults"
@@ -84,6 +85,12 @@ $(VENV)/.triton: requirements/triton.txt | $(READY)
 $(VENV)/.torch: requirements/torch.txt $(VENV)/.triton
 	@echo "==> PyTorch (several GB)"
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/triton/bin/python --require-hashes --no-deps -r requirements/torch.txt
+	@touch $@
+
+# An environment of its own, for its pytest plugin would be loaded by every test.
+$(VENV)/.fuzz: requirements/fuzz.txt | $(READY)
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/fuzz
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/fuzz/bin/python --require-hashes --no-deps -r requirements/fuzz.txt
 	@touch $@
 
 $(VENV)/.bench: requirements/bench.txt $(READY)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from gateway.domain import Detectors, Passage
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
-from gateway.fakes_application import FakeHistory, FakeOriginals
+from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
 from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
 from gateway.frontends_file import FrontendsFile
 from gateway.main import HttpServer, Services, build_app, listen
@@ -52,6 +52,7 @@ class Fakes:
     guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
     ingest: FakeIngest = field(default_factory=FakeIngest)
     originals: FakeOriginals = field(default_factory=FakeOriginals)
+    pictures: FakePictures = field(default_factory=FakePictures)
     history: FakeHistory = field(default_factory=FakeHistory)
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
@@ -71,6 +72,7 @@ class Fakes:
             self.ingest,
             self.retriever,
             self.originals,
+            self.pictures,
             self.history,
             self.texts,
             self.indexes,

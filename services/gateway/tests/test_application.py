@@ -3,8 +3,8 @@ from typing import Any
 import httpx
 import pytest
 from gateway.documents import Job, StoredDocument, Upload
-from gateway.domain import Detectors
-from gateway.fakes import FakeDocument, FakeIngest
+from gateway.domain import Detectors, Model
+from gateway.fakes import FakeDocument, FakeGenerator, FakeIngest
 from gateway.frontends import Frontend, Frontends
 from gateway.middleware import Identity
 from gateway.profiles import ProfileLayer
@@ -48,7 +48,7 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
 
 
 def app(fakes: Any, ingest: FakeIngest, principal: Principal, frontend: Frontend, timeout: float = 5) -> ASGIApp:
-    router = application.router(ingest, fakes.retriever, Turns(1), timeout=timeout)
+    router = application.router(ingest, fakes.retriever, fakes.pictures, fakes.generator, Turns(1), timeout=timeout)
     return ProfileLayer(Identity(rest([router], error_body), principal), lambda: Frontends(frontend))
 
 
@@ -73,6 +73,22 @@ async def test_config_says_what_there_is(client: httpx.AsyncClient) -> None:
     for name in ("showGPT4VOptions", "showMultimodalOptions", "showSpeechInput", "showAgenticRetrievalOption"):
         assert config[name] is False
     assert {type(value) for value in config.values()} == {bool, str}
+
+
+class Away(FakeGenerator):
+    """A generator that does not answer."""
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
+        raise Unavailable("Away.")
+
+
+async def test_config_waits_for_no_generator(fakes: Any) -> None:
+    """One that is away does not keep the page from starting."""
+    fakes.generator = Away()
+    async with speaking(fakes, fakes.ingest, LOCAL, DOCS) as client:
+        response = await client.get("/config")
+    assert response.status_code == 200
+    assert response.json()["showMultimodalOptions"] is False
 
 
 async def test_config_follows_the_profile(fakes: Any) -> None:

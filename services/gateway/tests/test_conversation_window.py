@@ -53,7 +53,7 @@ async def test_what_fits_stays_as_it_is() -> None:
     asked = turn(10, 10, 10)
     made = await fit(8192, asked, passage(1, 100))
     assert made.turn is asked
-    assert made == Fit(asked, Selection((passage(1, 100),), 100), 0)
+    assert made == Fit(asked, Selection((passage(1, 100),), 100), 0, room=made.room)
 
 
 async def test_the_oldest_exchanges_are_left_out() -> None:

@@ -55,6 +55,7 @@ def test_a_full_profile() -> None:
         overrides={"top": 5, "temperature": 0.2},
         detectors=Detectors(output=(Detector("pii", Action.REDACT, params_json=b'{"types":["email"]}'),)),
         blocked_message="Ask us.",
+        answers_blocked=True,
         indexes=frozenset({"minutes"}),
         models=None,
         prompt_template=True,

@@ -1,10 +1,15 @@
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from gateway.fakes import FakeGenerator
+from gateway.frontends_file import FrontendsFile
+from gateway.main import build_app
 from gateway.metrics import Metrics
+from gateway.routes.dispatch import Stages
+from gateway.settings import Settings
 from servicekit.errors import Unavailable
 
 QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}], "index_name": "docs"}
@@ -112,6 +117,26 @@ async def test_requests_that_run(http: httpx.AsyncClient, fakes: Any) -> None:
         await asyncio.sleep(0.02)
     assert found["num_requests_running"] == 0
     assert found[requests("rag_chat", "failure")] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()])
+async def test_every_protocol_is_counted_by_front_end(
+    fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
+) -> None:
+    """Under the profile's name, whatever is spoken there; what is refused, too."""
+    (tmp_path / "frontends.yaml").write_text("frontends: [{name: the-help, mount: help, index: docs}]")
+    fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        asked = {"messages": QUESTION["messages"], "stream": stream}
+        assert (await client.post(f"/help{path}", json=asked)).status_code == 200
+        wrong = await client.post(f"/help{path}", content=b"{", headers={"content-type": "application/json"})
+        assert wrong.status_code == 400
+        found = await values(client)
+    for status in ("success", "failure"):
+        assert found[f'causeway_requests_total{{frontend="the-help",status="{status}"}}'] == 1
+        assert found[requests("rag_chat", status)] == 1
 
 
 def test_no_registry_is_shared() -> None:

@@ -3,26 +3,21 @@ from typing import Any
 import httpx
 import pytest
 from gateway.domain import Model
-from gateway.fakes import FakeGenerator
-from servicekit.deadline import Deadline
-from servicekit.principal import Principal
-
-
-class Several(FakeGenerator):
-    """Two models."""
-
-    async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
-        return (Model("org/chat", 8192, "tests", 7, ready=True), Model("old", 0, "tests", 0, ready=False))
 
 
 @pytest.fixture
 def several(fakes: Any) -> None:
-    fakes.generator = Several()
+    """Two models that can be reached, one that cannot."""
+    fakes.generator.offered = (
+        Model("org/chat", 8192, "tests", 7, ready=True),
+        Model("away", 0, "tests", 0, ready=False),
+        Model("old", 0, "tests", 0, ready=True),
+    )
 
 
 @pytest.mark.usefixtures("several")
 async def test_models_are_listed(client: httpx.AsyncClient) -> None:
-    """Those for chats, then those for embeddings; the window only where it is known."""
+    """Those for chats that can be reached, then those for embeddings; the window only where it is known."""
     listed = (await client.get("/v1/models")).json()
     assert listed["object"] == "list"
     assert listed["data"] == [
@@ -32,6 +27,17 @@ async def test_models_are_listed(client: httpx.AsyncClient) -> None:
     ]
     for name in ("org/chat", "org%2Fchat", "fake-embedder"):
         assert (await client.get(f"/v1/models/{name}")).json() in listed["data"]
+
+
+@pytest.mark.usefixtures("several")
+async def test_a_model_that_cannot_be_reached(client: httpx.AsyncClient) -> None:
+    """It is in no list; who asks for it by its name is told that it is known, and away."""
+    assert "away" not in (await client.get("/v1/models")).text
+    response = await client.get("/v1/models/away")
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "1"
+    said = "The model 'away' cannot be reached at the moment."
+    assert response.json()["error"]["message"] == response.json()["detail"] == said
 
 
 async def test_an_unknown_model(client: httpx.AsyncClient) -> None:

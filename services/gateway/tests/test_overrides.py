@@ -237,3 +237,20 @@ def test_access_lists_can_be_asked_for_and_not_waived(name: str) -> None:
     assert "admin" not in turn({"overrides": {name: True}}).principal.roles
     assert turn({"overrides": {name: False}}).principal == ADMIN
     assert "admin" not in turn({"overrides": {name: False}}, enforce_access=True).principal.roles
+
+
+@pytest.mark.parametrize(
+    ("asked", "only"),
+    [
+        ({"use_gpt4v": True, "gpt4v_input": "images"}, True),
+        ({"use_gpt4v": True, "gpt4v_input": "textAndImages"}, False),
+        ({"use_gpt4v": False, "gpt4v_input": "images"}, False),
+        ({"send_image_sources": True, "send_text_sources": False}, True),
+        ({"send_image_sources": True}, False),
+        ({"send_text_sources": False}, False),
+        ({"send_image_sources": True, "send_text_sources": True, "gpt4v_input": "images"}, False),
+    ],
+)
+def test_pictures_may_stand_for_the_text(asked: dict[str, Any], only: bool) -> None:
+    """Only where there are pictures at all; the newer names win."""
+    assert turn(asked).pictures_only is only

@@ -35,6 +35,7 @@ from gateway.domain import (
     Verdict,
 )
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeRetriever
+from gateway.fakes_application import FakePictures
 from gateway.pipeline import Pipeline
 from gateway.ports import Prompt
 from servicekit.deadline import Deadline
@@ -62,9 +63,10 @@ class World:
     )
     generator: FakeGenerator = field(default_factory=lambda: FakeGenerator.saying("At ", "nine"))
     guardrails: FakeGuardrails = field(default_factory=FakeGuardrails)
+    pictures: FakePictures = field(default_factory=FakePictures)
 
     def answer(self, turn: Turn, seconds: float = 10) -> AsyncGenerator[Batch, None]:
-        pipeline = Pipeline(self.retriever, self.generator, self.guardrails)
+        pipeline = Pipeline(self.retriever, self.generator, self.guardrails, self.pictures)
         return pipeline.answer(turn, Deadline.after(seconds))
 
     async def events(self, turn: Turn) -> list[Event]:
@@ -246,6 +248,14 @@ async def test_a_blocked_answer_has_numbers_of_tokens() -> None:
     assert of(Usage, events)[0].completion_tokens == 2
     assert of(Usage, events)[0].prompt_tokens > 5
     assert world.generator.closed == 1
+
+
+async def test_choices_are_counted_apart() -> None:
+    """Their pieces come in turns; a word of one does not go on in another."""
+    said: Batch = [Delta(0, "no"), Delta(1, "yes"), Delta(0, " way"), Finish(0, "stop"), Finish(1, "stop")]
+    world = World(generator=FakeGenerator([said]))
+    (usage,) = of(Usage, await world.events(turn(retrieval=Retrieval())))
+    assert usage.completion_tokens == 3
 
 
 async def test_an_answer_survives_that_nobody_counts() -> None:

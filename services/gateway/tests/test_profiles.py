@@ -5,6 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
+from gateway.domain import Model
 from gateway.frontends_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
@@ -188,3 +189,19 @@ async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_p
         fakes.frontends = FrontendsFile(path)
         with pytest.raises(InvalidRequest, match=r"frontends\[0\]\.mount"):
             build_app(settings, fakes.services())
+
+
+@pytest.mark.parametrize(
+    ("mount", "listed"),
+    [("closed/", {"small", "large"}), ("open/", {"small", "large", "other"})],
+)
+async def test_models_are_listed_that_may_be_asked(
+    client: httpx.AsyncClient, fakes: Any, mount: str, listed: set[str]
+) -> None:
+    """The profile's own and those that it lets requests choose; another one is as good as unknown."""
+    fakes.generator.offered = tuple(Model(name, 0, "tests", 0, ready=True) for name in ("small", "large", "other"))
+    names = {each["id"] for each in (await client.get(f"/{mount}v1/models")).json()["data"]}
+    assert names - {"fake-embedder"} == listed
+    for name in ("small", "large", "other"):
+        status = (await client.get(f"/{mount}v1/models/{name}")).status_code
+        assert status == (200 if name in listed else 404)

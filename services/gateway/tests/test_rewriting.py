@@ -53,6 +53,14 @@ async def test_the_model_makes_the_query() -> None:
     assert "Be kind" not in asked
 
 
+async def test_a_model_that_thinks_is_asked_as_such_take_it() -> None:
+    """With the turn's effort, room for its thoughts, and without what such models refuse."""
+    world = saying("ferry")
+    await world.query(replace(TURN, parameters_json=b'{"temperature":0.5,"reasoning_effort":"low"}'))
+    parameters = world.generator.prompts[0].parameters_json
+    assert parameters == b'{"reasoning_effort":"low","max_completion_tokens":1000}'
+
+
 async def test_its_time_and_its_tokens_are_told() -> None:
     """A step of its own."""
     world = saying("ferry")

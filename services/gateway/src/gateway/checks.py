@@ -16,6 +16,19 @@ WITHHELD = "(withheld)"
 _CHECKED = ("user", "tool", "function")
 
 
+class BlockedQuestion(Blocked):
+    """A detector stops the question.
+
+    Args:
+        message: In words for the client.
+        detections: What was found in the conversation.
+    """
+
+    def __init__(self, message: str, detections: tuple[Detections, ...]) -> None:
+        super().__init__(message, field="messages")
+        self.detections = detections
+
+
 class Checks:
     """Puts the words of a turn, and those that it is answered from, through the detectors."""
 
@@ -31,7 +44,7 @@ class Checks:
         the request: one old message does not close a conversation for ever. It does not reach a model, either.
 
         Raises:
-            Blocked: A detector stops the question.
+            BlockedQuestion: A detector stops it.
         """
         if not turn.detectors.input:
             return turn, ()
@@ -50,8 +63,9 @@ class Checks:
         history, question = list(turn.history), turn.question
         for at, verdict in zip(spoken, verdicts, strict=True):
             if verdict.action is Action.BLOCK and at > answered:
-                raise Blocked(
-                    f"The question was stopped by the guardrails: {_reason(verdict, failures)}.", field="messages"
+                raise BlockedQuestion(
+                    f"The question was stopped by the guardrails: {_reason(verdict, failures)}.",
+                    _detections(Direction.INPUT, spoken, verdicts, failures),
                 )
             if at == len(history):
                 question = _text_after(verdict, question)

@@ -27,11 +27,15 @@ class Fit:
             not understand.
         selection: What is left of what was found; None where nothing was searched.
         left_out: Number of messages, the oldest ones, that are left out.
+        takes_pictures: Its model takes pictures.
+        room: Tokens that nothing takes yet.
     """
 
     turn: Turn
     selection: Selection | None
     left_out: int = 0
+    takes_pictures: bool = False
+    room: int = 0
 
 
 class ConversationWindow:
@@ -67,15 +71,19 @@ class ConversationWindow:
             shares = budget.shares(window, counts.messages, turn.max_tokens, ratio, self._node_tokens)
             selection = found and within(shares.passages, found, counts.texts[: len(passages)])
             out: frozenset[int] = frozenset()
+            room = shares.free - (selection.tokens if selection else 0)
             if counts.context_window:
                 # One that is not known has room for the conversation, whatever it takes.
-                out = history.left_out(exchanges, sizes, shares.free - (selection.tokens if selection else 0))
+                out = history.left_out(exchanges, sizes, room)
             fitting = _understood(_without(turn, out), counts)
+            said = zip((at for exchange in exchanges for at in exchange), sizes, strict=True)
+            room -= sum(size for at, size in said if at not in out)
             if counts.context_window and (turn.max_tokens or 0) > shares.answer:
                 fitting = await self._limited(fitting, selection, counts.context_window, deadline)
+                room = 0  # the answer gets it all
         if out:
             _log.info("history was cut", left_out=len(out), of=len(cut), context_window=counts.context_window)
-        return Fit(fitting, selection, len(out))
+        return Fit(fitting, selection, len(out), counts.takes_pictures, max(0, room))
 
     async def _limited(self, turn: Turn, selection: Selection | None, window: int, deadline: Deadline) -> Turn:
         """The turn with an answer no longer than what its prompt leaves of the window."""

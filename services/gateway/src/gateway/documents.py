@@ -12,6 +12,7 @@ class Upload:
 
     Attributes:
         document_id: Its id in the index; empty: its name decides.
+        pictures: Pictures of its pages are to be kept, where it has pages.
     """
 
     index: str
@@ -22,6 +23,7 @@ class Upload:
     oids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     document_id: str = ""
+    pictures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,9 @@ class Removal:
     Attributes:
         removed: Ids of documents that were there, with all their chunks, and are not any more.
         not_found: Ids that the index does not have, or that the caller may not see.
+        pictured: Those of the removed ones of whose pages pictures are kept.
     """
 
     removed: tuple[str, ...]
     not_found: tuple[str, ...]
+    pictured: tuple[str, ...] = ()

@@ -84,13 +84,16 @@ class FakeRetriever:
             raise NotFound(f"No such index: '{index}' exists.", resource=index)
         there = {passage.document_id for passage in self.indexes[index]}
         there |= {each.stored.document_id for each in self.documents.get(index, ())}
+        pictured = {each.document_id for each in self.indexes[index] if each.has_pictures}
         wanted = dict.fromkeys(document_ids)
         self.documents[index] = [
             each for each in self.documents.get(index, ()) if each.stored.document_id not in wanted
         ]
         self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
         return Removal(
-            tuple(each for each in wanted if each in there), tuple(each for each in wanted if each not in there)
+            tuple(each for each in wanted if each in there),
+            tuple(each for each in wanted if each not in there),
+            tuple(each for each in wanted if each in pictured),
         )
 
     async def retrieve(
@@ -123,6 +126,8 @@ class FakeGenerator:
         gate: Waited for before each batch but the first, where set.
         window: The context window that it claims; a word is a token.
         only_quotes: What it says of itself.
+        takes_pictures: Likewise.
+        offered: The models that it lists; empty: one of its own.
     """
 
     script: list[Batch | CausewayError] = field(default_factory=list)
@@ -132,6 +137,8 @@ class FakeGenerator:
     closed: int = 0
     scripts: deque[list[Batch | CausewayError]] = field(default_factory=deque)
     only_quotes: bool = False
+    takes_pictures: bool = False
+    offered: tuple[Model, ...] = ()
 
     @classmethod
     def saying(cls, *texts: str) -> "FakeGenerator":
@@ -170,11 +177,13 @@ class FakeGenerator:
         """See `ports.Generator`."""
         counts = tuple(len(text.split()) for text in texts)
         total = sum(len(message.text.split()) for message in messages)
-        return TokenCounts(counts, total, self.window, self.only_quotes)
+        return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures)
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.Generator`."""
-        return (Model("fake", self.window, "tests", 0, ready=True),)
+        return self.offered or (
+            Model("fake", self.window, "tests", 0, ready=True, takes_pictures=self.takes_pictures),
+        )
 
 
 @dataclass(slots=True)

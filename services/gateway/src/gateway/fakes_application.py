@@ -2,7 +2,7 @@
 
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +12,7 @@ from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
 
 from gateway.conversations import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+from gateway.domain import Passage
 
 _MOST_BYTES = 1_000_000
 
@@ -43,6 +44,39 @@ class FakeOriginals:
             path = Path(directory) / "original"
             path.write_bytes(self.contents[principal.tenant, sha256])
             yield path
+
+
+@dataclass(slots=True)
+class FakePictures:
+    """Pictures by tenant, index, document, content and page.
+
+    Attributes:
+        forgotten: Indexes, with the documents whose pictures were removed; None for all.
+        failure: Raised instead of an answer, where set.
+    """
+
+    contents: dict[tuple[str, str, str, str, int], bytes] = field(default_factory=dict)
+    forgotten: list[tuple[str, tuple[str, ...] | None]] = field(default_factory=list)
+    failure: CausewayError | None = None
+
+    async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
+        """See `ports.Pictures`."""
+        if self.failure is not None:
+            raise self.failure
+        return self.contents.get(
+            (principal.tenant, passage.index, passage.document_id, passage.sha256, passage.page)
+        )
+
+    async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
+        """See `ports.Pictures`."""
+        ids = None if document_ids is None else tuple(document_ids)
+        self.forgotten.append((index, ids))
+        of_index = (principal.tenant, index)
+        self.contents = {
+            key: picture
+            for key, picture in self.contents.items()
+            if key[:2] != of_index or (ids is not None and key[2] not in ids)
+        }
 
 
 @dataclass(slots=True)

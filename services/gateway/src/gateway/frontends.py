@@ -30,6 +30,7 @@ class Frontend:
         overrides: What ``context.overrides`` holds where a request says nothing.
         detectors: What every request goes through; requests can only add to them.
         blocked_message: Stands for an answer that the detectors stopped.
+        answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
         indexes: Those that a request may choose besides the default one; None: any.
         models: Those that a request may choose besides its own one; None: any.
         prompt_template: A request may bring its own system prompt.
@@ -50,6 +51,7 @@ class Frontend:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     detectors: Detectors = field(default_factory=Detectors)
     blocked_message: str = "The answer was withheld because it contains something that may not be shown."
+    answers_blocked: bool = False
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
     prompt_template: bool = True
@@ -73,6 +75,10 @@ class Frontend:
     def model_for(self, asked: str, field: str) -> str:
         """The model that a request goes to, likewise."""
         return _chosen(asked, self.model, self.models, "model", field)
+
+    def offers_model(self, name: str) -> bool:
+        """Whether a request may ask for it by its name."""
+        return self.models is None or name == self.model or name in self.models
 
     def check_prompt_template(self, field: str) -> None:
         """To be asked before a request's own system prompt is used.

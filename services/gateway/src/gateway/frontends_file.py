@@ -107,6 +107,7 @@ class ProfileEntry(_Model):
             overrides=self.overrides,
             detectors=self.detectors.detectors(),
             blocked_message=self.blocked_message or base.blocked_message,
+            answers_blocked=bool(self.blocked_message),
             indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
             models=None if self.allow.models == "any" else frozenset(self.allow.models),
             prompt_template=self.allow.prompt_template,

@@ -24,6 +24,7 @@ from gateway.clients.history import NatsHistory
 from gateway.clients.indexes import GrpcIndexes
 from gateway.clients.link import NatsLink
 from gateway.clients.originals import NatsOriginals
+from gateway.clients.pictures import NatsPictures
 from gateway.clients.probes import GrpcProbe, NatsProbe
 from gateway.clients.texts import NatsTexts
 from gateway.cors import CorsHeaders, Preflight
@@ -34,7 +35,7 @@ from gateway.frontends_file import FrontendsFile, Profiles, Served
 from gateway.metrics import Measured, Metrics
 from gateway.middleware import HEALTH, Admission, BodyLimit, Identity, Tracing
 from gateway.pipeline import Pipeline
-from gateway.ports import Catalogue, Generator, Guardrails, History, Ingest, Originals, Probe, Retriever
+from gateway.ports import Catalogue, Generator, Guardrails, History, Ingest, Originals, Pictures, Probe, Retriever
 from gateway.ports_index import Embedder, Indexes, Texts
 from gateway.profiles import ProfileLayer, Reach, first_segments
 from gateway.protocols import overrides
@@ -74,6 +75,7 @@ class Services:
     ingest: Ingest
     catalogue: Catalogue
     originals: Originals
+    pictures: Pictures
     history: History
     texts: Texts
     indexes: Indexes
@@ -86,7 +88,11 @@ class Services:
 def build_app(settings: Settings, services: Services) -> ASGIApp:
     """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all."""
     pipeline = Pipeline(
-        services.retriever, services.generator, services.guardrails, node_tokens=settings.node_token_approximation
+        services.retriever,
+        services.generator,
+        services.guardrails,
+        services.pictures,
+        node_tokens=settings.node_token_approximation,
     )
     stages = Stages()
     metrics = Metrics()
@@ -141,7 +147,7 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
             upload_timeout=settings.upload_timeout,
             index_timeout=settings.index_timeout,
         ),
-        indexes.router(services.indexes, services.catalogue, timeout=settings.answer_timeout),
+        indexes.router(services.indexes, services.catalogue, services.pictures, timeout=settings.answer_timeout),
         retrieve.router(services.retriever, timeout=settings.answer_timeout),
         models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
         embeddings.router(services.embedder, timeout=settings.answer_timeout),
@@ -153,7 +159,14 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
 def _front_end_routers(settings: Settings, services: Services, turns: Turns) -> list[APIRouter]:
     """The routes besides the chats that every front end has."""
     return [
-        application.router(services.ingest, services.catalogue, turns, timeout=settings.upload_timeout),
+        application.router(
+            services.ingest,
+            services.catalogue,
+            services.pictures,
+            services.generator,
+            turns,
+            timeout=settings.upload_timeout,
+        ),
         content.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
         history.router(services.history, timeout=settings.answer_timeout),
     ]
@@ -189,6 +202,7 @@ async def _connected(settings: Settings) -> AsyncIterator[Services]:
             ingest.NatsIngest(link.ingest),
             passages,
             NatsOriginals(link.ingest, cache),
+            NatsPictures(link.ingest),
             NatsHistory(link.history),
             NatsTexts(link.ingest),
             GrpcIndexes(channels["retriever"]),

@@ -3,11 +3,12 @@
 from gateway import ranking
 from gateway.domain import Note, Passage, Subject, Turn
 
-NO_PICTURES = "The passages are text: no pictures of their pages went to the model."
 NO_QUESTIONS = "The model only quotes its sources and asks no follow-up questions."
 
 
-def notes(asked: Turn, fit: Turn, *, query: str, found: tuple[Passage, ...], left_out: int) -> tuple[Note, ...]:
+def notes(
+    asked: Turn, fit: Turn, *, query: str, found: tuple[Passage, ...], left_out: int, pictures: str
+) -> tuple[Note, ...]:
     """The notes on an answer.
 
     Args:
@@ -16,11 +17,12 @@ def notes(asked: Turn, fit: Turn, *, query: str, found: tuple[Passage, ...], lef
         query: Why the search query is not the one that was asked for; empty where it is.
         found: The passages, whether there was room for them or not.
         left_out: Number of messages for which there was no room.
+        pictures: Why there are not as many pictures of pages as could be; empty where there are.
     """
     said = (
         (Subject.QUERY, query),
         (Subject.RESULTS, ranking.missed(found, asked.retrieval)),
-        (Subject.RESULTS, NO_PICTURES if asked.pictures and found else ""),
+        (Subject.RESULTS, pictures),
         (Subject.PROMPT, _left_out(left_out)),
         (Subject.PROMPT, NO_QUESTIONS if asked.follow_ups and not fit.follow_ups else ""),
     )

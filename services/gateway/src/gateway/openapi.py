@@ -1,5 +1,6 @@
 """The OpenAPI description of the chat routes, which FastAPI does not see."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from fastapi import FastAPI
@@ -85,10 +86,21 @@ def _describe_errors(operation: dict[str, Any]) -> None:
     if "HTTPValidationError" in str(responses.get("422")):
         # FastAPI's own status for what is wrong with a request; ours is 400.
         del responses["422"]
+    for status, text in _refusals(operation):
+        responses.setdefault(status, {"description": text})
     schema = openapi_stages.TEXT_ERROR if FRONT_ENDS in operation.get("tags", ()) else _PROBLEM
     for status, response in responses.items():
         if status >= "400":
             response.setdefault("content", {"application/json": {"schema": schema}})
+
+
+def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What any route may answer that takes something: the layers around it, and the reading of its parameters."""
+    if "parameters" in operation or "requestBody" in operation:
+        yield "400", "The request is wrong; the message names the field"
+    if "requestBody" in operation:
+        yield "413", "The body is too large"
+        yield "415", "The body is of a media type that is not read here"
 
 
 def _paths() -> dict[str, Any]:
@@ -96,7 +108,7 @@ def _paths() -> dict[str, Any]:
         "Chat completion, with retrieval where `index_name` is given",
         "openai",
         {"application/json": {"schema": _COMPLETION_REQUEST}},
-        {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {"schema": {"type": "string"}}},
+        {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         _PROBLEM,
     )
     return {"/v1/chat/completions": {"post": completion}} | openapi_stages.paths(_operation, _DETECTORS)

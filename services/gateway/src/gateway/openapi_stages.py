@@ -46,6 +46,8 @@ def _overrides(detectors: Schema) -> Schema:
             "vector_fields": {"type": ["array", "string"], "items": {"type": "string"}},
             "use_gpt4v": _FLAG,
             "gpt4v_input": {"type": "string", "enum": ["text", "texts", "textAndImages", "images"]},
+            "send_image_sources": {"type": ["boolean", "null"]},
+            "send_text_sources": {"type": ["boolean", "null"]},
             "detectors": detectors,
         },
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
 
 from gateway import budget, prompts
-from gateway.checks import Checks
+from gateway.checks import BlockedQuestion, Checks
 from gateway.context_selection import ContextSelection
 from gateway.conversation_window import ConversationWindow, Fit
 from gateway.domain import (
@@ -27,6 +28,7 @@ from gateway.domain import (
     Finish,
     Note,
     Passage,
+    Picture,
     PromptStyle,
     Selection,
     Turn,
@@ -35,7 +37,8 @@ from gateway.domain import (
 from gateway.follow_up_stream import parted
 from gateway.guard import OutputGuard
 from gateway.notes import notes
-from gateway.ports import Generator, Guardrails, Prompt, Retriever
+from gateway.page_pictures import PagePictures
+from gateway.ports import Generator, Guardrails, Pictures, Prompt, Retriever
 from gateway.rewriting import QueryRewriting
 from gateway.timeline import Timeline
 
@@ -55,6 +58,7 @@ class Prepared:
         query: What was searched for; empty where nothing was.
         left_out: Number of messages for which the window has no room.
         notes: What should be known besides.
+        pictures: Pictures of pages that go with the passages.
     """
 
     turn: Turn
@@ -63,6 +67,7 @@ class Prepared:
     query: str = ""
     left_out: int = 0
     notes: tuple[Note, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -83,6 +88,7 @@ class Pipeline:
         retriever: Finds passages.
         generator: Asks models.
         guardrails: Judges texts.
+        pictures: Has pictures of pages.
         node_tokens: Tokens that a passage is taken to have before it is known.
     """
 
@@ -91,6 +97,7 @@ class Pipeline:
         retriever: Retriever,
         generator: Generator,
         guardrails: Guardrails,
+        pictures: Pictures,
         *,
         node_tokens: int = budget.NODE_TOKENS,
     ) -> None:
@@ -101,6 +108,7 @@ class Pipeline:
         self._rewriting = QueryRewriting(generator, self._checks)
         self._context = ContextSelection(retriever, generator, node_tokens)
         self._window = ConversationWindow(generator, node_tokens)
+        self._pictures = PagePictures(pictures)
 
     async def answer(self, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """The events of the answer, in batches of one at least, `Done` last.
@@ -109,11 +117,18 @@ class Pipeline:
         that what fails until then can still be a status.
 
         Raises:
-            CausewayError: Whatever any step raises; `Blocked` where the detectors stop the question.
+            CausewayError: Whatever any step raises; `BlockedQuestion` where the detectors stop the question and
+                nothing is to be said instead.
         """
         timeline = Timeline()
         await self._admit(turn, timeline, deadline)
-        prepared = await self._prepare(turn, timeline, deadline)
+        try:
+            prepared = await self._prepare(turn, timeline, deadline)
+        except BlockedQuestion as blocked:
+            if not turn.answers_blocked:
+                raise
+            yield _instead(turn, blocked, timeline)
+            return
         turn = prepared.turn
         opening: list[Event] = []
         if prepared.passes_through:
@@ -152,13 +167,17 @@ class Pipeline:
         before = found.passages if found else ()
         passages, found_in_context = await self._checks.of_context(checked, before, timeline, deadline)
         fit = await self._fit(checked, found and replace(found, passages=passages), timeline, deadline)
+        pictures, no_more = await self._pictures.of(checked, fit, timeline, deadline)
         return Prepared(
             turn=fit.turn,
+            pictures=pictures,
             selection=fit.selection,
             detections=found_in_input + found_in_context,
             query=query.text if found else "",
             left_out=fit.left_out,
-            notes=notes(checked, fit.turn, query=query.note, found=passages, left_out=fit.left_out),
+            notes=notes(
+                checked, fit.turn, query=query.note, found=passages, left_out=fit.left_out, pictures=no_more
+            ),
         )
 
     async def _fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
@@ -179,7 +198,7 @@ class Pipeline:
         """
         begin = time.perf_counter()
         spoke = counted = False
-        texts: list[str] = []
+        texts: defaultdict[int, list[str]] = defaultdict(list)
         async with aclosing(self._released(prompt, turn, deadline)) as batches:
             async for batch in batches:
                 if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
@@ -187,7 +206,7 @@ class Pipeline:
                     timeline.add("first token", time.perf_counter() - begin)
                 for event in batch:
                     if type(event) is Delta:
-                        texts.append(event.text)
+                        texts[event.choice].append(event.text)
                     elif type(event) is Usage:
                         counted = True
                 if batch:
@@ -196,15 +215,15 @@ class Pipeline:
             raise Unavailable("The model sent no answer.", retry_after=1)
         if not (counted or prompt.passthrough_json):
             # An answer that was stopped ends before the model says its numbers.
-            usage = await self._count(prompt, "".join(texts), deadline)
+            usage = await self._count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
             if usage is not None:
                 yield [usage]
         timeline.add("generate", time.perf_counter() - begin)
 
-    async def _count(self, prompt: Prompt, text: str, deadline: Deadline) -> Usage | None:
+    async def _count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
         try:
             counts = await self._generator.count_tokens(
-                prompt.principal, prompt.model, [text], prompt.messages, deadline
+                prompt.principal, prompt.model, texts, prompt.messages, deadline
             )
         except CausewayError as error:
             _log.warning("tokens were not counted", error=error.message)
@@ -238,11 +257,29 @@ async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B
 
 def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline) -> Context:
     return Context(
-        prepared.query, prepared.passages, prompt.messages, timeline.steps, prepared.left_out, prepared.notes
+        prepared.query,
+        prepared.passages,
+        prompt.messages,
+        timeline.steps,
+        prepared.left_out,
+        prepared.notes,
+        prepared.pictures,
     )
+
+
+def _instead(turn: Turn, blocked: BlockedQuestion, timeline: Timeline) -> Batch:
+    """The whole answer to a question that was stopped: nothing was found for it, and no model was asked."""
+    return [
+        Context("", (), (), timeline.steps),
+        *blocked.detections,
+        Delta(0, turn.blocked_message),
+        Finish(0, "content_filter"),
+        Usage(0, 0),
+        Done(timeline.steps),
+    ]
 
 
 def _prompt(prepared: Prepared) -> Prompt:
     turn, passages = prepared.turn, prepared.passages
-    messages = prompts.compose(turn, passages)
+    messages = prompts.compose(turn, passages, prepared.pictures)
     return Prompt(turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json)

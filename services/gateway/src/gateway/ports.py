@@ -207,6 +207,26 @@ class Originals(Protocol):
         ...
 
 
+class Pictures(Protocol):
+    """Has pictures of documents' pages."""
+
+    async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
+        """The JPEG of the page that a passage stands on; None where there is none. Who may see it is for others to
+        ask: a passage that was found is the caller's to see.
+
+        Raises:
+            Unavailable, DeadlineExceeded: It cannot be fetched now.
+        """
+        ...
+
+    async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
+        """Removes the pictures of documents, or of the whole index, once these are gone.
+
+        It raises nothing: what is left behind leads nowhere any more, and is logged.
+        """
+        ...
+
+
 class History(Protocol):
     """Keeps each user's conversations."""
 

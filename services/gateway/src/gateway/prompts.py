@@ -1,8 +1,12 @@
 """The words around a question: system prompts and how passages stand beside it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from gateway.domain import Message, Passage, PromptStyle, Turn
+import msgspec
+
+from gateway.domain import Message, Passage, Picture, PromptStyle, Turn
 
 ANSWER_FROM_SOURCES = (
     "You answer questions for the people of an organisation, from its own documents.\n"
@@ -44,11 +48,21 @@ def data_point(passage: Passage) -> str:
     return f"{passage.sourcepage}: {' '.join(passage.text.split())}"
 
 
-def compose(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
-    """The messages that the model gets."""
+def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture] = ()) -> tuple[Message, ...]:
+    """The messages that the model gets. Pictures stand behind the sources, each behind the name of its page."""
     if turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE:
         return _context_first(turn, passages)
-    return _sources_last(turn, passages)
+    shown = {picture.sourcepage for picture in pictures} if turn.pictures_only else ()
+    *others, question = _sources_last(turn, [each for each in passages if each.sourcepage not in shown])
+    return (*others, _with_pictures(question, pictures) if pictures else question)
+
+
+def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
+    for picture in pictures:
+        parts.append({"type": "text", "text": f"{picture.sourcepage}:"})
+        parts.append({"type": "image_url", "image_url": {"url": picture.url}})
+    return replace(question, text="", content_json=msgspec.json.encode(parts))
 
 
 def for_a_query(turn: Turn) -> tuple[Message, ...]:

@@ -3,6 +3,7 @@
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import msgspec
 import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
@@ -21,6 +22,8 @@ SHARE_OF_TIME = 1 / 3
 """How long the model may take: so much of what is left, and no longer than `MOST_SECONDS`."""
 
 PARAMETERS = b'{"temperature":0,"max_tokens":100}'
+MOST_THOUGHT = 1000
+"""Tokens of a model that thinks before it speaks; such take neither a temperature nor ``max_tokens``."""
 
 ONLY_QUOTES = "The model only quotes its sources and makes no search queries: the question was searched for."
 FAILED = "The model made no search query: the question was searched for."
@@ -88,7 +91,7 @@ class QueryRewriting:
             CausewayError: It failed.
         """
         prompt = Prompt(
-            turn.principal, turn.model, turn.question, prompts.for_a_query(turn), parameters_json=PARAMETERS
+            turn.principal, turn.model, turn.question, prompts.for_a_query(turn), parameters_json=_parameters(turn)
         )
         text, reason = "", ""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:
@@ -105,6 +108,14 @@ class QueryRewriting:
         if not reason:
             raise Unavailable("The model did not end its search query.", retry_after=1)
         return text if reason == "stop" else ""
+
+
+def _parameters(turn: Turn) -> bytes:
+    """Short and without chance, as far as models take it: one that is asked for an effort thinks."""
+    effort = msgspec.json.decode(turn.parameters_json).get("reasoning_effort")
+    if effort is None:
+        return PARAMETERS
+    return msgspec.json.encode({"reasoning_effort": effort, "max_completion_tokens": MOST_THOUGHT})
 
 
 def _cleaned(said: str) -> str:

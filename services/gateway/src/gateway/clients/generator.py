@@ -54,7 +54,11 @@ class GrpcGenerator:
         )
         response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
         return TokenCounts(
-            tuple(response.counts), response.messages_count, response.context_window, response.only_quotes
+            tuple(response.counts),
+            response.messages_count,
+            response.context_window,
+            response.only_quotes,
+            response.takes_pictures,
         )
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
@@ -62,8 +66,8 @@ class GrpcGenerator:
         request = generator_pb2.ListModelsRequest(principal=principal.to_proto())
         response: generator_pb2.ListModelsResponse = await rpc.unary(self._stub.ListModels, request, deadline)
         return tuple(
-            Model(model.name, model.context_window, model.owned_by, model.created, model.ready)
-            for model in response.models
+            Model(each.name, each.context_window, each.owned_by, each.created, each.ready, each.takes_pictures)
+            for each in response.models
         )
 
 

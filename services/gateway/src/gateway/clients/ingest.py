@@ -63,6 +63,7 @@ class NatsIngest:
             metadata_json=upload.metadata_json,
             access=document_pb2.AccessControl(oids=upload.oids, groups=upload.groups),
             category=upload.category,
+            has_pictures=upload.pictures,
         )
         object_name = keys.original_object(principal.tenant, sha256)
         now = Timestamp()

@@ -76,7 +76,8 @@ class GrpcRetriever:
             self._stub.DeleteDocuments, request, deadline
         )
         removed = tuple(document.document_id for document in response.deleted)
-        return Removal(removed, tuple(response.not_found_ids))
+        pictured = tuple(document.document_id for document in response.deleted if document.has_pictures)
+        return Removal(removed, tuple(response.not_found_ids), pictured)
 
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
@@ -147,4 +148,6 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
         sparse_score=message.sparse_score if message.HasField("sparse_score") else None,
         reranker_score=message.reranker_score if message.HasField("reranker_score") else None,
         found_by=_FOUND_BY.get(message.source, "both"),
+        sha256=document.sha256,
+        has_pictures=document.has_pictures,
     )

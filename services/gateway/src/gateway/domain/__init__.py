@@ -36,6 +36,7 @@ from gateway.domain.models import (
 )
 from gateway.domain.passages import (
     Passage,
+    Picture,
     Selection,
 )
 from gateway.domain.turn import (
@@ -67,6 +68,7 @@ __all__ = [
     "Model",
     "Note",
     "Passage",
+    "Picture",
     "PromptStyle",
     "Retrieval",
     "RetrievalMode",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.domain.detection import DetectorFailure, Direction, Finding
-from gateway.domain.passages import Passage, Selection
+from gateway.domain.passages import Passage, Picture, Selection
 from gateway.domain.turn import Message
 
 
@@ -62,6 +62,7 @@ class Context:
         steps: The steps so far.
         left_out: Number of messages, the oldest ones, for which the model's window had no room.
         notes: What should be known besides.
+        pictures: Pictures of pages that the model got.
     """
 
     query: str
@@ -70,6 +71,7 @@ class Context:
     steps: tuple[Step, ...]
     left_out: int = 0
     notes: tuple[Note, ...] = ()
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ class Model:
     owned_by: str
     created: int
     ready: bool
+    takes_pictures: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,11 @@ class TokenCounts:
         context_window: 0 where it is not known.
         only_quotes: It answers with sentences of its sources and follows no instructions: it can be asked neither
             for a search query nor for questions.
+        takes_pictures: It takes pictures among a message's parts.
     """
 
     texts: tuple[int, ...]
     messages: int
     context_window: int
     only_quotes: bool = False
+    takes_pictures: bool = False

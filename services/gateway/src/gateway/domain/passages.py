@@ -25,6 +25,21 @@ class Passage:
     sparse_score: float | None = None
     reranker_score: float | None = None
     found_by: str = "both"
+    sha256: str = ""
+    has_pictures: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The picture of a page.
+
+    Attributes:
+        sourcepage: How the page is cited.
+        url: The picture itself, as a data URL.
+    """
+
+    sourcepage: str
+    url: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,9 @@ class Turn:
         follow_ups: The model is asked for questions that the user may ask next.
         language: The answer's, as a language tag or a name; empty: the question's.
         pictures: The model is to get pictures of the pages beside their text.
+        pictures_only: Instead of their text, where there are pictures of them.
         blocked_message: Stands for an answer that the detectors stopped.
+        answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
         passthrough: ``original_json`` goes to the model as it is, and the rest does not matter.
         question_extra_json: Other members of the message that the question came in, as of `Message`.
         required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
@@ -113,7 +115,9 @@ class Turn:
     follow_ups: bool = False
     language: str = ""
     pictures: bool = False
+    pictures_only: bool = False
     blocked_message: str = ""
+    answers_blocked: bool = False
     passthrough: bool = False
     original_messages: tuple[Message, ...] = ()
     question_extra_json: bytes = b""

@@ -5,12 +5,14 @@ No specification is published; `docs/protocols.md` says what its clients read.
 
 from typing import Any
 
-from gateway.domain import Delta, Message
+from gateway.domain import Delta
 from gateway.protocols import context as context_block
 from gateway.protocols.lines import LineDialect, LineExchange, encode
 
 
 class _Exchange(LineExchange):
+    views = context_block.LATEST
+
     def first(self, context: dict[str, Any]) -> Any:
         return {"type": "response.context", "context": context, "session_state": self.session_state}
 
@@ -23,9 +25,6 @@ class _Exchange(LineExchange):
 
     def whole(self, text: str, context: dict[str, Any]) -> Any:
         return {"output_text": text, "context": context, "session_state": self.session_state}
-
-    def view(self, message: Message) -> Any:
-        return context_block.message_object(message)
 
 
 class Chat20260410(LineDialect):

@@ -1,14 +1,14 @@
 """``context`` of an answer, as the stages of the RAG chat protocol share it: data points, thoughts, detections."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from gateway import prompts
-from gateway.domain import Context, Detections, Message, Passage, RetrievalMode, Step, Subject, Turn
-from gateway.protocols.answer import Answer, asked_of, detections_block, usage_object, warnings_of
+import msgspec
 
-MessageView = Callable[[Message], Any]
-"""How a message of the prompt is shown among the thoughts."""
+from gateway import prompts
+from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
+from gateway.protocols.answer import Answer, asked_of, detections_block, usage_object, warnings_of
 
 
 def message_text(message: Message) -> str:
@@ -22,19 +22,47 @@ def message_object(message: Message) -> dict[str, Any]:
 
 
 def _parts(message: Message) -> str:
-    # Pictures are long and nothing to read.
-    return "(parts that are no text)" if message.content_json else ""
+    """The texts of a message of parts; pictures are long and nothing to read."""
+    if not message.content_json:
+        return ""
+    parts = msgspec.json.decode(message.content_json)
+    return "\n".join(part.get("text", "(a picture)") for part in parts)
 
 
-def opening(turn: Turn, context: Context, view: MessageView = message_text) -> dict[str, Any]:
+def picture_object(picture: Picture) -> Any:
+    """A picture as most stages show it."""
+    return {"detail": "auto", "url": picture.url}
+
+
+def picture_url(picture: Picture) -> Any:
+    """A picture as the latest stage shows it."""
+    return picture.url
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How a stage shows what not all show alike: messages of the prompt, and pictures of pages."""
+
+    message: Callable[[Message], Any] = message_text
+    picture: Callable[[Picture], Any] = picture_object
+
+
+USUAL = Views()
+LATEST = Views(message_object, picture_url)
+
+
+def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
     """What is known before the first word: the data points, and the thoughts so far."""
-    return {"data_points": data_points(context), "thoughts": thoughts(turn, context, context.steps, view)}
+    return {
+        "data_points": data_points(context, views),
+        "thoughts": thoughts(turn, context, context.steps, views),
+    }
 
 
-def closing(turn: Turn, answer: Answer, view: MessageView = message_text) -> dict[str, Any]:
+def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
     """What is known at the end: all thoughts; without data points, which a client would take for a new answer's."""
     assert answer.context is not None
-    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, view, answer)}
+    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
     if answer.follow_ups:
         block["followup_questions"] = list(answer.follow_ups)
     asked = asked_of(turn.detectors)
@@ -46,11 +74,11 @@ def closing(turn: Turn, answer: Answer, view: MessageView = message_text) -> dic
     return block
 
 
-def data_points(context: Context) -> dict[str, list[str]]:
-    """The passages as text, and the names they are cited by. Passages are text: there are never images."""
+def data_points(context: Context, views: Views = USUAL) -> dict[str, list[Any]]:
+    """The passages as text, the pictures of pages that the model got, and the names they are cited by."""
     return {
         "text": [prompts.data_point(passage) for passage in context.passages],
-        "images": [],
+        "images": [views.picture(picture) for picture in context.pictures],
         "citations": list(dict.fromkeys(passage.sourcepage for passage in context.passages)),
     }
 
@@ -59,7 +87,7 @@ def thoughts(
     turn: Turn,
     context: Context,
     steps: tuple[Step, ...],
-    view: MessageView = message_text,
+    views: Views = USUAL,
     answer: Answer | None = None,
 ) -> list[dict[str, Any]]:
     """The steps behind the answer, each with its time; the last ones only once there is an answer."""
@@ -86,7 +114,7 @@ def thoughts(
                 _spent(spent, "retrieve") | _notes(context, Subject.RESULTS),
             ),
         ]
-    prompt = [view(message) for message in context.prompt]
+    prompt = [views.message(message) for message in context.prompt]
     left_out = {"messages_left_out": context.left_out} if context.left_out else {}
     listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
     if "check input" in spent or "check context" in spent:

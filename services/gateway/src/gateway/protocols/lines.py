@@ -71,9 +71,8 @@ class LineExchange(ABC):
         """The object of an error, in an answer of its own or as a line; in most stages a string."""
         return error_text(error)
 
-    def view(self, message: Message) -> Any:
-        """How a message of the prompt is shown among the thoughts."""
-        return context_block.message_text(message)
+    views = context_block.USUAL
+    """How what not all stages show alike is shown."""
 
     # --- `Exchange` -------------------------------------------------------------------------------------------
 
@@ -114,11 +113,11 @@ class LineExchange(ABC):
     def opening(self) -> dict[str, Any]:
         """``context`` before the first word."""
         assert self.answer.context is not None
-        return context_block.opening(self.turn, self.answer.context, self.view)
+        return context_block.opening(self.turn, self.answer.context, self.views)
 
     def closing(self) -> dict[str, Any]:
         """``context`` at the end, without data points."""
-        return context_block.closing(self.turn, self.answer, self.view)
+        return context_block.closing(self.turn, self.answer, self.views)
 
 
 class LineDialect:

@@ -72,6 +72,7 @@ class OpenAiChat:
             original_json=request.body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
             passthrough=True,
             blocked_message=request.frontend.blocked_message,
+            answers_blocked=request.frontend.answers_blocked,
             required_indexes=(index,) if index else (),
         )
         try:

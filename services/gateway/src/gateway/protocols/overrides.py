@@ -42,6 +42,8 @@ KNOWN = frozenset(
         "seed",
         "semantic_captions",
         "semantic_ranker",
+        "send_image_sources",
+        "send_text_sources",
         "suggest_followup_questions",
         "temperature",
         "top",
@@ -79,6 +81,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     filtered = [settings.flag(name) for name in ("use_oid_security_filter", "use_groups_security_filter")]
     # Nothing chooses among vector fields here; a client that sends nonsense is told so all the same.
     settings.texts("vector_fields")
+    pictures, texts = _sources(settings)
     return Turn(
         principal=frontend.principal_for(request.principal, filter_asked=any(filtered)),
         question=question.text,
@@ -104,8 +107,10 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         rewrite=settings.flag("query_rewriting"),
         follow_ups=settings.flag("suggest_followup_questions"),
         language=_language(settings),
-        pictures=_pictures(settings),
+        pictures=pictures,
+        pictures_only=pictures and not texts,
         blocked_message=frontend.blocked_message,
+        answers_blocked=frontend.answers_blocked,
     )
 
 
@@ -153,10 +158,15 @@ def _language(settings: Fields) -> str:
     return language
 
 
-def _pictures(settings: Fields) -> bool:
+def _sources(settings: Fields) -> tuple[bool, bool]:
+    """Whether the model gets pictures of pages, and whether their text; the newer names win."""
     # Clients say which pictures they would want whether they want any or not.
     kind = settings.one_of("gpt4v_input", _PICTURES)
-    return settings.flag("use_gpt4v") and kind not in ("text", "texts")
+    pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
+    newer = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
+    pictures = newer["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
+    texts = newer["send_text_sources"] if settings.get("send_text_sources") is not None else kind != "images"
+    return pictures, texts
 
 
 def _system_prompt(settings: Fields, frontend: Frontend) -> str | None:

@@ -8,18 +8,21 @@ import contextlib
 from typing import Annotated, Any
 
 import msgspec
+import structlog
 from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded, NotFound, NotSupported, UnreadableDocument
+from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, NotSupported, UnreadableDocument
 from servicekit.principal import Principal
 
 from gateway.documents import Job, Upload
 from gateway.frontends import Frontend
 from gateway.openapi import FRONT_ENDS
-from gateway.ports import Catalogue, Ingest
+from gateway.ports import Catalogue, Generator, Ingest, Pictures
 from gateway.profiles import frontend_of
 from gateway.routes.uploads import Turns, file_names, multipart
+
+_log = structlog.get_logger(__name__)
 
 OWNER = "uploaded_by"
 """Key of the metadata that says whose own a document is."""
@@ -28,14 +31,19 @@ _ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 _POLL = 0.1
 _SLOWEST_POLL = 1.0
 _STATE_SECONDS = 10.0
+_MODELS_SECONDS = 2.0
 
 
-def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float) -> APIRouter:
+def router(
+    ingest: Ingest, catalogue: Catalogue, pictures: Pictures, generator: Generator, turns: Turns, *, timeout: float
+) -> APIRouter:
     """``/config``, ``/auth_setup``, ``/upload``, ``/list_uploaded``, ``/delete_uploaded``, ``/speech``.
 
     Args:
         ingest: Takes documents in.
         catalogue: Knows the documents.
+        pictures: Has pictures of their pages, which go with them.
+        generator: Says what its models take.
         turns: How many uploads are handed over at once.
         timeout: Seconds that an upload may take, until the document can be found.
     """
@@ -44,7 +52,8 @@ def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float
     @routes.get("/config", summary="What a front end shall offer")
     async def config(request: Request) -> Response:
         """Booleans that the Azure RAG demo's front end reads at its start."""
-        return _json(_config(frontend_of(request.scope)))
+        frontend = frontend_of(request.scope)
+        return _json(_config(frontend, pictures=await _takes_pictures(generator, frontend, _reader(request))))
 
     @routes.get("/auth_setup", summary="How a front end signs its users in")
     async def auth_setup(request: Request) -> Response:
@@ -107,20 +116,33 @@ def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float
         found = await catalogue.find(principal, index, wanted, deadline)
         if not found:
             raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
-        await catalogue.remove(principal, index, [document.document_id for document in found], deadline)
+        removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
+        await pictures.forget(principal, index, removal.pictured)
         return _json({"message": f"{filename} was deleted."})
 
     return routes
 
 
-def _config(frontend: Frontend) -> dict[str, Any]:
+async def _takes_pictures(generator: Generator, frontend: Frontend, principal: Principal) -> bool:
+    """Whether the model that the front end asks takes pictures; the generator's default one stands first."""
+    try:
+        models = await generator.models(principal, Deadline.after(_MODELS_SECONDS))
+    except CausewayError as error:
+        # The page must begin; what it offers in vain is noted in the answers.
+        _log.warning("the models are not known", error=error.message)
+        return False
+    asked = [model for model in models if not frontend.model or model.name == frontend.model]
+    return bool(asked) and asked[0].takes_pictures
+
+
+def _config(frontend: Frontend, *, pictures: bool) -> dict[str, Any]:
     overrides = frontend.overrides
     effort = str(overrides.get("reasoning_effort") or "")
     uploads = bool(frontend.default_index)
     return {
         # Under its name of then and of now.
-        "showGPT4VOptions": False,
-        "showMultimodalOptions": False,
+        "showGPT4VOptions": pictures,
+        "showMultimodalOptions": pictures,
         "showSemanticRankerOption": bool(overrides.get("semantic_ranker")),
         "showQueryRewritingOption": True,
         "showReasoningEffortOption": bool(effort),
@@ -139,8 +161,8 @@ def _config(frontend: Frontend) -> dict[str, Any]:
         "showAgenticRetrievalOption": False,
         "ragSearchTextEmbeddings": True,
         "ragSearchImageEmbeddings": False,
-        "ragSendTextSources": True,
-        "ragSendImageSources": False,
+        "ragSendTextSources": overrides.get("send_text_sources", True) is not False,
+        "ragSendImageSources": pictures and bool(overrides.get("send_image_sources", overrides.get("use_gpt4v"))),
         "webSourceEnabled": False,
         "sharepointSourceEnabled": False,
     }

@@ -50,6 +50,9 @@ def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
         metadata: Annotated[str, Form(description="A JSON object kept with each document")] = "",
         oids: Annotated[list[str] | None, Form(description="Users who may see the documents")] = None,
         groups: Annotated[list[str] | None, Form(description="Groups who may see the documents")] = None,
+        pictures: Annotated[
+            bool, Form(description="Keep pictures of the pages of PDFs, for models that take pictures")
+        ] = False,
     ) -> Response:
         """Stores the files and queues a job for each. Nothing is accepted unless every file can be."""
         keys.index_name(index)
@@ -68,6 +71,7 @@ def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
                     metadata_json=raw_metadata,
                     oids=tuple(oids or ()),
                     groups=tuple(groups or ()),
+                    pictures=pictures,
                 )
                 try:
                     jobs.append(await ingest.submit(principal, upload, deadline))

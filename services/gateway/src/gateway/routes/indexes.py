@@ -8,7 +8,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
-from gateway.ports import Catalogue
+from gateway.ports import Catalogue, Pictures
 from gateway.ports_index import Indexes
 from gateway.protocols import ragengine
 from gateway.routes.body import json_answer, json_body
@@ -34,12 +34,13 @@ _SnapshotPath = Annotated[
 ]
 
 
-def router(indexes: Indexes, catalogue: Catalogue, *, timeout: float) -> APIRouter:
+def router(indexes: Indexes, catalogue: Catalogue, pictures: Pictures, *, timeout: float) -> APIRouter:
     """Listing, deleting, and snapshots.
 
     Args:
         indexes: Manages them.
         catalogue: Removes documents.
+        pictures: Has pictures of their pages, which go with them.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(tags=["indexes"])
@@ -96,6 +97,7 @@ def router(indexes: Indexes, catalogue: Catalogue, *, timeout: float) -> APIRout
         name = ragengine.index_name(index, "index")
         ids = ragengine.removals(await json_body(request))
         removal = await catalogue.remove(_principal(request), name, ids, Deadline.after(timeout))
+        await pictures.forget(_principal(request), name, removal.pictured)
         said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
         return json_answer(msgspec.json.encode(said))
 
@@ -104,6 +106,7 @@ def router(indexes: Indexes, catalogue: Catalogue, *, timeout: float) -> APIRout
         """Removes an index with everything in it, for good."""
         name = ragengine.index_name(index, "index")
         await indexes.delete(_principal(request), name, Deadline.after(timeout))
+        await pictures.forget(_principal(request), name)
         return _message(f"Successfully deleted index {name}.")
 
     @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))

@@ -6,8 +6,10 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound
+from servicekit.errors import NotFound, Unavailable
 
+from gateway.domain import Model
+from gateway.embeddings import EmbeddingModel
 from gateway.ports import Generator
 from gateway.ports_index import Embedder
 from gateway.profiles import frontend_of
@@ -27,39 +29,51 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
     """
     routes = APIRouter(tags=["openai"])
 
-    async def models(request: Request) -> list[dict[str, Any]]:
+    async def known(request: Request) -> tuple[list[Model], list[EmbeddingModel]]:
+        """The models that the front end may ask, whether they can be reached or not; then those for embeddings."""
         principal, deadline = request.scope["state"]["principal"], Deadline.after(timeout)
         chats, embeddings = await asyncio.gather(
             generator.models(principal, deadline), embedder.models(principal, deadline)
         )
-        allowed = frontend_of(request.scope).models
-        return [
-            *(
-                _model(each.name, each.created, each.owned_by, each.context_window)
-                for each in chats
-                if allowed is None or each.name in allowed
-            ),
-            *(_model(each.name, 0, _OURS, each.max_tokens) for each in embeddings),
-        ]
+        frontend = frontend_of(request.scope)
+        return [each for each in chats if frontend.offers_model(each.name)], list(embeddings)
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """Those for chats that the front end may ask, the default first; then those for embeddings."""
-        return json_answer(msgspec.json.encode({"object": "list", "data": await models(request)}))
+        """Those for chats that the front end may ask and that can be reached now, the default first; then those for
+        embeddings.
+        """
+        chats, embeddings = await known(request)
+        listed = [*(_chat(each) for each in chats if each.ready), *map(_embedding, embeddings)]
+        return json_answer(msgspec.json.encode({"object": "list", "data": listed}))
 
     @routes.get(
         "/v1/models/{model:path}",
         summary="One model",
-        responses=answers(MODEL, {404: "No such model"}),
+        responses=answers(MODEL, {404: "No such model", 503: "The model cannot be reached now; see Retry-After"}),
     )
     async def read_model(request: Request, model: str) -> Response:
         """By its name, which may hold slashes."""
-        for each in await models(request):
-            if each["id"] == model:
-                return json_answer(msgspec.json.encode(each))
+        chats, embeddings = await known(request)
+        for chat in chats:
+            if chat.name == model:
+                if not chat.ready:
+                    raise Unavailable(f"The model '{model}' cannot be reached at the moment.", resource=model)
+                return json_answer(msgspec.json.encode(_chat(chat)))
+        for each in embeddings:
+            if each.name == model:
+                return json_answer(msgspec.json.encode(_embedding(each)))
         raise NotFound(f"No such model: '{model}'.", field="model", resource=model)
 
     return routes
+
+
+def _chat(model: Model) -> dict[str, Any]:
+    return _model(model.name, model.created, model.owned_by, model.context_window)
+
+
+def _embedding(model: EmbeddingModel) -> dict[str, Any]:
+    return _model(model.name, 0, _OURS, model.max_tokens)
 
 
 def _model(name: str, created: int, owned_by: str, window: int) -> dict[str, Any]:

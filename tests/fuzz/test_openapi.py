@@ -1,0 +1,75 @@
+"""Requests made from the OpenAPI document, right ones and wrong ones, to every route (`make fuzz`).
+
+What the document does not say nobody relies on, so that answers must also have the statuses and the media types
+that it promises. The services behind the gateway are fakes: what is tried is the edge.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import structlog
+from gateway.domain import Passage
+from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
+from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
+from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
+from gateway.main import HttpServer, Services, build_app, listen
+from gateway.settings import Settings
+
+# In an environment of its own, see requirements/fuzz.in.
+SCHEMATHESIS = Path(sys.prefix) / "fuzz" / "bin" / "schemathesis"
+EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+# Answers 501 by its nature, which counts as an error of the server.
+EXCEPT = "/speech"
+
+
+def services() -> Services:
+    """Fakes with an index that has a document."""
+    passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
+    retriever, indexes = FakeRetriever({"docs": [passage]}), FakeIndexes({"docs": {}})
+    return Services(
+        retriever,
+        FakeGenerator.saying("At ", "nine."),
+        FakeGuardrails(),
+        FakeIngest(),
+        retriever,
+        FakeOriginals(),
+        FakePictures(),
+        FakeHistory(),
+        FakeTexts(indexes),
+        indexes,
+        FakeEmbedder(),
+        [FakeProbe("retriever")],
+    )
+
+
+@pytest.fixture
+async def url() -> AsyncIterator[str]:
+    """Where the gateway listens. It says nothing: a line for each request would take longer than its answer."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    with contextlib.closing(listen("127.0.0.1", 0)) as listener:
+        settings = Settings(default_index="docs", max_body_bytes=100_000, upload_timeout=1, index_timeout=1)
+        server = HttpServer(build_app(settings, services()), grace=1)
+        serving = asyncio.create_task(server.serve([listener]))
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = server.force_exit = True
+        await serving
+    structlog.reset_defaults()
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+async def test_no_route_is_worse_than_a_refusal(url: str, tmp_path: Path) -> None:
+    """No status of 500 or above, nothing that the document does not say."""
+    process = await asyncio.create_subprocess_exec(
+        *(SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", CHECKS, "--exclude-path", EXCEPT),
+        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES)),
+        *("--continue-on-failure", "--warnings", "off", "--no-color"),
+        cwd=tmp_path,  # it keeps notes where it runs
+    )
+    assert await process.wait() == 0
