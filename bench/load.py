@@ -1,6 +1,7 @@
 """A load of chat completions over kept-alive connections, light enough to share a core with the model server."""
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,8 +34,15 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-async def run(url: str, body: bytes, clients: int, requests: int) -> Load:
+async def run(url: str, body: bytes, clients: int, requests: int, *, seconds: float = math.inf) -> Load:
     """Sends so many requests from so many clients, each waiting for its answer.
+
+    Args:
+        url: Where to.
+        body: Of each request.
+        clients: Connections; each sends one request at least.
+        requests: Most requests.
+        seconds: After which no further request is begun.
 
     Raises:
         RuntimeError: An answer is not a complete 200.
@@ -47,13 +55,16 @@ async def run(url: str, body: bytes, clients: int, requests: int) -> Load:
     ).encode()
     load = Load()
     left = requests
+    end = time.perf_counter() + seconds
 
     async def client() -> None:
         nonlocal left
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
         try:
-            while left > 0:
+            first_one = True
+            while left > 0 and (first_one or time.perf_counter() < end):
                 left -= 1
+                first_one = False
                 begin = time.perf_counter()
                 writer.write(head + body)
                 first = await _answer(reader)

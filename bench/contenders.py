@@ -1,0 +1,110 @@
+"""What the benchmark compares, each started as for production, on one core."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from peers import PEERS, Peer, Place
+from processes import pinned, running, wait_for
+from servicekit.broker import Broker
+from servicekit.testing import free_ports
+
+DIRECT = "model server itself"
+RELAY = "bare relay (Python)"
+OURS = "causeway"
+LITELLM = "LiteLLM proxy"
+_START_SECONDS = 90
+_MODEL = "stub"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A contender that answers.
+
+    Attributes:
+        url: Of its chat completions.
+        model: What it calls the model.
+        pids: Its processes; none for the model server itself, which is no contender.
+    """
+
+    url: str
+    model: str
+    pids: tuple[int, ...]
+
+
+Start = Callable[[str, int], AbstractContextManager[Running]]
+"""Address of a model server, core → a contender in front of it, until the block is left."""
+
+
+def contenders() -> dict[str, Start]:
+    """By name: the model server itself, what cannot be done with less, we, and the peers that are installed."""
+    peers = {peer.label: partial(_peer, peer) for peer in PEERS if peer.installed}
+    return {DIRECT: _direct, RELAY: _relay, OURS: _ours, **peers}
+
+
+@contextmanager
+def _direct(server: str, _: int) -> Iterator[Running]:
+    yield Running(f"{server}/v1/chat/completions", _MODEL, ())
+
+
+@contextmanager
+def _relay(server: str, core: int) -> Iterator[Running]:
+    [port] = free_ports(1)
+    program = str(Path(__file__).with_name("relay.py"))
+    with running(pinned(core, sys.executable, program, "--port", str(port), "--target", server)) as pids:
+        yield _answering(port, _MODEL, pids)
+
+
+@contextmanager
+def _ours(server: str, core: int) -> Iterator[Running]:
+    """Gateway and generator on the one core. NATS is there, too, but has nothing to do and is not counted."""
+    generator, gateway, broker = free_ports(3)
+    with TemporaryDirectory() as directory:
+        nats = pinned(1 - core, *Broker(Path(directory), broker).command())
+        model = pinned(
+            core,
+            *(sys.executable, "-m", "generator"),
+            environment={
+                "CAUSEWAY_GENERATOR_PORT": str(generator),
+                "CAUSEWAY_OPENAI_BASE_URL": f"{server}/v1",
+                "CAUSEWAY_OPENAI_MODELS": _MODEL,
+                "CAUSEWAY_MODEL": _MODEL,
+                "CAUSEWAY_LOG_LEVEL": "WARNING",
+            },
+        )
+        front = pinned(
+            core,
+            *(sys.executable, "-m", "gateway"),
+            environment={
+                "CAUSEWAY_GATEWAY_PORT": str(gateway),
+                "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
+                "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{broker}",
+                "CAUSEWAY_LOG_LEVEL": "WARNING",
+            },
+        )
+        with running(nats), running(model, front) as pids:
+            yield _answering(gateway, _MODEL, pids)
+
+
+@contextmanager
+def _peer(peer: Peer, server: str, core: int) -> Iterator[Running]:
+    port, other = free_ports(2)
+    with TemporaryDirectory() as state:
+        (program, *arguments), environment = peer.command(Place(port, other, server, Path(state)))
+        home = {"HOME": state, "PATH": f"{peer.environment / 'bin'}:/usr/bin:/bin"}
+        process = pinned(
+            core, str(peer.environment / "bin" / program), *arguments, environment={**environment, **home}
+        )
+        with running(process) as pids:
+            yield _answering(port, peer.model, pids)
+
+
+def _answering(port: int, model: str, pids: list[int]) -> Running:
+    url = f"http://127.0.0.1:{port}/v1/chat/completions"
+    question = b'{"model":"%b","messages":[{"role":"user","content":"Hi"}]}' % model.encode()
+    wait_for(url, question, _START_SECONDS)
+    return Running(url, model, tuple(pids))

@@ -1,0 +1,164 @@
+"""The peers: gateways of others, each as its makers ship it, in an environment of its own from a pinned lock.
+
+Usage: python bench/peers.py   (installs those that are missing or out of step; needs no network for the others)
+"""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parent
+LOCKS = HERE.parent / "requirements"
+Command = tuple[list[str], dict[str, str]]
+"""Arguments, the first a program of the peer's environment; environment variables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a peer runs.
+
+    Attributes:
+        port: To listen on.
+        other_port: For what else it wants to serve.
+        server: Address of the model server.
+        state: A directory of its own.
+    """
+
+    port: int
+    other_port: int
+    server: str
+    state: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One of them.
+
+    Attributes:
+        name: As in ``requirements/bench-NAME.txt`` and ``bench/peers/NAME``.
+        label: As in the tables.
+        command: How it is started.
+        model: What it calls the model.
+        python: The version it needs, where the project's own is too old.
+    """
+
+    name: str
+    label: str
+    command: Callable[[Place], Command]
+    model: str = "stub"
+    python: str = ""
+
+    @property
+    def directory(self) -> Path:
+        """Where its configuration is, and its environment."""
+        return HERE / "peers" / self.name
+
+    @property
+    def environment(self) -> Path:
+        """Its virtual environment."""
+        return self.directory / ".venv"
+
+    @property
+    def installed(self) -> bool:
+        """Its environment is there, as the lock says."""
+        stamp = self.environment / "lock.sha256"
+        return stamp.is_file() and stamp.read_text() == self.locked
+
+    @property
+    def locked(self) -> str:
+        """The lock's fingerprint."""
+        return hashlib.sha256((LOCKS / f"bench-{self.name}.txt").read_bytes()).hexdigest()
+
+
+def _litellm(place: Place) -> Command:
+    arguments = ["litellm", "--config", str(HERE / "peers" / "litellm" / "config.yaml")]
+    return [
+        *arguments,
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(place.port),
+        "--num_workers",
+        "1",
+        "--telemetry",
+        "False",
+    ], {
+        "BENCH_SERVER": f"{place.server}/v1",
+        "LITELLM_LOG": "ERROR",
+        # Prices from the package instead of from the network; no key, as nobody else here asks for one.
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY": "true",
+    }
+
+
+def _hayhooks(place: Place) -> Command:
+    arguments = ["hayhooks", "run", "--host", "127.0.0.1", "--port", str(place.port), "--without-tracing"]
+    pipelines = str(HERE / "peers" / "hayhooks" / "pipelines")
+    return [*arguments, "--without-monitoring", "--pipelines-dir", pipelines], {
+        "BENCH_SERVER": f"{place.server}/v1",
+        "LOG": "ERROR",
+        "HAYSTACK_TELEMETRY_ENABLED": "False",
+    }
+
+
+def _ogx(place: Place) -> Command:
+    arguments = ["ogx", "run", str(HERE / "peers" / "ogx" / "config.yaml"), "--port", str(place.port), "--insecure"]
+    return arguments, {
+        "BENCH_SERVER": f"{place.server}/v1",
+        "BENCH_STATE": str(place.state),
+        "OGX_LOGGING": "all=error",
+    }
+
+
+def _router(place: Place) -> Command:
+    arguments = ["vllm-router", "--host", "127.0.0.1", "--port", str(place.port), "--worker-urls", place.server]
+    return [
+        *arguments,
+        "--policy",
+        "round_robin",
+        "--log-level",
+        "error",
+        "--prometheus-port",
+        str(place.other_port),
+    ], {}
+
+
+PEERS = (
+    Peer("vllm-router", "vllm-router (Rust)", _router),
+    Peer("hayhooks", "hayhooks", _hayhooks),
+    Peer("ogx", "OGX (Llama Stack)", _ogx, model="stub/stub", python="3.12"),
+    Peer("litellm", "LiteLLM proxy", _litellm),
+)
+
+
+def install(peer: Peer) -> str:
+    """Makes its environment; returns what went wrong."""
+    uv = str(Path(sys.executable).with_name("uv"))
+    steps = (
+        ["venv", "--quiet", "--clear", "--no-python-downloads", "--python", peer.python or sys.executable],
+        ["pip", "install", "--quiet", "--require-hashes", "--no-deps", "--python", str(peer.environment)],
+    )
+    inputs = ([str(peer.environment)], ["-r", str(LOCKS / f"bench-{peer.name}.txt")])
+    for step, last in zip(steps, inputs, strict=True):
+        done = subprocess.run([uv, "--no-config", *step, *last], capture_output=True, text=True, check=False)
+        if done.returncode:
+            return done.stderr.strip().partition("\n")[0]
+    (peer.environment / "lock.sha256").write_text(peer.locked)
+    return ""
+
+
+def main() -> int:
+    """Installs; a peer that this machine cannot have is left out of the benchmark."""
+    for peer in PEERS:
+        if not peer.installed:
+            print(f"==> {peer.label}", flush=True)
+            if problem := install(peer):
+                print(f"    left out: {problem}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

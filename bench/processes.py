@@ -1,0 +1,74 @@
+"""Processes of a benchmark: each on its core, with what it uses."""
+
+import os
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+_JSON = {"Content-Type": "application/json"}
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_MIB = 2**20
+
+
+def pinned(core: int, *command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
+    """Starts a program on one core; what it says is not kept."""
+    return subprocess.Popen(
+        command,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        preexec_fn=lambda: os.sched_setaffinity(0, {core}),  # no threads are running yet
+    )
+
+
+@contextmanager
+def running(*processes: "subprocess.Popen[bytes]") -> Iterator[list[int]]:
+    """Their ids, until the block is left."""
+    try:
+        yield [process.pid for process in processes]
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
+    """Waits until a request is answered well."""
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            urllib.request.urlopen(urllib.request.Request(url, body, _JSON), timeout=30)
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.05)
+        else:
+            return
+
+
+def family(pids: Sequence[int]) -> list[int]:
+    """The processes and all that they have started."""
+    found = list(pids)
+    for pid in found:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """CPU that processes used so far, user and system."""
+    # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in ticks.
+    return sum(time.clock_gettime((~pid << 3) | 2) for pid in family(pids))
+
+
+def memory_mib(pids: Sequence[int]) -> float:
+    """Resident memory of processes."""
+    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in family(pids)) * _PAGE / _MIB
