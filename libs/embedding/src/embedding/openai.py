@@ -1,8 +1,5 @@
 """Embeddings of a server with the OpenAI API: https://platform.openai.com/docs/api-reference/embeddings."""
 
-import email.utils
-import math
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -12,6 +9,7 @@ import openai
 import structlog
 from servicekit import telemetry
 from servicekit.errors import CausewayError, InvalidRequest, RateLimited, Unavailable
+from servicekit.http_headers import retry_after
 
 from embedding.choice import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
@@ -92,25 +90,12 @@ class OpenAISource:
         status = error.status_code
         said = str(error.body)[:_MOST_WORDS]
         _log.warning("the embedding server refused", who=self._who, status=status, said=said)
-        retry_after = _retry_after(error.response.headers.get("retry-after", ""))
+        patience = retry_after(error.response.headers)
         if status == _TOO_MANY:
-            return RateLimited(f"{self._who} takes no more at present.", retry_after=retry_after)
+            return RateLimited(f"{self._who} takes no more at present.", retry_after=patience)
         if status == _NOT_READY:
-            return Unavailable(f"{self._who} is not ready.", retry_after=retry_after)
+            return Unavailable(f"{self._who} is not ready.", retry_after=patience)
         if status in _OF_THE_REQUEST:
             return InvalidRequest(f"{self._who} refused with status {status}.")
         # Wrong credentials, an unknown model, a defect: nothing that the caller could mend, or another try would.
         return WrongVectors(f"{self._who} answered with status {status}.")
-
-
-def _retry_after(value: str) -> float | None:
-    """Seconds; the header holds those or a date (RFC 9110, 10.2.3)."""
-    try:
-        seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

@@ -1,11 +1,9 @@
 """What a model server's failures become."""
 
-import email.utils
-import math
-import time
 from collections.abc import Mapping
 
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.http_headers import retry_after
 
 # Enough for any error that is meant to be read; a longer one is a page of HTML.
 MOST_ERROR_BYTES = 64 * 1024
@@ -27,7 +25,7 @@ def refused(status: int, headers: Mapping[str, str], body: bytes) -> UpstreamRej
         f"The model server refused with status {status}.",
         status=status,
         body=body.decode("utf-8", "replace"),
-        retry_after=_retry_after(headers),
+        retry_after=retry_after(headers),
     )
 
 
@@ -44,17 +42,3 @@ def unreachable(error: Exception, timeout: float) -> Unavailable | DeadlineExcee
             return too_slow(timeout, "could not be connected to")
         cause = cause.__cause__
     return Unavailable("The model server cannot be reached.", retry_after=1)
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds; the header holds those or a date (RFC 9110, 10.2.3)."""
-    value = headers.get("retry-after", "")
-    try:
-        seconds = float(value)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
-    except ValueError:
-        pass
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except ValueError:
-        return None

@@ -1,0 +1,28 @@
+import email.utils
+import time
+
+import pytest
+from servicekit.http_headers import retry_after
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [("7", 7.0), ("0.5", 0.5), ("-3", 0.0), ("inf", None), ("nan", None), ("soon", None), ("", None)],
+)
+def test_seconds(value: str, seconds: float | None) -> None:
+    """A number of seconds is taken, never a negative or endless one; anything else says nothing."""
+    assert retry_after({"retry-after": value}) == seconds
+
+
+def test_a_date() -> None:
+    """A date counts from now; one that is over means at once."""
+    ahead = email.utils.formatdate(time.time() + 60, usegmt=True)
+    wait = retry_after({"retry-after": ahead})
+    assert wait is not None
+    assert 50 < wait <= 60
+    assert retry_after({"retry-after": email.utils.formatdate(0, usegmt=True)}) == 0
+
+
+def test_no_header() -> None:
+    """Without the header nothing is said."""
+    assert retry_after({}) is None
