@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
+import secrets
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, Unreachable
 from causeway.cli.reservation import HOST
 from causeway.cli.supervisor import Program, Supervisor, with_last_lines
+from servicekit import permissions
 from servicekit.broker import Broker
 from servicekit.errors import CausewayError
 
@@ -34,6 +36,7 @@ class Stack:
     Args:
         data_dir: Holds everything they store, their logs, and ``stack.json`` while they run.
         port: The gateway's; 0 takes a free one.
+        auth: Who may ask, as the gateway's setting has it.
         report: Told of deaths and restarts, in one line each.
         echo: Given the name and each line of what a process prints.
 
@@ -47,18 +50,22 @@ class Stack:
         data_dir: Path,
         port: int,
         *,
+        auth: str = "none",
         report: Callable[[str], None],
         echo: Callable[[str, str], None] | None = None,
     ) -> None:
         if missing := [name for name in SERVICES if importlib.util.find_spec(name) is None]:
             raise CommandError(f"not installed beside this command: {', '.join(missing)}")
         self.data_dir = data_dir.absolute()
+        self._auth = auth
         self._lock = reservation.lock(self.data_dir)
         try:
             stack_file.remove(self.data_dir)
             names = (GATEWAY, BROKER, *SERVICES[:-1])
             self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
-            broker = _broker_command(self.data_dir / BROKER, self.ports[BROKER])
+            # Others on this machine reach the port as well, and other services of the stack have no business there.
+            self._passwords = {user: secrets.token_urlsafe(24) for user in permissions.USERS}
+            broker = _broker_command(Broker(self.data_dir / BROKER, self.ports[BROKER], self._passwords))
             self._ready = False
             self._states = dict.fromkeys((BROKER, *SERVICES), "starting")
             self._supervisor = Supervisor(
@@ -72,10 +79,11 @@ class Stack:
         except BaseException:
             os.close(self._lock)
             raise
-        environment = self._environment()
-        self._broker = Program(BROKER, broker, environment)
+        self._broker = Program(BROKER, broker, self._environment(BROKER))
         # -P: a file called retriever.py in the current directory is not the retriever.
-        self._services = [Program(name, [sys.executable, "-P", "-m", name], environment) for name in SERVICES]
+        self._services = [
+            Program(name, [sys.executable, "-P", "-m", name], self._environment(name)) for name in SERVICES
+        ]
 
     @property
     def url(self) -> str:
@@ -84,10 +92,13 @@ class Stack:
 
     @property
     def nats_url(self) -> str:
-        """Where the broker answers."""
-        return f"nats://{HOST}:{self.ports[BROKER]}"
+        """Where the broker answers, and as whom the operator may do everything there."""
+        return self._nats_url(permissions.OPERATOR)
 
-    def _environment(self) -> Mapping[str, str]:
+    def _nats_url(self, user: str) -> str:
+        return f"nats://{user}:{self._passwords[user]}@{HOST}:{self.ports[BROKER]}"
+
+    def _environment(self, name: str) -> Mapping[str, str]:
         ports = self.ports
         targets = {
             f"CAUSEWAY_{name.upper()}_TARGET": f"{HOST}:{ports[name]}" for name in SERVICES if name != GATEWAY
@@ -102,13 +113,14 @@ class Stack:
             **{f"CAUSEWAY_{name.upper()}_PORT": str(ports[name]) for name in SERVICES},
             **targets,
             "CAUSEWAY_HOST": HOST,
-            "CAUSEWAY_NATS_URL": self.nats_url,
+            "CAUSEWAY_AUTH": self._auth,
+            **({"CAUSEWAY_NATS_URL": self._nats_url(name)} if name in self._passwords else {}),
             "CAUSEWAY_DATA_DIR": str(self.data_dir),
             "PYTHONUNBUFFERED": "1",
         }
 
     def description(self) -> dict[str, object]:
-        """What ``stack.json`` holds: the URL, each process's id and port, the broker's URL."""
+        """What ``stack.json`` holds: the URL, each process's id and port, the broker's URL with a password."""
         pids = self._supervisor.pids
         return {
             "url": self.url,
@@ -208,9 +220,9 @@ class Stack:
             stack_file.write(self.data_dir, self.description())
 
 
-def _broker_command(directory: Path, port: int) -> list[str]:
+def _broker_command(broker: Broker) -> list[str]:
     try:
-        return Broker(directory, port).command()
+        return broker.command()
     except CausewayError as error:
         raise CommandError(error.message) from error
 

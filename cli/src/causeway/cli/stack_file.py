@@ -18,8 +18,9 @@ def read(data_dir: Path) -> dict[str, Any]:
 
 
 def write(data_dir: Path, stack: Mapping[str, object]) -> None:
-    """Replaces the file at once: a reader sees the old one or the new one."""
+    """Replaces the file at once: a reader sees the old one or the new one. Nobody else may read it."""
     aside = data_dir / f".{NAME}.new"
+    aside.touch(0o600)
     aside.write_text(json.dumps(stack, indent=2) + "\n")
     aside.replace(data_dir / NAME)
 

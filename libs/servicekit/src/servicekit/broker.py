@@ -2,10 +2,12 @@
 
 import shutil
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from servicekit.errors import Unavailable
+from servicekit.permissions import authorization
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +17,15 @@ class Broker:
     Attributes:
         directory: Holds its configuration and JetStream's files.
         port: TCP port on loopback; -1 lets the server take a free one and write it to ``*.ports``.
+        passwords: Of each of `permissions.USERS`, who may then do what the architecture draws; None: anybody may
+            do everything.
+        extra: Further lines of its configuration.
     """
 
     directory: Path
     port: int = -1
+    passwords: Mapping[str, str] | None = field(default=None, repr=False)
+    extra: str = ""
 
     def command(self) -> list[str]:
         """Writes the configuration and returns the command that runs the server in the foreground.
@@ -28,6 +35,8 @@ class Broker:
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         config = self.directory / "nats.conf"
+        # With passwords in it, it is nobody else's to read.
+        config.touch(0o600)
         config.write_text(
             f"""# Written anew at each start.
 host: 127.0.0.1
@@ -39,7 +48,7 @@ jetstream {{
   # What was acknowledged is on the disk: the server's default is to sync every two minutes.
   sync_interval: always
 }}
-"""
+{authorization(self.passwords) if self.passwords is not None else ""}{self.extra}"""
         )
         return [_binary(), "-c", str(config)]
 

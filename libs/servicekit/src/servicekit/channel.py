@@ -7,6 +7,9 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
+from servicekit.renewing import RenewingChannel
+from servicekit.tls import Certificates, channel_credentials
+
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message either side sends or takes, on purpose (gRPC's default is 4 MiB)."""
 
@@ -25,7 +28,9 @@ SIZE_OPTIONS: tuple[tuple[str, Any], ...] = (
 )
 
 
-def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio.Channel:
+def open_channel(
+    target: str, services: Sequence[ServiceDescriptor], certificates: Certificates | None = None
+) -> grpc.aio.Channel:
     """A channel that spreads its calls over all addresses of the target.
 
     Unary calls that find nobody (UNAVAILABLE) or a server that is about to end (CANCELLED) are tried up to three
@@ -35,6 +40,7 @@ def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio
     Args:
         target: ``host:port`` or ``dns:///service:port``.
         services: Descriptors of the services that are called, to know their unary methods.
+        certificates: For mutual TLS; the server's certificate must name the target's host. None: no TLS.
     """
     options = (
         *WINDOW_OPTIONS,
@@ -55,7 +61,12 @@ def open_channel(target: str, services: Sequence[ServiceDescriptor]) -> grpc.aio
         ("grpc.keepalive_timeout_ms", 5_000),
         ("grpc.use_local_subchannel_pool", 1),
     )
-    return grpc.aio.insecure_channel(target, options=options)
+    if certificates is None:
+        return grpc.aio.insecure_channel(target, options=options)
+    return RenewingChannel(
+        lambda material: grpc.aio.secure_channel(target, channel_credentials(material), options=options),
+        certificates,
+    )
 
 
 def service_config(services: Sequence[ServiceDescriptor]) -> dict[str, Any]:

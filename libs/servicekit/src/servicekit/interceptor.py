@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
 from typing import Any
 
 import grpc
@@ -11,7 +11,7 @@ from grpc.aio import AbortError
 from opentelemetry.trace import SpanKind, StatusCode
 
 from servicekit import telemetry
-from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, http_status
+from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, PermissionDenied, http_status
 from servicekit.rpc_errors import pack
 
 _tracer = telemetry.tracer(__name__)
@@ -24,7 +24,13 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
 
     A `CausewayError` becomes its row of the table; anything else is a defect: INTERNAL for the caller, the stack
     for the log.
+
+    Args:
+        callers: The services that may call, by the first label of a name in their certificates; None: anybody.
     """
+
+    def __init__(self, callers: Collection[str] | None = None) -> None:
+        self._callers = None if callers is None else frozenset(callers)
 
     async def intercept_service(
         self,
@@ -37,14 +43,14 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         if handler is None or method.startswith("/grpc."):
             return handler
         if handler.response_streaming:
-            behaviour = _streaming(method, handler.stream_stream or handler.unary_stream)
+            behaviour = _streaming(method, self._callers, handler.stream_stream or handler.unary_stream)
             make = (
                 grpc.stream_stream_rpc_method_handler
                 if handler.request_streaming
                 else grpc.unary_stream_rpc_method_handler
             )
         else:
-            behaviour = _single(method, handler.stream_unary or handler.unary_unary)
+            behaviour = _single(method, self._callers, handler.stream_unary or handler.unary_unary)
             make = (
                 grpc.stream_unary_rpc_method_handler
                 if handler.request_streaming
@@ -53,18 +59,18 @@ class ServiceInterceptor(grpc.aio.ServerInterceptor):
         return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
 
-def _single(method: str, behaviour: Any) -> Any:
+def _single(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> Any:
-        async with _scope(method, context):
+        async with _scope(method, callers, context):
             return await behaviour(request, context)
 
     return run
 
 
-def _streaming(method: str, behaviour: Any) -> Any:
+def _streaming(method: str, callers: frozenset[str] | None, behaviour: Any) -> Any:
     # Writes instead of yielding: the handler's generator then lives and ends in one task and one context.
     async def run(request: Any, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
-        async with _scope(method, context):
+        async with _scope(method, callers, context):
             messages: AsyncGenerator[Any, None] = behaviour(request, context)
             async with contextlib.aclosing(messages):
                 async for message in messages:
@@ -74,7 +80,9 @@ def _streaming(method: str, behaviour: Any) -> Any:
 
 
 @contextlib.asynccontextmanager
-async def _scope(method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> AsyncIterator[None]:
+async def _scope(
+    method: str, callers: frozenset[str] | None, context: "grpc.aio.ServicerContext[Any, Any]"
+) -> AsyncIterator[None]:
     carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
     with _tracer.start_as_current_span(
         method.removeprefix("/"),
@@ -84,6 +92,8 @@ async def _scope(method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> 
         set_status_on_exception=False,
     ) as span:
         try:
+            if callers is not None:
+                _admit(callers, context)
             yield
         except AbortError:
             raise
@@ -114,6 +124,18 @@ async def _scope(method: str, context: "grpc.aio.ServicerContext[Any, Any]") -> 
         else:
             _log.info("call refused", method=method, error=message)
         await context.abort(code, message, trailers)
+
+
+def _admit(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]") -> None:
+    # gRPC has checked who vouches for the certificate; whom it names is for us to look at.
+    shown = context.auth_context()
+    names = [
+        name.decode(errors="replace")
+        for key in ("x509_subject_alternative_name", "x509_common_name")
+        for name in shown.get(key, ())
+    ]
+    if callers.isdisjoint(name.partition(".")[0] for name in names):
+        raise PermissionDenied(f"The caller's certificate names {', '.join(names) or 'nobody'}, who may not call.")
 
 
 def _cancelled_from_outside() -> bool:

@@ -14,13 +14,19 @@ from servicekit.errors import InvalidRequest
 
 INGEST_STREAM = "CAUSEWAY_INGEST"
 INGEST_DEAD_STREAM = "CAUSEWAY_INGEST_DEAD"
-INGEST_CONSUMER = "ingest-workers"
+INGEST_LANES = 4
+"""Queues side by side, the first for tenants that have little in it (docs/ingest.md)."""
 INGEST_SUBJECTS = "causeway.ingest.job.>"
 INGEST_DEAD_SUBJECTS = "causeway.ingest.dead.>"
 JOBS_BUCKET = "causeway-jobs"
 ORIGINALS_BUCKET = "causeway-originals"
 HISTORY_BUCKET = "causeway-history"
 PICTURES_BUCKET = "causeway-pictures"
+API_KEYS_BUCKET = "causeway-api-keys"
+USAGE_STREAM = "CAUSEWAY_USAGE"
+USAGE_SUBJECTS = "causeway.usage.>"
+AUDIT_STREAM = "CAUSEWAY_AUDIT"
+AUDIT_SUBJECTS = "causeway.audit.>"
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
@@ -64,9 +70,29 @@ def collection(tenant: str, index: str) -> str:
     return f"{token(tenant)}.{token(index)}"
 
 
-def ingest_subject(tenant: str, index: str) -> str:
-    """Subject of the jobs that write to an index."""
-    return f"causeway.ingest.job.{token(tenant)}.{token(index)}"
+def ingest_subject(lane: int, tenant: str, index: str) -> str:
+    """Subject of the jobs of a lane that write to an index."""
+    return f"causeway.ingest.job.{lane}.{token(tenant)}.{token(index)}"
+
+
+def ingest_lane(lane: int) -> str:
+    """Pattern of the subjects of a lane."""
+    return f"causeway.ingest.job.{lane}.>"
+
+
+def ingest_consumer(lane: int) -> str:
+    """The consumer that all workers share for a lane."""
+    return f"ingest-workers-{lane}"
+
+
+def ingest_jobs_of(tenant: str, index: str = "") -> str:
+    """Pattern of the subjects of a tenant's jobs, or of those that write to one of its indexes; of all lanes."""
+    return f"causeway.ingest.job.*.{token(tenant)}.{token(index) if index else '*'}"
+
+
+def ingest_lane_of(subject: str) -> int:
+    """The lane of an `ingest_subject`."""
+    return int(subject.split(".")[3])
 
 
 def ingest_dead_subject(tenant: str, index: str) -> str:
@@ -74,10 +100,14 @@ def ingest_dead_subject(tenant: str, index: str) -> str:
     return f"causeway.ingest.dead.{token(tenant)}.{token(index)}"
 
 
+def ingest_dead_subjects_of(tenant: str) -> str:
+    """Pattern of the subjects of a tenant's jobs that were given up."""
+    return f"causeway.ingest.dead.{token(tenant)}.*"
+
+
 def ingest_dead_subject_of(subject: str) -> str:
     """`ingest_dead_subject` of the tenant and the index that an `ingest_subject` names."""
-    alive, dead = INGEST_SUBJECTS.removesuffix(">"), INGEST_DEAD_SUBJECTS.removesuffix(">")
-    return dead + subject.removeprefix(alive)
+    return INGEST_DEAD_SUBJECTS.removesuffix(">") + ".".join(subject.split(".")[4:])
 
 
 def job_key(tenant: str, job_id: str) -> str:
@@ -85,9 +115,24 @@ def job_key(tenant: str, job_id: str) -> str:
     return f"{token(tenant)}.{token(job_id)}"
 
 
-def original_object(tenant: str, sha256: str) -> str:
-    """Object that holds a document's original bytes. Named by its content, hence never written twice."""
-    return f"{token(tenant)}.{sha256}"
+def job_keys(tenant: str) -> str:
+    """Pattern of the keys of a tenant's jobs."""
+    return f"{token(tenant)}.*"
+
+
+def original_object(tenant: str, index: str, job_id: str) -> str:
+    """Object that holds the original bytes that a job brought: the job's own, and then its document's."""
+    return f"{token(tenant)}.{token(index)}.{job_id}"
+
+
+def originals_of(tenant: str) -> str:
+    """What the names of a tenant's originals begin with."""
+    return f"{token(tenant)}."
+
+
+def is_original_in(tenant: str, index: str, name: str) -> bool:
+    """Whether an object is an original that was brought into an index of a tenant."""
+    return name.startswith(f"{token(tenant)}.{token(index)}.")
 
 
 def texts_object(tenant: str, job_id: str) -> str:
@@ -126,6 +171,16 @@ def history_answers_key(tenant: str, user: str, conversation: str) -> str:
     return f"answers.{token(tenant)}.{token(user)}.{token(conversation)}"
 
 
+def usage_subject(tenant: str) -> str:
+    """Subject of what a tenant used."""
+    return f"causeway.usage.{token(tenant)}"
+
+
+def audit_subject(tenant: str, detector: str, verdict: str) -> str:
+    """Subject of what a detector found for a tenant, and what came of it."""
+    return f"causeway.audit.{token(tenant)}.{token(detector)}.{verdict}"
+
+
 def document_id(sourcefile: str, owner: str = "") -> str:
     """Id of a document that came as a file and was given none: its name decides, so that it replaces itself.
 
@@ -155,6 +210,16 @@ def document_point_id(collection_name: str, document: str) -> uuid.UUID:
 def mark_point_id(collection_name: str, document: str) -> uuid.UUID:
     """Id of the note that a document's chunks may not agree with its record."""
     return document_point_id(f"{collection_name}/mark", document)
+
+
+def index_point_id(collection_name: str) -> uuid.UUID:
+    """Id of what a collection on a server says of itself."""
+    return document_point_id(f"{collection_name}/index", "")
+
+
+def server_alias(prefix: str, tenant: str, index: str) -> str:
+    """Name under which an index is found on a server that others may use, too."""
+    return f"{prefix}.{collection(tenant, index)}"
 
 
 def snapshots(tenant: str) -> str:

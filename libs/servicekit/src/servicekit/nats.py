@@ -22,14 +22,19 @@ from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
+from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
 
+GENERATION = "Causeway-Generation"
+"""Header of a job that was sent again: the generation that it had at first."""
 ACK_WAIT = 30.0
 """Seconds after which a job whose worker fell silent goes to another one."""
 
 
-async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Client:
+async def connect(
+    url: str, name: str, *, certificates: Certificates | None = None, connect_timeout: float = 2.0
+) -> Client:
     """A connection that reconnects for ever, once it was there.
 
     While the server is away, up to 1 MiB of messages waits for it and is sent when it is back; what goes beyond is
@@ -38,7 +43,9 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
 
     Args:
         url: ``nats://host:port``.
-        name: The caller's name in the server's lists.
+        name: The caller's name in the server's lists, and of the subjects that its answers come on: what the
+            broker lets it read.
+        certificates: For mutual TLS; None: no TLS.
         connect_timeout: Seconds that the server gets to answer at first, and again at each attempt to reconnect.
 
     Raises:
@@ -47,6 +54,7 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
     client = Client()
     server = url.rpartition("@")[2]  # without the password
     last = ""
+    context = certificates.client_context() if certificates else None
 
     async def error(failure: Exception) -> None:
         # Attempts to reconnect fail four times a second, all of them alike.
@@ -58,6 +66,8 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
     async def disconnected() -> None:
         if not client.is_closed:  # else it was us
             _log.warning("nats is gone", server=server)
+            if certificates is not None and context is not None:
+                certificates.renew(context)
 
     async def reconnected() -> None:
         nonlocal last
@@ -70,6 +80,8 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
             await client.connect(
                 url,
                 name=name,
+                inbox_prefix=f"_INBOX_{name}".encode(),
+                tls=context,
                 connect_timeout=connect_timeout,  # type: ignore[arg-type]  # any number will do
                 allow_reconnect=True,
                 max_reconnect_attempts=-1,
@@ -95,6 +107,7 @@ async def connect(url: str, name: str, *, connect_timeout: float = 2.0) -> Clien
 class IngestTransport:
     """What ingest runs on: the queue, the jobs' states, the originals and the pictures of their pages."""
 
+    client: Client
     jetstream: JetStreamContext
     jobs: KeyValue
     originals: ObjectStore
@@ -149,18 +162,20 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
             num_replicas=replicas,
         ),
     )
-    await jetstream.add_consumer(
-        keys.INGEST_STREAM,
-        ConsumerConfig(
-            durable_name=keys.INGEST_CONSUMER,
-            ack_policy=AckPolicy.EXPLICIT,
-            ack_wait=ACK_WAIT,
-            # The worker counts the deliveries and buries what fails again and again; the server's own limit
-            # would leave a job in the queue that nobody is given.
-            max_deliver=-1,
-            max_ack_pending=1024,
-        ),
-    )
+    for lane in range(keys.INGEST_LANES):
+        await jetstream.add_consumer(
+            keys.INGEST_STREAM,
+            ConsumerConfig(
+                durable_name=keys.ingest_consumer(lane),
+                filter_subject=keys.ingest_lane(lane),
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=ACK_WAIT,
+                # The worker counts the attempts and buries what fails again and again; the server's own limit
+                # would leave a job in the queue that nobody is given.
+                max_deliver=-1,
+                max_ack_pending=1024,
+            ),
+        )
     try:
         jobs = await jetstream.key_value(keys.JOBS_BUCKET)
     except BucketNotFoundError:
@@ -188,7 +203,7 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
         pictures = await jetstream.create_key_value(
             KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
         )
-    return IngestTransport(jetstream, jobs, originals, pictures, stream)
+    return IngestTransport(client, jetstream, jobs, originals, pictures, stream)
 
 
 async def history_bucket(client: Client, *, replicas: int = 1, days: float = 365) -> KeyValue:
@@ -213,6 +228,51 @@ async def history_bucket(client: Client, *, replicas: int = 1, days: float = 365
                 replicas=replicas,
             )
         )
+
+
+async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
+    """Makes the bucket of the API keys where it is missing, and returns a handle of it.
+
+    Its keys are the ids of `api_keys.ApiKey`, its values their records. Nothing in it goes by itself: a key that
+    has expired stays in the lists until it is revoked.
+    """
+    jetstream = client.jetstream(timeout=10)
+    try:
+        return await jetstream.key_value(keys.API_KEYS_BUCKET)
+    except BucketNotFoundError:
+        return await jetstream.create_key_value(
+            KeyValueConfig(bucket=keys.API_KEYS_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
+        )
+
+
+async def record_streams(client: Client, *, replicas: int = 1, days: float = 365) -> JetStreamContext:
+    """Makes the streams of usage and audit where they are missing.
+
+    A full stream forgets its oldest records: whoever must keep them for longer copies them out.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+        days: How long a record is kept.
+    """
+    jetstream = client.jetstream(timeout=10)
+    for name, subjects in (
+        (keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
+        (keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
+    ):
+        await _stream(
+            jetstream,
+            StreamConfig(
+                name=name,
+                subjects=[subjects],
+                storage=StorageType.FILE,
+                max_age=days * 86400,
+                max_bytes=1024 * 1024 * 1024,
+                num_replicas=replicas,
+                duplicate_window=120,
+            ),
+        )
+    return jetstream
 
 
 async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:

@@ -47,6 +47,7 @@ async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: 
         while piece := source.read(_PIECE):
             digest.update(piece)
             await jetstream.publish(pieces, piece)
+            _heed_cancellation()
             size += len(piece)
             count += 1
         info = {
@@ -89,6 +90,13 @@ async def remove(jetstream: JetStreamContext, bucket: str, name: str) -> None:
     await jetstream.purge_stream(stream, subject=meta)
     if nuid:
         await jetstream.purge_stream(stream, subject=f"$O.{bucket}.C.{nuid}")
+
+
+def _heed_cancellation() -> None:
+    # Before Python 3.12 `asyncio.wait_for`, within `publish`, loses a cancellation that comes with the answer.
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _meta_subject(bucket: str, name: str) -> str:

@@ -1,7 +1,8 @@
 """gRPC servers: health, reflection, limits, and an end that lets running calls finish."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Self
 
 import grpc
 import structlog
@@ -13,8 +14,11 @@ from servicekit import health
 from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS
 from servicekit.errors import Unavailable
 from servicekit.interceptor import ServiceInterceptor
+from servicekit.settings import ServiceSettings
+from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
+_PROBES = 16
 
 
 class GrpcServer:
@@ -25,12 +29,15 @@ class GrpcServer:
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
         max_connection_age: Seconds after which a connection is told to go, so that callers find new replicas.
         max_concurrent_calls: Calls beyond it are refused with RESOURCE_EXHAUSTED; health checks count too.
+        certificates: For mutual TLS; None: whoever reaches the port may call.
+        callers: The services whose certificates may call; checked with TLS alone.
+        health_address: A second address with the health checks alone and without TLS, for probes that know none.
 
     Attributes:
         port: The port it listens on, once constructed.
 
     Raises:
-        Unavailable: The address cannot be listened on.
+        Unavailable: An address cannot be listened on.
     """
 
     def __init__(
@@ -40,6 +47,9 @@ class GrpcServer:
         *,
         max_connection_age: float = 300.0,
         max_concurrent_calls: int = 1024,
+        certificates: Certificates | None = None,
+        callers: Collection[str] = (),
+        health_address: str | None = None,
     ) -> None:
         options = (
             *WINDOW_OPTIONS,
@@ -50,8 +60,9 @@ class GrpcServer:
             ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
             ("grpc.keepalive_permit_without_calls", 1),
         )
+        interceptor = ServiceInterceptor(callers if certificates else None)
         self._server = grpc.aio.server(
-            interceptors=[ServiceInterceptor()], options=options, maximum_concurrent_rpcs=max_concurrent_calls
+            interceptors=[interceptor], options=options, maximum_concurrent_rpcs=max_concurrent_calls
         )
         self._names = [descriptor.full_name for descriptor, _ in services]
         for _, add in services:
@@ -61,22 +72,49 @@ class GrpcServer:
         reflection.enable_server_reflection(
             [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
         )
-        try:
-            self.port = self._server.add_insecure_port(address)
-        except RuntimeError as error:
-            raise Unavailable(
-                f"Cannot listen on {address}: another process has the port, or the address is not this machine's.",
-                resource=address,
-            ) from error
+        credentials = certificates.server_credentials() if certificates else None
+        self.port = _listen(self._server, address, credentials)
+        self._probed: grpc.aio.Server | None = None
+        if health_address is not None:
+            self._probed = grpc.aio.server(options=options, maximum_concurrent_rpcs=_PROBES)
+            health_pb2_grpc.add_HealthServicer_to_server(self._health, self._probed)
+            self.health_port = _listen(self._probed, health_address, None)
+
+    @classmethod
+    def of(
+        cls,
+        settings: ServiceSettings,
+        port: int,
+        services: Sequence[tuple[ServiceDescriptor, Callable[[grpc.aio.Server], None]]],
+        *,
+        callers: Collection[str] = (),
+    ) -> Self:
+        """The server of a service, where and how its settings say.
+
+        Raises:
+            Unavailable, InvalidRequest: As the constructor, and as `Certificates.of`.
+        """
+        health_port = settings.health_port
+        return cls(
+            f"{settings.host}:{port}",
+            services,
+            certificates=Certificates.of(settings),
+            callers=callers,
+            health_address=None if health_port is None else f"{settings.host}:{health_port}",
+        )
 
     async def start(self) -> None:
         """Begins to serve."""
         await self._server.start()
+        if self._probed is not None:
+            await self._probed.start()
 
     async def stop(self, grace: float) -> None:
         """Takes no new calls, gives running ones ``grace`` seconds, then cancels them."""
         self._health.drain()
         await self._server.stop(grace)
+        if self._probed is not None:
+            await self._probed.stop(0)
 
     async def serve_until(self, stop: asyncio.Event, grace: float) -> None:
         """`start`, wait for the event, `stop`."""
@@ -85,3 +123,15 @@ class GrpcServer:
         await stop.wait()
         _log.info("draining", grace=grace)
         await self.stop(grace)
+
+
+def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    try:
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        raise Unavailable(
+            f"Cannot listen on {address}: another process has the port, or the address is not this machine's.",
+            resource=address,
+        ) from error

@@ -1,5 +1,7 @@
 """Settings from the environment, read once in each process's composition root."""
 
+from pathlib import Path
+
 from pydantic import Field
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
@@ -19,3 +21,16 @@ class ServiceSettings(BaseSettings):
     )
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
     shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests get after SIGTERM.")
+    tls_cert_file: Path | None = Field(
+        None, description="PEM file: the certificate that this process shows other services; none: no TLS."
+    )
+    tls_key_file: Path | None = Field(None, description="PEM file: the certificate's key.")
+    tls_ca_file: Path | None = Field(
+        None, description="PEM file: who vouches for the certificates of other services and of NATS."
+    )
+    health_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of gRPC health checks without TLS, for probes; none: the service's own port alone.",
+    )

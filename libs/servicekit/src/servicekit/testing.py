@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import grpc
@@ -17,12 +17,15 @@ _START_SECONDS = 20.0
 
 
 @contextlib.asynccontextmanager
-async def nats_server(directory: Path, port: int = -1) -> AsyncIterator[str]:
+async def nats_server(
+    directory: Path, port: int = -1, passwords: Mapping[str, str] | None = None, extra: str = ""
+) -> AsyncIterator[str]:
     """A real nats-server with JetStream and its files in ``directory``; yields its URL. Killed at the end.
 
-    Started again in the same directory it has what it had.
+    Started again in the same directory it has what it had. With passwords, as in `Broker`, callers put theirs in;
+    ``extra`` are further lines of its configuration.
     """
-    broker = Broker(directory, port)
+    broker = Broker(directory, port, passwords, extra)
     for stale in directory.glob("*.ports"):
         stale.unlink()
     command = broker.command()

@@ -26,9 +26,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         servicer = GeneratorServicer(
             catalogue, most_events=settings.generator_batch_events, most_bytes=settings.generator_batch_bytes
         )
-        server = GrpcServer(
-            f"{settings.host}:{settings.generator_port}",
+        server = GrpcServer.of(
+            settings,
+            settings.generator_port,
             [(_DESCRIPTOR, lambda to: generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, to))],
+            callers=("gateway",),
         )
         await server.serve_until(stop, settings.shutdown_grace)
 

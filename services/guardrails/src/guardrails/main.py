@@ -27,6 +27,7 @@ from guardrails.detectors.prompt_injection import prompt_injection
 from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
 from guardrails.growing import Holding
+from guardrails.remote.chunker import Chunkers
 from guardrails.remote.offers import RemoteOffers
 from guardrails.remote.server import DetectorServer
 from guardrails.servicer import GuardrailsServicer
@@ -51,7 +52,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         session = await closing.enter_async_context(
             aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=True)
         )
-        remote = RemoteOffers(session, {offer.detector_id for offer in built_in})
+        chunkers = Chunkers()
+        closing.push_async_callback(chunkers.aclose)
+        remote = RemoteOffers(session, chunkers, {offer.detector_id for offer in built_in})
         if settings.guardrails_detectors_file is not None:
             await closing.enter_async_context(remote.load(settings.guardrails_detectors_file))
         catalogue = Catalogue(built_in, settings.guardrails_kept_detectors, remote.current)
@@ -72,9 +75,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             lambda: ragengine.NO_POLICY if file is None else file.current,
         )
         service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
-        server = GrpcServer(
-            f"{settings.host}:{settings.guardrails_port}",
+        server = GrpcServer.of(
+            settings,
+            settings.guardrails_port,
             [(service, lambda to: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, to))],
+            callers=("gateway",),
         )
         await server.serve_until(stop, settings.shutdown_grace)
 

@@ -13,10 +13,12 @@ from nats.errors import NoServersError
 from servicekit import nats
 from servicekit.channel import open_channel
 from servicekit.server import GrpcServer
+from servicekit.tls import Certificates
 
-from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
+from ingest.adapters.broker import NatsJobs, NatsOriginals
 from ingest.adapters.messages import BatchReader
 from ingest.adapters.pictures import NatsPictures
+from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
 from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
@@ -56,10 +58,13 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embeddin
     away, and is healthy all the same.
     """
     transport = await nats.ingest_transport(client, replicas=settings.nats_replicas)
-    queue = await NatsQueue.open(client, transport)
+    queue = NatsQueue(client, transport)
     jobs = NatsJobs(client, transport.jobs)
     async with AsyncExitStack() as stack:
-        channel = await stack.enter_async_context(open_channel(settings.retriever_target, [_RETRIEVER]))
+        certificates = Certificates.of(settings)
+        channel = await stack.enter_async_context(
+            open_channel(settings.retriever_target, [_RETRIEVER], certificates)
+        )
         index = RetrieverIndex(channel)
         parser = ProcessParser(
             Limits(
@@ -103,10 +108,11 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embeddin
             ingestion,
             slots=settings.ingest_jobs,
             max_attempts=settings.ingest_max_attempts,
+            patience=settings.ingest_outage_seconds,
             backoff=settings.ingest_retry_seconds,
             heartbeat=nats.ACK_WAIT / 3,
         )
-        server = GrpcServer(f"{settings.host}:{settings.ingest_port}", [])
+        server = GrpcServer.of(settings, settings.ingest_port, [])
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
@@ -123,9 +129,10 @@ def _models(settings: Settings) -> EmbeddingModels:
 
 async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
     """A connection, as soon as somebody answers; None when told to stop first."""
+    certificates = Certificates.of(settings)
     while not stop.is_set():
         try:
-            return await nats.connect(settings.nats_url, "ingest")
+            return await nats.connect(settings.nats_url, "ingest", certificates=certificates)
         except (NoServersError, OSError) as error:
             _log.warning("waiting for nats", url=settings.nats_url, error=str(error))
             try:

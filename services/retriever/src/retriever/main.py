@@ -14,6 +14,8 @@ from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
 from retriever.query_vectors import QueryVectors
+from retriever.rerankers.rerankers import Rerankers
+from retriever.rerankers.reranking import Reranking
 from retriever.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
 from retriever.settings import Settings
@@ -22,6 +24,9 @@ from retriever.store.bm25 import Bm25Encoder
 from retriever.store.building import Limits
 from retriever.store.compaction import Policy
 from retriever.store.edge import EdgeStore
+from retriever.store.port import Store
+from retriever.store.qdrant import QdrantStore
+from retriever.store.qdrant_link import Layout, Link
 from retriever.upsert import Upserts
 
 _MEGABYTE = 1024 * 1024
@@ -37,14 +42,16 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     async with AsyncExitStack() as closing:
         models = _models(settings)
         closing.push_async_callback(models.aclose)
+        rerankers = Rerankers.open(settings.rerankers_file, os.environ)
+        closing.push_async_callback(rerankers.aclose)
         pace = Pace()
-        store = _store(settings, pace)
+        store = await _store(settings, pace)
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
         encoder = Bm25Encoder(pace)
         servicer = RetrieverServicer(
-            Retrieval(indexes, QueryVectors(models), encoder, pace, settings.retrieve_top),
+            Retrieval(indexes, QueryVectors(models), encoder, pace, Reranking(rerankers), settings.retrieve_top),
             Upserts(
                 indexes,
                 encoder,
@@ -56,19 +63,32 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             Snapshots(indexes, settings.snapshot_dir or settings.data_dir / "snapshots", models),
             Embeddings(models),
         )
-        server = GrpcServer(
-            f"{settings.host}:{settings.retriever_port}",
+        server = GrpcServer.of(
+            settings,
+            settings.retriever_port,
             [
                 (
                     retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"],
                     lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
                 )
             ],
+            callers=("gateway", "ingest"),
         )
         await server.serve_until(stop, settings.shutdown_grace)
 
 
-def _store(settings: Settings, pace: Pace) -> EdgeStore:
+async def _store(settings: Settings, pace: Pace) -> Store:
+    if settings.qdrant_url:
+        layout = Layout(
+            settings.qdrant_prefix,
+            settings.qdrant_shards,
+            settings.qdrant_replicas,
+            settings.qdrant_write_consistency,
+            settings.qdrant_quantization,
+            settings.qdrant_on_disk,
+        )
+        key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
+        return await QdrantStore.open(Link.to(settings.qdrant_url, key, settings.qdrant_timeout), layout)
     return EdgeStore(
         settings.data_dir / "retriever",
         pace,

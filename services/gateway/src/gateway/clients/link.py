@@ -7,11 +7,13 @@ import nats.errors
 import nats.js.errors
 import structlog
 from nats.aio.client import Client
+from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
+from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
@@ -22,19 +24,34 @@ class NatsLink:
 
     Args:
         url: Where NATS is.
+        certificates: For mutual TLS.
         replicas: Copies of everything stored.
         history_days: How long a conversation is kept after it was last saved.
+        record_days: How long a record of usage or audit is kept.
         retry: Seconds between attempts.
     """
 
-    def __init__(self, url: str, *, replicas: int = 1, history_days: float = 365, retry: float = 0.5) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        certificates: Certificates | None = None,
+        replicas: int = 1,
+        history_days: float = 365,
+        record_days: float = 365,
+        retry: float = 0.5,
+    ) -> None:
         self._url = url
+        self._certificates = certificates
         self._replicas = replicas
         self._history_days = history_days
+        self._record_days = record_days
         self._retry = retry
         self._client: Client | None = None
         self._ingest: IngestTransport | None = None
+        self._records: JetStreamContext | None = None
         self._history: KeyValue | None = None
+        self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -68,6 +85,26 @@ class NatsLink:
             raise Unavailable("The chat history cannot be reached. Try again shortly.", retry_after=2)
         return self._history
 
+    async def api_keys(self) -> KeyValue:
+        """The bucket of the API keys.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._api_keys is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The API keys cannot be reached. Try again shortly.", retry_after=2)
+        return self._api_keys
+
+    async def records(self) -> JetStreamContext:
+        """The streams of usage and audit.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._records is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The usage and audit records cannot be reached. Try again shortly.", retry_after=2)
+        return self._records
+
     async def problem(self, deadline: Deadline) -> str | None:
         """None when NATS answers, else what is wrong."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
@@ -83,9 +120,13 @@ class NatsLink:
         while True:
             try:
                 if self._client is None:
-                    self._client = await transport.connect(self._url, "gateway")
+                    self._client = await transport.connect(self._url, "gateway", certificates=self._certificates)
+                self._api_keys = await transport.api_keys_bucket(self._client, replicas=self._replicas)
                 self._history = await transport.history_bucket(
                     self._client, replicas=self._replicas, days=self._history_days
+                )
+                self._records = await transport.record_streams(
+                    self._client, replicas=self._replicas, days=self._record_days
                 )
                 self._ingest = await transport.ingest_transport(self._client, replicas=self._replicas)
             except _FAILURES as error:

@@ -1,0 +1,116 @@
+"""Who may do what at the broker: the arrows of the architecture, as NATS permissions.
+
+Retriever, generator and guardrails have no business there. The operator, who is a person with the command line, may
+do everything. https://docs.nats.io/running-a-nats-service/configuration/securing_nats/authorization
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from servicekit import keys
+
+GATEWAY = "gateway"
+INGEST = "ingest"
+OPERATOR = "operator"
+USERS = (GATEWAY, INGEST, OPERATOR)
+
+
+@dataclass(frozen=True, slots=True)
+class Permissions:
+    """Subjects of one user; what is denied is denied although a pattern allows it.
+
+    Attributes:
+        publish: What it may send.
+        subscribe: What it may receive, beside what is addressed to itself.
+        not_publish: Exceptions from ``publish``.
+    """
+
+    publish: tuple[str, ...]
+    subscribe: tuple[str, ...] = ()
+    not_publish: tuple[str, ...] = ()
+
+
+def _api(stream: str) -> tuple[str, ...]:
+    """The calls of JetStream's API about a stream and its consumers, whatever their names have before it."""
+    prefix = "$JS.API"
+    return tuple(f"{prefix}.{steps}.{stream}{rest}" for steps in ("*.*", "*.*.*") for rest in ("", ".>"))
+
+
+def _stream(stream: str, *subjects: str) -> tuple[str, ...]:
+    return (*_api(stream), f"$JS.FC.{stream}.>", *subjects)
+
+
+def _bucket(bucket: str) -> tuple[str, ...]:
+    return _stream(f"KV_{bucket}", f"$KV.{bucket}.>")
+
+
+def _objects(bucket: str) -> tuple[str, ...]:
+    return _stream(f"OBJ_{bucket}", f"$O.{bucket}.>")
+
+
+# Nobody but the operator takes a stream away, or copies one out or in.
+_NEVER = ("$JS.API.STREAM.DELETE.>", "$JS.API.STREAM.SNAPSHOT.>", "$JS.API.STREAM.RESTORE.>")
+# What there is; clients look a subject's stream up.
+_ASK = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
+_TAKE_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)
+
+PERMISSIONS: Mapping[str, Permissions] = {
+    # Hands jobs in and watches them, keeps originals, history and keys; works on no job.
+    GATEWAY: Permissions(
+        publish=(
+            *_ASK,
+            *_stream(keys.INGEST_STREAM, keys.INGEST_SUBJECTS),
+            *_stream(keys.INGEST_DEAD_STREAM),
+            *_bucket(keys.JOBS_BUCKET),
+            *_objects(keys.ORIGINALS_BUCKET),
+            *_stream(f"KV_{keys.PICTURES_BUCKET}"),
+            *_bucket(keys.HISTORY_BUCKET),
+            *_stream(f"KV_{keys.API_KEYS_BUCKET}"),
+            *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
+            *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
+        ),
+        not_publish=(*_NEVER, *_TAKE_JOBS),
+    ),
+    # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.
+    INGEST: Permissions(
+        publish=(
+            *_ASK,
+            *_stream(keys.INGEST_STREAM),
+            f"$JS.ACK.{keys.INGEST_STREAM}.>",
+            *_stream(keys.INGEST_DEAD_STREAM, keys.INGEST_DEAD_SUBJECTS),
+            *_bucket(keys.JOBS_BUCKET),
+            *_objects(keys.ORIGINALS_BUCKET),
+            *_bucket(keys.PICTURES_BUCKET),
+        ),
+        not_publish=_NEVER,
+    ),
+    OPERATOR: Permissions(publish=(">",), subscribe=(">",)),
+}
+
+
+def authorization(passwords: Mapping[str, str] | None = None) -> str:
+    """The ``authorization`` block of a nats-server's configuration.
+
+    Args:
+        passwords: Of each user; None where certificates name them (``verify_and_map``).
+    """
+    lines = ["authorization {", "  users: ["]
+    for user in USERS:
+        permissions = PERMISSIONS[user]
+        inbox = (f"_INBOX_{user}.>",) if ">" not in permissions.subscribe else ()
+        password = f" password: {_quoted(passwords[user])}," if passwords is not None else ""
+        lines += [
+            f"    {{ user: {user},{password} permissions: {{",
+            f"        publish: {{ allow: {_list(permissions.publish)}, deny: {_list(permissions.not_publish)} }}",
+            f"        subscribe: {{ allow: {_list((*permissions.subscribe, *inbox))} }}",
+            "    } }",
+        ]
+    return "\n".join([*lines, "  ]", "}", ""])
+
+
+def _list(subjects: Iterable[str]) -> str:
+    return f"[{', '.join(_quoted(subject) for subject in subjects)}]"
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,164 @@
+"""Mutual TLS between the services, from files that may be replaced while the process runs.
+
+Who renews certificates (cert-manager, Vault) replaces the files; the next handshake has the new ones. Files that do
+not belong together, as for a moment while they are replaced one after the other, are not taken.
+"""
+
+import contextlib
+import os
+import ssl
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import grpc
+import structlog
+
+from servicekit.errors import InvalidRequest
+from servicekit.settings import ServiceSettings
+
+_log = structlog.get_logger(__name__)
+
+_Stamp = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a handshake needs, as PEM: the process's certificate, its key, and the authority of its peers."""
+
+    certificate: bytes
+    key: bytes
+    authority: bytes
+
+
+class Certificates:
+    """The certificate of a process and the authority that vouches for its peers.
+
+    Args:
+        certificate: PEM file with the certificate and what leads from it to the authority.
+        key: PEM file with its key.
+        authority: PEM file with the certificates that its peers' must come from.
+        look_every: Seconds for which the files are not looked at again.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or the key is not the certificate's.
+    """
+
+    def __init__(self, certificate: Path, key: Path, authority: Path, *, look_every: float = 1.0) -> None:
+        self._files = (certificate, key, authority)
+        self._look_every = look_every
+        self._looked = time.monotonic()
+        self._stamp = self._look()
+        self._refused: _Stamp | None = None
+        try:
+            self._material = self._read()
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidRequest(f"TLS: {_problem(error)}", field="tls_cert_file") from error
+
+    @classmethod
+    def of(cls, settings: ServiceSettings) -> Self | None:
+        """Those that the settings name; None where they name none.
+
+        Raises:
+            InvalidRequest: Some of the three are named and some are not, or as the constructor.
+        """
+        files = {
+            "tls_cert_file": settings.tls_cert_file,
+            "tls_key_file": settings.tls_key_file,
+            "tls_ca_file": settings.tls_ca_file,
+        }
+        if not any(files.values()):
+            return None
+        missing = [name for name, file in files.items() if file is None]
+        if missing:
+            names = " and ".join(f"CAUSEWAY_{name.upper()}" for name in missing)
+            raise InvalidRequest(f"TLS needs all three of its files: {names} is missing.", field=missing[0])
+        certificate, key, authority = (file for file in files.values() if file is not None)
+        return cls(certificate, key, authority)
+
+    def current(self) -> Material:
+        """What the files hold now, or the last that was whole. The same object until they change."""
+        now = time.monotonic()
+        if now - self._looked < self._look_every:
+            return self._material
+        self._looked = now
+        stamp = self._look()
+        if stamp not in (self._stamp, self._refused):
+            try:
+                self._material = self._read()
+            except (OSError, ssl.SSLError) as error:
+                self._refused = stamp
+                _log.warning("new certificates are not taken", error=_problem(error))
+            else:
+                self._stamp = stamp
+                _log.info("certificates renewed", file=str(self._files[0]))
+        return self._material
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For a gRPC server whose callers must show a certificate; each handshake has the current one."""
+        served = self.current()
+
+        def renewed() -> "grpc.ServerCertificateConfiguration | None":
+            nonlocal served
+            if (material := self.current()) is served:
+                return None
+            served = material
+            return _configuration(material)
+
+        credentials: grpc.ServerCredentials = grpc.dynamic_ssl_server_credentials(
+            _configuration(served),
+            renewed,  # type: ignore[arg-type]  # None stands for no change, as gRPC documents it
+            require_client_authentication=True,
+        )
+        return credentials
+
+    def client_context(self) -> ssl.SSLContext:
+        """For a connection that is not gRPC's; `renew` it before it is used again."""
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
+        self.renew(context)
+        return context
+
+    def renew(self, context: ssl.SSLContext) -> None:
+        """Puts the files' present contents into a context of `client_context`; broken ones change nothing."""
+        certificate, key, authority = self._files
+        self.current()
+        with contextlib.suppress(OSError, ssl.SSLError):
+            context.load_cert_chain(certificate, key)
+            context.load_verify_locations(authority)
+
+    def _look(self) -> _Stamp:
+        # The target's own numbers: Kubernetes replaces a link to the directory that holds all of them.
+        stamps = []
+        for file in self._files:
+            try:
+                stat = os.stat(file)
+            except OSError:
+                stamps.append((0, 0, 0))
+            else:
+                stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
+        return tuple(stamps)
+
+    def _read(self) -> Material:
+        certificate, key, authority = self._files
+        check = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        check.load_cert_chain(certificate, key)
+        check.load_verify_locations(authority)
+        return Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes())
+
+
+def channel_credentials(material: Material) -> grpc.ChannelCredentials:
+    """For a gRPC channel that shows the certificate and calls nobody whom the authority does not vouch for."""
+    return grpc.ssl_channel_credentials(material.authority, material.key, material.certificate)
+
+
+def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration(
+        [(material.key, material.certificate)], root_certificates=material.authority
+    )
+
+
+def _problem(error: OSError) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"the files do not belong together or are no PEM ({error.reason or error})"
+    return f"{error.filename}: {error.strerror}"

@@ -1,0 +1,124 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats.errors
+import pytest
+import trustme
+from nats.aio.client import Client
+from servicekit import keys
+from servicekit import nats as transport
+from servicekit.permissions import USERS, authorization
+from servicekit.testing import nats_server
+from servicekit.tls import Certificates
+
+PASSWORDS = {user: f"secret-of-{user}" for user in USERS}
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path, passwords=PASSWORDS) as url:
+        yield url
+
+
+async def refused(url: str, user: str, subject: str, *, subscribing: bool = False) -> bool:
+    """Whether the broker lets a user send to a subject, or listen on it."""
+    refusals: list[str] = []
+
+    async def noted(error: Exception) -> None:
+        refusals.append(str(error))
+
+    client = Client()
+    await client.connect(url, user=user, password=PASSWORDS[user], error_cb=noted)
+    try:
+        if subscribing:
+            await client.subscribe(subject)
+        else:
+            await client.publish(subject, b"")
+        await client.flush()
+        await asyncio.sleep(0.01)
+    finally:
+        await client.close()
+    assert all("permissions violation" in refusal.lower() for refusal in refusals), refusals
+    return bool(refusals)
+
+
+ALLOWED = [
+    ("gateway", keys.ingest_subject(0, "t", "i")),
+    ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
+    ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.PICTURES_BUCKET}"),
+    ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
+    ("ingest", keys.ingest_dead_subject("t", "i")),
+    ("ingest", f"$KV.{keys.PICTURES_BUCKET}.a"),
+    ("operator", f"$KV.{keys.API_KEYS_BUCKET}.a"),
+]
+REFUSED = [
+    ("gateway", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
+    ("gateway", keys.ingest_dead_subject("t", "i")),
+    ("gateway", f"$KV.{keys.API_KEYS_BUCKET}.a"),
+    ("gateway", f"$KV.{keys.PICTURES_BUCKET}.a"),
+    ("ingest", keys.audit_subject("t", "regex", "block")),
+    ("gateway", f"$JS.API.STREAM.DELETE.KV_{keys.HISTORY_BUCKET}"),
+    ("gateway", "anything"),
+    ("ingest", keys.ingest_subject(0, "t", "i")),
+    ("ingest", f"$KV.{keys.HISTORY_BUCKET}.a"),
+    ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
+    ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
+    ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),
+]
+
+
+@pytest.mark.parametrize(("user", "subject"), ALLOWED)
+async def test_what_each_may_send(broker: str, user: str, subject: str) -> None:
+    """The arrows of the architecture are there."""
+    assert not await refused(broker, user, subject)
+
+
+@pytest.mark.parametrize(("user", "subject"), REFUSED)
+async def test_what_nobody_else_may_send(broker: str, user: str, subject: str) -> None:
+    """A service that is taken over reaches no further than it ever did."""
+    assert await refused(broker, user, subject)
+
+
+@pytest.mark.parametrize("subject", [">", "_INBOX_gateway.>", keys.INGEST_SUBJECTS, "$KV.>"])
+async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
+    """Neither what passes by nor the answers that somebody else waits for."""
+    assert await refused(broker, "ingest", subject, subscribing=True)
+
+
+async def test_the_transport_is_made_by_either(broker: str) -> None:
+    """Whoever comes first makes the streams and buckets, with nothing but its own permissions."""
+    for user in ("ingest", "gateway"):
+        url = broker.replace("nats://", f"nats://{user}:{PASSWORDS[user]}@")
+        client = await transport.connect(url, user)
+        try:
+            made = await transport.ingest_transport(client)
+            await made.jobs.put("a", b"1")
+            assert (await made.jobs.get("a")).value == b"1"
+        finally:
+            await client.close()
+
+
+async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
+    """Where certificates say who calls, the same permissions hold, and nobody comes in without one."""
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    for name in ("127.0.0.1", "gateway"):
+        issued = authority.issue_cert(name)
+        issued.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        (tmp_path / f"{name}.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    tls = (
+        f'tls {{ cert_file: "{tmp_path}/127.0.0.1.crt", key_file: "{tmp_path}/127.0.0.1.key", '
+        f'ca_file: "{tmp_path}/ca.crt", verify_and_map: true }}\n'
+    )
+    async with nats_server(tmp_path, extra=authorization() + tls) as url:
+        certificates = Certificates(tmp_path / "gateway.crt", tmp_path / "gateway.key", tmp_path / "ca.crt")
+        client = await transport.connect(url, "gateway", certificates=certificates)
+        try:
+            await transport.history_bucket(client)
+            with pytest.raises(nats.errors.TimeoutError):
+                await client.request(f"$JS.API.STREAM.DELETE.KV_{keys.HISTORY_BUCKET}", timeout=0.2)
+        finally:
+            await client.close()
+        with pytest.raises((OSError, nats.errors.Error)):
+            await transport.connect(url, "gateway", connect_timeout=0.5)

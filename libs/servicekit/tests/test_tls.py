@@ -1,0 +1,184 @@
+import contextlib
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import trustme
+from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from servicekit import rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, PermissionDenied, Unavailable
+from servicekit.server import GrpcServer
+from servicekit.settings import ServiceSettings
+from servicekit.tls import Certificates
+
+GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
+
+
+class Generator(generator_pb2_grpc.GeneratorServiceServicer):
+    """Lists no models, and streams one message."""
+
+    async def ListModels(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        return generator_pb2.ListModelsResponse()
+
+    async def CountTokens(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        return generator_pb2.CountTokensResponse()
+
+    async def Generate(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802  # the contract's name
+        yield generator_pb2.GenerateResponse()
+
+
+class Files:
+    """A directory with the certificate of a process."""
+
+    def __init__(self, directory: Path, authority: trustme.CA, *names: str) -> None:
+        directory.mkdir(exist_ok=True)
+        self.cert, self.key, self.ca = (directory / name for name in ("tls.crt", "tls.key", "ca.crt"))
+        self.write(authority, *names)
+
+    def write(self, authority: trustme.CA, *names: str) -> None:
+        issued = authority.issue_cert(*names)
+        issued.private_key_pem.write_to_path(self.key)
+        self.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        authority.cert_pem.write_to_path(self.ca)
+
+    def open(self) -> Certificates:
+        return Certificates(self.cert, self.key, self.ca, look_every=0)
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@contextlib.asynccontextmanager
+async def served(files: Files, **options: Any) -> AsyncIterator[GrpcServer]:
+    add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
+    server = GrpcServer(
+        "127.0.0.1:0",
+        [(GENERATOR, lambda it: add(Generator(), it))],
+        certificates=files.open(),
+        callers=("gateway",),
+        **options,
+    )
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(0)
+
+
+async def ask(channel: grpc.aio.Channel, seconds: float = 5) -> None:
+    stub: Any = generator_pb2_grpc.GeneratorServiceStub(channel)
+    await rpc.unary(stub.ListModels, generator_pb2.ListModelsRequest(), Deadline.after(seconds))
+
+
+async def test_both_sides_show_their_certificates(authority: trustme.CA, tmp_path: Path) -> None:
+    """A caller whom the authority vouches for is answered, on unary calls and streams."""
+    server_files = Files(tmp_path / "server", authority, "127.0.0.1", "generator")
+    client_files = Files(tmp_path / "client", authority, "gateway.causeway.svc", "gateway")
+    async with (
+        served(server_files) as server,
+        open_channel(f"127.0.0.1:{server.port}", [GENERATOR], client_files.open()) as channel,
+    ):
+        await ask(channel)
+        stub: Any = generator_pb2_grpc.GeneratorServiceStub(channel)
+        messages = rpc.server_stream(stub.Generate, generator_pb2.GenerateRequest(), Deadline.after(5))
+        assert len([message async for message in messages]) == 1
+
+
+async def test_strangers_are_not_answered(authority: trustme.CA, tmp_path: Path) -> None:
+    """Neither without a certificate, nor with that of another authority, nor as a service that has no business."""
+    files = Files(tmp_path / "server", authority, "127.0.0.1")
+    stranger = Files(tmp_path / "stranger", trustme.CA(), "gateway")
+    stranger.ca.write_bytes(files.ca.read_bytes())
+    ingest = Files(tmp_path / "ingest", authority, "ingest")
+    async with served(files) as server:
+        target = f"127.0.0.1:{server.port}"
+        for certificates in (None, stranger.open()):
+            async with open_channel(target, [GENERATOR], certificates) as channel:
+                with pytest.raises(Unavailable):
+                    await ask(channel, 2)
+        async with open_channel(target, [GENERATOR], ingest.open()) as channel:
+            with pytest.raises(PermissionDenied, match="ingest"):
+                await ask(channel)
+
+
+async def test_a_server_of_another_name_is_not_asked(authority: trustme.CA, tmp_path: Path) -> None:
+    """Whoever has a certificate of the authority cannot stand in for any service."""
+    async with served(Files(tmp_path / "server", authority, "guardrails")) as server:
+        certificates = Files(tmp_path / "client", authority, "gateway").open()
+        async with open_channel(f"127.0.0.1:{server.port}", [GENERATOR], certificates) as channel:
+            with pytest.raises(Unavailable):
+                await ask(channel, 2)
+
+
+async def test_probes_need_no_certificate(authority: trustme.CA, tmp_path: Path) -> None:
+    """The second address answers health checks without TLS, and nothing else."""
+    files = Files(tmp_path / "server", authority, "127.0.0.1")
+    async with (
+        served(files, health_address="127.0.0.1:0") as server,
+        grpc.aio.insecure_channel(f"127.0.0.1:{server.health_port}") as channel,
+    ):
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        answer = await stub.Check(health_pb2.HealthCheckRequest(service=GENERATOR.full_name), timeout=5)
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await generator_pb2_grpc.GeneratorServiceStub(channel).ListModels(
+                generator_pb2.ListModelsRequest(), timeout=5
+            )
+        assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_renewed_files_are_used(tmp_path: Path) -> None:
+    """Both sides go over to a new authority without a restart, and a channel goes on."""
+    old, new = trustme.CA(), trustme.CA()
+    server_files = Files(tmp_path / "server", old, "127.0.0.1")
+    client_files = Files(tmp_path / "client", old, "gateway")
+    async with (
+        served(server_files) as server,
+        open_channel(f"127.0.0.1:{server.port}", [GENERATOR], client_files.open()) as channel,
+    ):
+        await ask(channel)
+        server_files.write(new, "127.0.0.1")
+        client_files.write(new, "gateway")
+        await ask(channel)
+        late = Files(tmp_path / "late", old, "gateway")
+        async with open_channel(f"127.0.0.1:{server.port}", [GENERATOR], late.open()) as refused:
+            with pytest.raises(Unavailable):
+                await ask(refused, 2)
+
+
+def test_halves_are_not_taken(authority: trustme.CA, tmp_path: Path) -> None:
+    """A key that is not the certificate's leaves what was there, until the other half comes."""
+    files = Files(tmp_path, authority, "gateway")
+    certificates = files.open()
+    before = certificates.current()
+    assert certificates.current() is before
+    issued = authority.issue_cert("gateway")
+    issued.private_key_pem.write_to_path(files.key)
+    assert certificates.current() is before
+    files.cert.write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    assert certificates.current().key == files.key.read_bytes()
+    os.remove(files.key)
+    assert certificates.current().certificate == files.cert.read_bytes()
+
+
+def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Path) -> None:
+    """Each is an error that says what is wrong: missing, of another pair, not all three named."""
+    files = Files(tmp_path / "a", authority, "gateway")
+    other = Files(tmp_path / "b", authority, "gateway")
+    with pytest.raises(InvalidRequest, match="belong together"):
+        Certificates(files.cert, other.key, files.ca)
+    with pytest.raises(InvalidRequest, match="No such file"):
+        Certificates(files.cert, tmp_path / "nothing", files.ca)
+    with pytest.raises(InvalidRequest, match="CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE is missing"):
+        Certificates.of(ServiceSettings(tls_cert_file=files.cert))
+    assert Certificates.of(ServiceSettings()) is None
+    named = ServiceSettings(tls_cert_file=files.cert, tls_key_file=files.key, tls_ca_file=files.ca)
+    assert Certificates.of(named) is not None

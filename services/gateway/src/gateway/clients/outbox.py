@@ -1,0 +1,132 @@
+"""Records on their way to JetStream: taken at once, sent together, kept for a while when NATS is away."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.js import JetStreamContext
+from servicekit.errors import Unavailable
+
+from gateway.ports_records import Record
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, Unavailable, nats.errors.Error, nats.js.errors.Error)
+_SEND_SECONDS = 5.0
+_LAST_SECONDS = 3.0
+
+
+class Outbox:
+    """Implements `ports_records.Records` on NATS JetStream.
+
+    A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. One
+    that finds no room is dropped and counted: those who wait for answers are not made to wait for records.
+
+    Args:
+        jetstream: The streams; `Unavailable` while they cannot be reached.
+        room: Most records that wait.
+        at_once: Most records that are sent together.
+        retry: Seconds between attempts.
+    """
+
+    def __init__(
+        self,
+        jetstream: Callable[[], Awaitable[JetStreamContext]],
+        *,
+        room: int = 10_000,
+        at_once: int = 128,
+        retry: float = 0.5,
+    ) -> None:
+        self._jetstream = jetstream
+        self._room = room
+        self._at_once = at_once
+        self._retry = retry
+        self._waiting: deque[Record] = deque()
+        self._some = asyncio.Event()
+        self._sent = asyncio.Event()
+        self._sending: asyncio.Task[None] | None = None
+        self._reached = False
+        self.dropped = 0
+
+    async def __aenter__(self) -> Self:
+        self._sending = asyncio.create_task(self._send())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._waiting and self._reached:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._sent.wait(), _LAST_SECONDS)
+        if self._sending is not None:
+            self._sending.cancel()
+            await asyncio.wait([self._sending])
+        if self._waiting:
+            _log.error("records are lost", count=len(self._waiting))
+
+    @property
+    def waiting(self) -> int:
+        """Number of records that are not in their stream yet."""
+        return len(self._waiting)
+
+    def write(self, record: Record) -> None:
+        """See `ports_records.Records`."""
+        if len(self._waiting) >= self._room:
+            if self.dropped == 0:
+                _log.error("records are dropped: too many wait", waiting=self._room)
+            self.dropped += 1
+            return
+        self._waiting.append(record)
+        self._sent.clear()
+        self._some.set()
+
+    async def reachable(self) -> bool:
+        """See `ports_records.Records`."""
+        if len(self._waiting) >= self._room // 2:
+            return False
+        try:
+            await self._jetstream()
+        except Unavailable:
+            return False
+        # What waits for longer than a moment says more than a connection that looks alive.
+        return self._reached or not self._waiting
+
+    async def _send(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while self._waiting:
+                try:
+                    await self._send_some(await self._jetstream())
+                except _FAILURES as error:
+                    if self._reached:
+                        _log.warning("records wait", error=str(error) or type(error).__name__)
+                    self._reached = False
+                    await asyncio.sleep(self._retry)
+                else:
+                    self._reached = True
+            self._sent.set()
+
+    async def _send_some(self, jetstream: JetStreamContext) -> None:
+        some = [self._waiting[at] for at in range(min(self._at_once, len(self._waiting)))]
+        acknowledged = await asyncio.gather(
+            *(
+                jetstream.publish(
+                    record.subject, record.payload, timeout=_SEND_SECONDS, headers={"Nats-Msg-Id": record.id}
+                )
+                for record in some
+            ),
+            return_exceptions=True,
+        )
+        failures = [answer for answer in acknowledged if isinstance(answer, BaseException)]
+        # In the order in which they came; what was taken already is known by its id.
+        kept = [
+            record for record, answer in zip(some, acknowledged, strict=True) if isinstance(answer, BaseException)
+        ]
+        for _ in some:
+            self._waiting.popleft()
+        self._waiting.extendleft(reversed(kept))
+        if failures:
+            raise failures[0]

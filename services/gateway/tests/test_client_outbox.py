@@ -1,0 +1,80 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from gateway.clients.link import NatsLink
+from gateway.clients.outbox import Outbox
+from gateway.ports_records import Record
+from nats.js import JetStreamContext
+from servicekit import keys, nats
+from servicekit.errors import Unavailable
+from servicekit.testing import eventually, free_ports, nats_server
+
+
+def record(number: int) -> Record:
+    return Record(keys.usage_subject("t"), f"id-{number}", b'{"number":%d}' % number)
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path) as url:
+        yield url
+
+
+async def stored(url: str) -> list[bytes]:
+    """What is in the stream, in its order."""
+    client = await nats.connect(url, "test")
+    try:
+        jetstream = await nats.record_streams(client)
+        count = (await jetstream.stream_info(keys.USAGE_STREAM)).state.messages
+        return [(await jetstream.get_msg(keys.USAGE_STREAM, number + 1)).data or b"" for number in range(count)]
+    finally:
+        await client.close()
+
+
+async def test_records_get_into_their_stream(url: str) -> None:
+    """All of them, once each, in their order, without the writer waiting; the last ones before the end."""
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
+        for number in range(50):
+            outbox.write(record(number))
+        await eventually(lambda: outbox.waiting == 0)
+        assert await outbox.reachable()
+        for number in range(50, 60):
+            outbox.write(record(number))
+        outbox.write(record(59))
+    assert await stored(url) == [record(number).payload for number in range(60)]
+    assert outbox.dropped == 0
+
+
+async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
+    """What is written while it is away gets there when it is back; what finds no room is counted."""
+    (port,) = free_ports(1)
+    async with (
+        NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
+        Outbox(link.records, room=20, retry=0.05) as outbox,
+    ):
+        assert not await outbox.reachable()
+        for number in range(25):
+            outbox.write(record(number))
+        assert (outbox.waiting, outbox.dropped) == (20, 5)
+        async with nats_server(tmp_path, port) as url:
+            await eventually(lambda: outbox.waiting == 0)
+            assert await outbox.reachable()
+            assert await stored(url) == [record(number).payload for number in range(20)]
+
+
+async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
+    """A gateway that ends without a broker ends at once, and says what is lost."""
+
+    async def away() -> JetStreamContext:
+        raise Unavailable("away")
+
+    begin = time.monotonic()
+    async with Outbox(away, retry=0.01) as outbox:
+        outbox.write(record(0))
+        await asyncio.sleep(0.02)
+        assert not await outbox.reachable()
+    assert time.monotonic() - begin < 2
+    assert outbox.waiting == 1
