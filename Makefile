@@ -6,9 +6,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway services/retriever services/generator services/guardrails services/ingest cli
 READY := $(VENV)/.ready
+# Each has a lock of its own: requirements/NAME.txt.
+IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e fuzz test-faults bench-gateway bench-retrieval bench-triton-gpu format proto lock settings clean
+.PHONY: help setup demo up test lint types unit e2e fuzz test-faults soak bench-gateway bench-retrieval bench-triton-gpu audit sbom format proto lock settings clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,7 +50,7 @@ types: $(READY) ## mypy, strict
 
 unit: $(READY) $(VENV)/.triton ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
-	@$(BIN)/pytest libs services cli tests/workspace
+	@$(BIN)/pytest --numprocesses auto --dist loadfile libs services cli tests/workspace
 
 e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
@@ -60,7 +62,10 @@ fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to each chat path that nobody wo
 
 test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what clients see, what is lost (nothing)
 	@echo "==> faults"
-	@$(BIN)/pytest tests/stack
+	@$(BIN)/pytest tests/stack --ignore tests/stack/soak
+
+soak: $(READY) ## 10,000 mixed requests with clients that leave: no leak, no stuck stream, no error
+	@$(BIN)/pytest tests/stack/soak -s
 
 bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, memory through the platform and through others; writes bench/results
 	@$(BIN)/python bench/peers.py
@@ -73,6 +78,18 @@ bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the 
 	@$(BIN)/python bench/bench_triton_gpu.py --check
 	@$(MAKE) --no-print-directory $(VENV)/.torch
 	@$(BIN)/python bench/bench_triton_gpu.py --results bench/results
+
+audit: $(VENV)/.supply ## Ask the package registry for known vulnerabilities of everything that is pinned
+	@for name in $(IMAGES); do echo "==> $$name"; $(VENV)/supply/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements/$$name.txt || exit 1; done
+
+sbom: $(VENV)/.supply ## Write what each image holds to build/sbom, as CycloneDX
+	@mkdir -p build/sbom
+	@for name in $(IMAGES); do $(VENV)/supply/bin/cyclonedx-py requirements --output-reproducible -o build/sbom/$$name.json requirements/$$name.txt || exit 1; echo build/sbom/$$name.json; done
+
+$(VENV)/.supply: requirements/supply.txt | $(READY)
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/supply
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/supply/bin/python --require-hashes --no-deps -r requirements/supply.txt
+	@touch $@
 
 # Triton has an environment of its own: its python backend was built for an older numpy.
 $(VENV)/.triton: requirements/triton.txt | $(READY)

@@ -30,6 +30,8 @@ SOURCES = {
     "model": "libs/embedding/pyproject.toml",
     # Makes requests from the OpenAPI document.
     "fuzz": "requirements/fuzz.in",
+    # Asks for known vulnerabilities, lists what an image holds.
+    "supply": "requirements/supply.in",
     # Runs the npm client of the chat protocol in tests.
     "node": "requirements/node.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
@@ -44,7 +46,7 @@ SOURCES = {
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "triton", "torch", *PEERS)
+FREE = ("bootstrap", "dev", "supply", "triton", "torch", *PEERS)
 NEWER_PYTHON = {"bench-ogx": "3.12"}
 WITHOUT_DEPENDENCIES = ("triton",)
 MEMBERS = [

@@ -1,0 +1,219 @@
+"""A long run of everything at once: what leaks, sticks or fails shows here.
+
+CAUSEWAY_SOAK_REQUESTS says how many requests are made (10,000); a third of them is the warm-up.
+"""
+
+import asyncio
+import collections
+import json
+import os
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from servicekit.testing_model_server import ModelServer
+
+StartStack = Callable[..., AbstractAsyncContextManager[Any]]
+
+REQUESTS = int(os.environ.get("CAUSEWAY_SOAK_REQUESTS", "10000"))
+AT_ONCE = 16
+LEAVING = 0.15
+"""Share of the clients that close their connection at some moment."""
+STUCK_SECONDS = 30.0
+MOST_GROWTH = 1.10
+SLACK_MB = 8.0
+"""Growth below it is noise: of the allocator's arenas, of Python's own."""
+
+INDEX = "soak"
+QUESTION = "When is high water at Kelsay?"
+TURN = {"messages": [{"role": "user", "content": QUESTION}], "context": {"overrides": {"index": INDEX}}}
+REDACTED = TURN | {
+    "context": {
+        "overrides": {"index": INDEX, "detectors": {"output": {"regex": {"regex": ["email"], "action": "redact"}}}}
+    }
+}
+OPENAI = {"model": "stub", "index_name": INDEX, "messages": TURN["messages"]}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One thing that clients do; the answer must have the status, and end so."""
+
+    method: str
+    path: str
+    body: str = ""
+    status: int = 200
+    end: bytes = b""
+
+
+CALLS: dict[Call, int] = {}
+"""What clients do, and how often of 100."""
+
+
+def often(
+    weight: int, path: str, body: Any = None, *, method: str = "POST", status: int = 200, end: bytes = b""
+) -> None:
+    CALLS[Call(method, path, "" if body is None else json.dumps(body), status, end)] = weight
+
+
+DONE = b"data: [DONE]\n\n"
+LINE = b"}\n"
+often(5, "/2024-01/chat", TURN)
+often(5, "/2024-01/chat", TURN | {"stream": True}, end=LINE)
+often(3, "/2024-01/ask", TURN)
+often(4, "/2024-01-28/chat", TURN)
+often(4, "/2024-01-28/chat", TURN | {"stream": True}, end=LINE)
+often(6, "/2024-04/chat", TURN)
+often(8, "/2024-04/chat/stream", TURN, end=LINE)
+often(6, "/2024-04/chat/stream", REDACTED, end=LINE)
+often(4, "/2024-05-29/chat", TURN)
+often(5, "/2024-05-29/chat/stream", TURN, end=LINE)
+often(4, "/2026-04-10/chat", TURN)
+often(6, "/2026-04-10/chat/stream", TURN, end=LINE)
+often(6, "/v1/chat/completions", OPENAI)
+often(9, "/v1/chat/completions", OPENAI | {"stream": True}, end=DONE)
+often(4, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"]})
+often(5, "/v1/chat/completions", {"model": "stub", "messages": TURN["messages"], "stream": True}, end=DONE)
+often(6, "/retrieve", {"index_name": INDEX, "query": QUESTION})
+often(2, f"/indexes/{INDEX}/documents", method="GET")
+often(2, "/v1/models", method="GET")
+often(2, "/indexes", method="GET")
+often(2, "/index", {"index_name": "soak-written", "documents": [{"text": "Low water is at noon. #"}]})
+often(2, "/2024-04/chat", {"messages": 7}, status=400)
+
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Of one process and its children: megabytes of resident memory, open descriptors, threads."""
+
+    memory_mb: float
+    descriptors: int
+    threads: int
+
+
+def holding(pid: int) -> Holding:
+    """What a process and its children hold now."""
+    family = list(_family(pid))
+    return Holding(
+        sum(int((_of(each) / "statm").read_text().split()[1]) * _PAGE for each in family) / 1e6,
+        sum(len(list((_of(each) / "fd").iterdir())) for each in family),
+        sum(len(list((_of(each) / "task").iterdir())) for each in family),
+    )
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for child in (_of(pid) / "task" / str(pid) / "children").read_text().split():
+        yield from _family(int(child))
+
+
+def _of(pid: int) -> Path:
+    return Path("/proc") / str(pid)
+
+
+@pytest.fixture
+async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
+    """A stack with one document, before a model of eight words."""
+    async with ModelServer.started(tokens=8, pace=0.002) as model:
+        environment = {
+            "CAUSEWAY_OPENAI_BASE_URL": model.url,
+            "CAUSEWAY_OPENAI_MODELS": "stub",
+            "CAUSEWAY_MODEL": "stub",
+            "CAUSEWAY_LOG_LEVEL": "WARNING",
+        }
+        async with start_stack(tmp_path / "data", **environment) as running:
+            assert (await running.ingest(INDEX))["state"] == "succeeded"
+            yield running
+
+
+class Client:
+    """Makes requests and notes what came of them."""
+
+    def __init__(self, url: str, seed: int) -> None:
+        self._url = url
+        self._random = random.Random(seed)
+        self._made = 0
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.wrong: list[str] = []
+
+    async def make(self, http: aiohttp.ClientSession) -> None:
+        """One request; some of them are left."""
+        self._made += 1
+        [call] = self._random.choices(list(CALLS), list(CALLS.values()))
+        body = call.body.replace("#", f"#{self._made % 200}") or None
+        leaves_after = self._random.uniform(0, 0.1) if self._random.random() < LEAVING else None
+        try:
+            async with (
+                asyncio.timeout(leaves_after or STUCK_SECONDS),
+                http.request(
+                    call.method, self._url + call.path, data=body, headers={"content-type": "application/json"}
+                ) as response,
+            ):
+                answer = await response.read()
+        except TimeoutError:
+            self.outcomes["left"] += 1
+            if leaves_after is None:
+                self.wrong.append(f"stuck: {call.path}")
+        except aiohttp.ClientError as error:
+            self.wrong.append(f"{type(error).__name__}: {call.path}")
+        else:
+            self.outcomes[str(response.status)] += 1
+            if response.status != call.status or b"event: error" in answer or not answer.endswith(call.end):
+                self.wrong.append(f"{call.method} {call.path}: {response.status} {answer[-300:]!r}")
+
+
+async def rest(stack: Any) -> dict[str, Holding]:
+    """What each process holds once all is quiet."""
+    await asyncio.sleep(3)
+    return {name: holding(service["pid"]) for name, service in stack.description()["services"].items()}
+
+
+async def make(client: Client, count: int) -> None:
+    """So many requests, some of them at once."""
+    remaining = iter(range(count))
+    begin = time.monotonic()
+
+    async def work(http: aiohttp.ClientSession) -> None:
+        for number in remaining:
+            await client.make(http)
+            if number and number % 1000 == 0:
+                print(f"  {number} requests, {number / (time.monotonic() - begin):.0f}/s", flush=True)  # noqa: T201  # progress
+
+    async with aiohttp.ClientSession() as http, asyncio.TaskGroup() as tasks:
+        for _ in range(AT_ONCE):
+            tasks.create_task(work(http))
+
+
+@pytest.mark.timeout(3000)
+async def test_ten_thousand_requests(stack: Any) -> None:
+    """No process grows by more than a tenth, no stream sticks, and every error is a client's own."""
+    client = Client(str(stack.http.base_url).rstrip("/"), seed=1)
+    await make(client, REQUESTS // 3)
+    before = await rest(stack)
+    await make(client, REQUESTS - REQUESTS // 3)
+    after = await rest(stack)
+    print(f"\n{'':12}{'MB before':>10}{'after':>8}{'files':>7}{'after':>7}{'threads':>9}{'after':>7}")  # noqa: T201  # the table
+    for name in sorted(before):
+        old, new = before[name], after[name]
+        print(  # noqa: T201  # the table
+            f"{name:12}{old.memory_mb:10.1f}{new.memory_mb:8.1f}{old.descriptors:7}{new.descriptors:7}"
+            f"{old.threads:9}{new.threads:7}"
+        )
+    print(dict(client.outcomes))  # noqa: T201  # the table
+    assert not client.wrong, client.wrong[:20]
+    assert client.outcomes["left"] > REQUESTS * LEAVING / 20
+    for name in before:
+        assert after[name].memory_mb < before[name].memory_mb * MOST_GROWTH + SLACK_MB, name
+        assert after[name].descriptors <= before[name].descriptors + 8, name
+        assert after[name].threads <= before[name].threads + 4, name
+    running = (await stack.http.get("/metrics")).text
+    assert "num_requests_running 0.0" in running
