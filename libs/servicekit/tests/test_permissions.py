@@ -86,6 +86,13 @@ async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
     assert await refused(broker, "ingest", subject, subscribing=True)
 
 
+async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
+    """And of nothing else in the buckets."""
+    job = f"$KV.{keys.JOBS_BUCKET}.{keys.job_key('t', '1')}"
+    assert not await refused(broker, "gateway", job, subscribing=True)
+    assert await refused(broker, "gateway", f"$KV.{keys.HISTORY_BUCKET}.a", subscribing=True)
+
+
 async def test_the_transport_is_made_by_either(broker: str) -> None:
     """Whoever comes first makes the streams and buckets, with nothing but its own permissions."""
     for user in ("ingest", "gateway"):

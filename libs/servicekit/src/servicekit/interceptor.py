@@ -2,19 +2,21 @@
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import structlog
 from grpc.aio import AbortError
 from opentelemetry.trace import SpanKind, StatusCode
 
-from servicekit import telemetry
+from servicekit import metrics, telemetry
 from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, PermissionDenied, http_status
 from servicekit.rpc_errors import pack
 
 _tracer = telemetry.tracer(__name__)
+_calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from a call's begin to its end.")
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
 
@@ -84,13 +86,16 @@ async def _scope(
     method: str, callers: frozenset[str] | None, context: "grpc.aio.ServicerContext[Any, Any]"
 ) -> AsyncIterator[None]:
     carrier = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-    with _tracer.start_as_current_span(
-        method.removeprefix("/"),
-        context=telemetry.extract(carrier),
-        kind=SpanKind.SERVER,
-        record_exception=False,
-        set_status_on_exception=False,
-    ) as span:
+    with (
+        _Measured(method) as measured,
+        _tracer.start_as_current_span(
+            method.removeprefix("/"),
+            context=telemetry.extract(carrier),
+            kind=SpanKind.SERVER,
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as span,
+    ):
         try:
             if callers is not None:
                 _admit(callers, context)
@@ -118,12 +123,33 @@ async def _scope(
         else:
             return
         code, message, trailers = pack(failure)
+        measured.code = code
         if http_status(failure) >= _SERVER_FAULT:
             span.set_status(StatusCode.ERROR, type(failure).__name__)
             _log.error("call failed", method=method, error=message, exc_info=failure)
         else:
             _log.info("call refused", method=method, error=message)
         await context.abort(code, message, trailers)
+
+
+class _Measured:
+    """Times a call, under its method and the code that it ended with."""
+
+    def __init__(self, method: str) -> None:
+        self._method = method.removeprefix("/")
+        self._begin = time.perf_counter()
+        self.code = grpc.StatusCode.OK
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is asyncio.CancelledError:
+            self.code = grpc.StatusCode.CANCELLED
+        _calls.record(
+            time.perf_counter() - self._begin,
+            {"rpc.method": self._method, "rpc.response.status_code": self.code.name},
+        )
 
 
 def _admit(callers: frozenset[str], context: "grpc.aio.ServicerContext[Any, Any]") -> None:

@@ -69,6 +69,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
         ),
+        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>",),  # what becomes of jobs, as it happens
         not_publish=(*_NEVER, *_TAKE_JOBS),
     ),
     # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.

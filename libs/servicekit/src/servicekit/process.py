@@ -13,7 +13,7 @@ import uvloop
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from servicekit import logs, telemetry
+from servicekit import logs, metrics, telemetry
 from servicekit.errors import CausewayError
 from servicekit.settings import ServiceSettings
 
@@ -71,7 +71,8 @@ def run(
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     try:
-        uvloop.run(_until_signal(settings, serve))
+        with metrics.served(service, settings.host, settings.metrics_port):
+            uvloop.run(_until_signal(settings, serve))
     except CausewayError as error:
         _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
         return 1

@@ -13,12 +13,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import SpanKind, StatusCode
 
-from servicekit import telemetry
+from servicekit import metrics, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import Cancelled, CausewayError
 from servicekit.rpc_errors import unpack
 
 _tracer = telemetry.tracer(__name__)
+_calls = metrics.durations(__name__, "rpc.client.call.duration", "Seconds from a call's begin to its end.")
 R = TypeVar("R")
 
 
@@ -28,11 +29,11 @@ async def unary(method: Callable[..., Any], request: Message, deadline: Deadline
     Raises:
         CausewayError: What the service raised, or the class that stands for gRPC's own code.
     """
-    with _span(_name(request)) as span:
+    with _current(_name(request)) as going:
         try:
             return await method(request, timeout=deadline.timeout(), metadata=_metadata())
         except AioRpcError as error:
-            raise _failed(span, error) from error
+            raise going.failed(error) from error
 
 
 async def client_stream(
@@ -51,7 +52,7 @@ async def client_stream(
     Raises:
         CausewayError: As `unary`.
     """
-    with _span(name) as span:
+    with _current(name) as going:
         call = method(timeout=deadline.timeout(), metadata=_metadata())
         ending = _Ending(call)
         try:
@@ -60,7 +61,7 @@ async def client_stream(
                 await call.done_writing()
             return await call
         except AioRpcError as error:
-            raise _failed(span, await ending.of(error) or error) from error
+            raise going.failed(await ending.of(error) or error) from error
         finally:
             call.cancel()
             if isinstance(requests, AsyncGenerator):
@@ -79,16 +80,17 @@ async def server_stream(
     """
     timeout = deadline.timeout()
     # No `with`: a generator may be closed from another context than the one it was begun in.
-    span = _tracer.start_span(_name(request), kind=SpanKind.CLIENT)
-    call = method(request, timeout=timeout, metadata=_metadata(trace.set_span_in_context(span)))
+    going = _Going(_name(request))
+    call = method(request, timeout=timeout, metadata=_metadata(going.context))
     try:
         while (message := await call.read()) is not EOF:
             yield message
+        going.code = grpc.StatusCode.OK
     except AioRpcError as error:
-        raise _failed(span, error) from error
+        raise going.failed(error) from error
     finally:
         call.cancel()
-        span.end()
+        going.end()
 
 
 @contextlib.asynccontextmanager
@@ -99,21 +101,21 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
         CausewayError: As `unary`.
     """
     timeout = deadline.timeout()
-    span = _tracer.start_span(name, kind=SpanKind.CLIENT)
-    call = method(timeout=timeout, metadata=_metadata(trace.set_span_in_context(span)))
+    going = _Going(name)
+    call = method(timeout=timeout, metadata=_metadata(going.context))
     try:
-        yield Exchange(call, span)
+        yield Exchange(call, going)
     finally:
         call.cancel()
-        span.end()
+        going.end()
 
 
 class Exchange:
     """A bidirectional call: one task may write while another reads. Errors are of our tree."""
 
-    def __init__(self, call: Any, span: trace.Span) -> None:
+    def __init__(self, call: Any, going: "_Going") -> None:
         self._call = call
-        self._span = span
+        self._going = going
         self._ending = _Ending(call)
         # Not `call.read`, which skips what has not been read yet once a write has failed.
         self._messages = aiter(call)
@@ -127,11 +129,13 @@ class Exchange:
         try:
             return await anext(self._messages)
         except StopAsyncIteration:
+            self._going.code = grpc.StatusCode.OK
             return EOF
         except AioRpcError as error:
             if (known := await self._ending.of(error)) is None:
+                self._going.code = grpc.StatusCode.OK
                 return EOF
-            raise _failed(self._span, known) from error
+            raise self._going.failed(known) from error
 
     async def write(self, message: Message) -> None:
         """Sends a message; waits while the other side does not read. Nobody hears it once the call is over.
@@ -144,7 +148,7 @@ class Exchange:
             await self._call.write(message)
         except (AioRpcError, asyncio.InvalidStateError) as error:
             if self._ending.error is not None:
-                raise _failed(self._span, self._ending.error) from error
+                raise self._going.failed(self._ending.error) from error
             await asyncio.sleep(0)  # nor does gRPC wait: a loop that only writes must leave the reader its turn
 
     async def done_writing(self) -> None:
@@ -226,19 +230,53 @@ async def _written(call: Any, message: Message) -> bool:
     return True
 
 
-def _failed(span: trace.Span, error: AioRpcError) -> CausewayError:
-    failure = unpack(error)
-    if not isinstance(failure, Cancelled):
-        span.set_status(StatusCode.ERROR, error.code().name)
-    return failure
+class _Going:
+    """A call that is under way: its span, and its time once it has ended.
+
+    Attributes:
+        span: Begun with it, unless it is given.
+        code: What it ended with; whoever leaves it before its end cancels it.
+    """
+
+    def __init__(self, name: str, span: trace.Span | None = None) -> None:
+        self._name = name
+        self._begin = time.perf_counter()
+        self.span = span or _tracer.start_span(name, kind=SpanKind.CLIENT)
+        self.code = grpc.StatusCode.CANCELLED
+
+    @property
+    def context(self) -> Context:
+        """The span's, for the call's metadata."""
+        return trace.set_span_in_context(self.span)
+
+    def failed(self, error: AioRpcError) -> CausewayError:
+        """What the caller is told."""
+        failure = unpack(error)
+        self.code = error.code()
+        if not isinstance(failure, Cancelled):
+            self.span.set_status(StatusCode.ERROR, self.code.name)
+        return failure
+
+    def end(self) -> None:
+        """Ends the span, and measures the call."""
+        self.span.end()
+        _calls.record(
+            time.perf_counter() - self._begin,
+            {"rpc.method": self._name, "rpc.response.status_code": self.code.name},
+        )
 
 
 @contextlib.contextmanager
-def _span(name: str) -> Iterator[trace.Span]:
+def _current(name: str) -> Iterator[_Going]:
     with _tracer.start_as_current_span(
-        name, kind=SpanKind.CLIENT, record_exception=False, set_status_on_exception=False
+        name, kind=SpanKind.CLIENT, record_exception=False, set_status_on_exception=False, end_on_exit=False
     ) as span:
-        yield span
+        going = _Going(name, span)
+        try:
+            yield going
+            going.code = grpc.StatusCode.OK
+        finally:
+            going.end()
 
 
 def _name(request: Message) -> str:

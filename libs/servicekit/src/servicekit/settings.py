@@ -20,6 +20,13 @@ class ServiceSettings(BaseSettings):
         None, description="gRPC endpoint that traces are sent to; none: no export, trace ids are still made."
     )
     trace_sample_ratio: float = Field(1.0, ge=0, le=1, description="Share of traces that are recorded.")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the metrics in Prometheus' text format; none: they are not measured, but by the "
+        "gateway, which has them on its own port then.",
+    )
     shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests get after SIGTERM.")
     tls_cert_file: Path | None = Field(
         None, description="PEM file: the certificate that this process shows other services; none: no TLS."

@@ -2,13 +2,16 @@
 
 import asyncio
 import contextlib
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
+from prometheus_client import CollectorRegistry
 
+from servicekit import metrics
 from servicekit.broker import Broker
 from servicekit.channel import open_channel
 from servicekit.server import GrpcServer
@@ -66,6 +69,26 @@ async def grpc_service(
     finally:
         await channel.close()
         await server.stop(0)
+
+
+@functools.cache
+def _measurements() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    metrics.install("test", registry)
+    return registry
+
+
+def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
+    """The samples of a name in Prometheus' form, with their labels, of all that this process has measured.
+
+    Measuring begins with the first call: make one before what is to be measured.
+    """
+    return [
+        (sample.labels, sample.value)
+        for family in _measurements().collect()
+        for sample in family.samples
+        if sample.name == name
+    ]
 
 
 async def eventually(

@@ -1,0 +1,103 @@
+"""Metrics: one provider a process, read in Prometheus' text format.
+
+Names follow OpenTelemetry's semantic conventions where those have one, and ``causeway.`` stands before the others.
+Labels are few and bounded: methods, codes, routes, names of front ends and models; never an index, a user, a text.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from wsgiref.simple_server import WSGIServer
+
+from opentelemetry import metrics
+from opentelemetry.exporter.prometheus import PrometheusMetricReader
+from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from prometheus_client import CollectorRegistry, start_http_server
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+"""Buckets of durations."""
+
+
+def install(service: str, registry: CollectorRegistry) -> None:
+    """Lets everything that the process measures be read from a registry.
+
+    Until it is called, measuring costs next to nothing and leads nowhere.
+
+    Args:
+        service: Its name, without ``causeway-``.
+        registry: What scrapes are answered from.
+    """
+    reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
+    metrics.set_meter_provider(
+        MeterProvider(
+            [reader],
+            resource=Resource.create({SERVICE_NAME: f"causeway-{service}"}),
+            shutdown_on_exit=False,
+        )
+    )
+
+
+@contextlib.contextmanager
+def served(service: str, host: str, port: int | None) -> Iterator[None]:
+    """`install`, and an HTTP server that answers scrapes; nothing where there is no port for it.
+
+    Raises:
+        OSError: The address cannot be listened on.
+    """
+    if port is None:
+        yield
+        return
+    registry = CollectorRegistry()
+    install(service, registry)
+    server: WSGIServer
+    thread: threading.Thread
+    server, thread = start_http_server(port, host, registry)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def durations(module: str, name: str, description: str, buckets: Iterable[float] = SECONDS) -> Histogram:
+    """A histogram of seconds.
+
+    Args:
+        module: Who measures.
+        name: In OpenTelemetry's form, ``rpc.server.call.duration``; Prometheus has ``…_seconds`` of it.
+        description: For readers of the metrics.
+        buckets: Their upper bounds.
+    """
+    return metrics.get_meter(module).create_histogram(
+        name, "s", description, explicit_bucket_boundaries_advisory=list(buckets)
+    )
+
+
+def amounts(module: str, name: str, unit: str, description: str, buckets: Iterable[float]) -> Histogram:
+    """A histogram of something other than seconds; ``unit`` as ``{token}``."""
+    return metrics.get_meter(module).create_histogram(
+        name, unit, description, explicit_bucket_boundaries_advisory=list(buckets)
+    )
+
+
+def counter(module: str, name: str, unit: str, description: str) -> Counter:
+    """What only grows; Prometheus has ``…_total`` of its name."""
+    return metrics.get_meter(module).create_counter(name, unit, description)
+
+
+def observed(
+    module: str,
+    name: str,
+    unit: str,
+    description: str,
+    values: Callable[[], Iterable[tuple[float, dict[str, str]]]],
+) -> None:
+    """A gauge whose values, with their labels, are asked for at each scrape. It must not wait for anything."""
+
+    def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
+        return [Observation(value, labels) for value, labels in values()]
+
+    metrics.get_meter(module).create_observable_gauge(name, [observations], unit, description)
