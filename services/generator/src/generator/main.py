@@ -10,6 +10,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 
+from generator.routing import measuring
 from generator.routing.catalogue import RoutedModels
 from generator.routing.reading import Configuration, Reader
 from generator.routing.servers import Defaults
@@ -47,6 +48,7 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
             extractive_window=settings.extractive_context_window,
         )
     )
+    measuring.watch(catalogue.deployments)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(catalogue.aclose)
         if settings.models_file is None:

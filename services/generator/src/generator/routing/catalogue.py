@@ -92,6 +92,10 @@ class RoutedModels:
             snapshot.holders -= 1
             self._sweep()
 
+    def deployments(self) -> list[Deployment]:
+        """Those of the current configuration."""
+        return [each.deployment for _, each in self._snapshots[-1].made] if self._snapshots else []
+
     def serve(self, configuration: Configuration) -> None:
         """From now on serves this."""
         self._snapshots.append(self._made(configuration))

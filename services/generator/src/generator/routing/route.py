@@ -13,6 +13,7 @@ from servicekit.errors import CausewayError, DeadlineExceeded
 from generator.domain import Event, EventKind, OpenAIRequest, Prompt
 from generator.ports import TokenCounter
 from generator.routing.circuit import State
+from generator.routing.measuring import Answering
 from generator.routing.tries import Retries, Target, Tries
 
 UNBOUNDED = Deadline(math.inf)
@@ -75,18 +76,20 @@ class Route:
                 await asyncio.sleep(pause)
             admitted = spoke = False
             try:
-                async with (
-                    deployment.visit(deadline) as call,
-                    contextlib.aclosing(deployment.model.generate(prompt)) as events,
-                ):
+                async with deployment.visit(deadline) as call:
                     admitted = True
-                    first = await _first(events, deployment.first_token if streamed else math.inf)
-                    call.answering()
-                    spoke = True
-                    for event in first:
-                        yield event
-                    async for event in events:
-                        yield event
+                    with Answering(self.name, deployment) as answering:
+                        async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
+                            first = await _first(events, deployment.first_token if streamed else math.inf)
+                            call.answering()
+                            answering.began()
+                            spoke = True
+                            for event in first:
+                                yield event
+                            async for event in events:
+                                if event.usage is not None:
+                                    answering.used(event.usage)
+                                yield event
                 return
             except CausewayError as error:
                 if spoke or not tries.goes_on(deployment, error, admitted=admitted):
