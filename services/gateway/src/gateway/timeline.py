@@ -1,16 +1,34 @@
-"""Where an answer's time goes: named steps on one clock."""
+"""What happens on the way of an answer: named steps on one clock, and what detectors found."""
 
 import contextlib
 import time
 from collections.abc import Iterator
 
-from gateway.domain import Step, Usage
+from gateway.domain import Detections, Step, Usage
+
+QUERY = -1
+"""The item of what was found in a search query that a model made: it is no choice of the answer."""
 
 
 class Timeline:
-    """The steps of one answer."""
+    """What happened on the way of one answer; complete when it has ended, was refused, or was left.
+
+    Attributes:
+        detections: All that detectors found, in each direction, with the action that it led to, and those that
+            failed; also what clients are not told of.
+        model: Who was asked, as far as the request said.
+        usage: The tokens of the answer; None where they are not known.
+        start_json: What the model said of its answer as a whole; empty: nothing.
+        raw_json: The last that was passed on as it came, or the whole answer; empty: nothing was.
+        chunks: How many chunks were passed on as they came.
+    """
 
     def __init__(self) -> None:
+        self.model = ""
+        self.usage: Usage | None = None
+        self.start_json = self.raw_json = b""
+        self.chunks = 0
+        self.detections: list[Detections] = []
         self._seconds: dict[str, float] = {}
         self._usage: dict[str, Usage] = {}
 

@@ -1,0 +1,94 @@
+"""``causeway usage``: requests, tokens and costs, added up from the records of all gateways."""
+
+import asyncio
+import dataclasses
+import json
+import re
+import time
+from datetime import UTC, datetime
+from typing import Annotated
+
+import typer
+from causeway.cli import render
+from causeway.cli.commands.keys import NatsUrl, _nats
+from causeway.cli.errors import UsageError
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
+
+GROUPS = ("day", "tenant", "user", "key", "frontend", "model", "route")
+_AGO = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+EXAMPLES = (
+    "causeway usage",
+    "causeway usage --tenant north --since 30d --by day,model",
+    "causeway usage --since 2026-01-01 --until 2026-02-01 --by tenant --json",
+)
+
+Tenant = Annotated[str, typer.Option(help="Only this one's. Default: all.")]
+Since = Annotated[str, typer.Option(help="From when: 24h, 7d, or a date as 2026-01-31 (UTC).")]
+Until = Annotated[str, typer.Option(help="Until when, likewise. Default: now.")]
+By = Annotated[str, typer.Option(help=f"What to add up by, separated by commas: {', '.join(GROUPS)}.")]
+
+
+def usage(
+    tenant: Tenant = "",
+    since: Since = "7d",
+    until: Until = "",
+    by: By = "tenant,model",
+    nats_url: NatsUrl = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what was used: requests, tokens, bytes of documents, costs. With --json one object a line."""
+    now = time.time()
+    groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
+    if wrong := set(groups) - set(GROUPS):
+        raise UsageError(f"cannot add up by {', '.join(sorted(wrong))}; by is some of {', '.join(GROUPS)}")
+    # With it comes the client of NATS, which other commands do not need.
+    from causeway.cli import usage_log
+
+    found = asyncio.run(
+        usage_log.added_up(
+            _nats(nats_url, data_dir),
+            groups,
+            tenant=tenant,
+            since=_moment("--since", since, now),
+            until=_moment("--until", until, now) if until else None,
+        )
+    )
+    out = render.console()
+    if as_json:
+        for group, total in found.items():
+            named = dict(zip(groups, group, strict=True))
+            out.file.write(json.dumps({**named, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
+        return
+    columns = [name.capitalize() for name in groups]
+    rows = [
+        (
+            *group,
+            f"{total.requests:,}",
+            f"{total.failed:,}",
+            f"{total.input_tokens:,}",
+            f"{total.output_tokens:,}",
+            f"{total.ingested_bytes:,}",
+            ", ".join(f"{cost:,.4f} {currency}".strip() for currency, cost in (total.cost or {}).items()),
+        )
+        for group, total in found.items()
+    ]
+    render.table(out, [*columns, "Requests", "Failed", "Tokens in", "Tokens out", "Bytes in", "Cost"], rows)
+
+
+def _moment(option: str, text: str, now: float) -> float:
+    """Seconds since 1970 of a time ago, or of a date.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if ago := _AGO.fullmatch(text):
+        return now - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{option} is like 7d, 24h or 2026-01-31, not {text!r}") from None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()

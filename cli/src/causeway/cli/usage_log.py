@@ -1,0 +1,111 @@
+"""What was used, read from where the gateways keep it and added up."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import nats.errors
+from causeway.cli.errors import CommandError, Unreachable
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+from nats.js.errors import NotFoundError
+from servicekit import keys
+from servicekit.nats import connect
+
+_AT_ONCE = 500
+_SECONDS = 10.0
+_ERRORS = 400
+
+
+@dataclass(slots=True)
+class Sum:
+    """What records add up to.
+
+    Attributes:
+        requests: How many.
+        failed: How many of them ended with a status of 400 or more.
+        input_tokens: Of prompts.
+        output_tokens: Of answers.
+        ingested_bytes: Of documents.
+        cost: By currency, as far as prices were known.
+    """
+
+    requests: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    ingested_bytes: int = 0
+    cost: dict[str, float] | None = None
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Adds one record."""
+        self.requests += 1
+        self.failed += int(record.get("status") or 0) >= _ERRORS
+        self.input_tokens += int(record.get("input_tokens") or 0)
+        self.output_tokens += int(record.get("output_tokens") or 0)
+        self.ingested_bytes += int(record.get("ingested_bytes") or 0)
+        if (cost := record.get("cost")) is not None:
+            self.cost = self.cost or {}
+            currency = str(record.get("currency") or "")
+            self.cost[currency] = self.cost.get(currency, 0.0) + float(cost)
+
+
+async def added_up(
+    url: str, by: Sequence[str], *, tenant: str = "", since: float = 0.0, until: float | None = None
+) -> dict[tuple[str, ...], Sum]:
+    """The sums of each group, in the groups' order.
+
+    Args:
+        url: Of the platform's NATS.
+        by: Members of a record (docs/usage.md), and ``day``, its time's in UTC.
+        tenant: Only this one's; empty: all.
+        since: Seconds since 1970; records from then on.
+        until: Records before then; None: all.
+
+    Raises:
+        Unreachable: Nobody answers there.
+        CommandError: NATS does not let the caller read.
+    """
+    sums: dict[tuple[str, ...], Sum] = {}
+    async for record in _records(url, tenant, since):
+        at = datetime.fromisoformat(str(record["time"]))
+        if until is not None and at.timestamp() >= until:
+            continue
+        record["day"] = at.astimezone(UTC).date().isoformat()
+        group = tuple(str(record.get(name) or "") for name in by)
+        sums.setdefault(group, Sum()).add(record)
+    return dict(sorted(sums.items()))
+
+
+async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:
+    try:
+        client = await connect(url, "operator")
+    except (OSError, nats.errors.Error) as error:
+        raise Unreachable(f"nobody answers at {url.rpartition('@')[2]}: {error}") from None
+    try:
+        jetstream = client.jetstream(timeout=_SECONDS)
+        subject = keys.usage_subject(tenant) if tenant else keys.USAGE_SUBJECTS
+        begin = datetime.fromtimestamp(since, UTC)
+        try:
+            subscription = await jetstream.pull_subscribe(
+                subject,
+                stream=keys.USAGE_STREAM,
+                config=ConsumerConfig(
+                    ack_policy=AckPolicy.NONE,
+                    deliver_policy=DeliverPolicy.BY_START_TIME,
+                    opt_start_time=begin.isoformat(),  # type: ignore[arg-type]  # what the server reads
+                ),
+            )
+        except NotFoundError:
+            return  # nothing was ever used
+        waiting = (await subscription.consumer_info()).num_pending or 0
+        while waiting > 0:
+            messages = await subscription.fetch(min(_AT_ONCE, waiting), timeout=_SECONDS)
+            waiting -= len(messages)
+            for message in messages:
+                yield json.loads(message.data)
+    except nats.errors.Error as error:
+        raise CommandError(f"the usage cannot be read: {error or type(error).__name__}") from None
+    finally:
+        await client.close()

@@ -1,0 +1,115 @@
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway.cli import stack_file
+from servicekit import keys
+from servicekit.nats import connect, record_streams
+from servicekit.testing import free_ports, nats_server
+
+Run = Callable[..., Any]
+
+
+def record(tenant: str, model: str, **members: Any) -> dict[str, Any]:
+    at = datetime.now(UTC).isoformat()
+    return {"time": at, "tenant": tenant, "model": model, "status": 200, **members}
+
+
+RECORDS = [
+    record("north", "a", input_tokens=100, output_tokens=10, cost=0.5, currency="EUR"),
+    record("north", "a", input_tokens=200, output_tokens=20, cost=0.25, currency="EUR"),
+    record("north", "b", status=500),
+    record("south", "a", input_tokens=1, ingested_bytes=5000),
+]
+
+
+@pytest.fixture
+async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
+    """Runs ``causeway usage`` beside a NATS server with some records."""
+    async with nats_server(tmp_path / "nats") as url:
+        stack_file.write(tmp_path, {"url": "", "nats_url": url})
+        client = await connect(url, "test")
+        jetstream = await record_streams(client)
+        for each in RECORDS:
+            await jetstream.publish(keys.usage_subject(each["tenant"]), json.dumps(each).encode())
+        await client.close()
+        yield lambda *arguments: asyncio.to_thread(cli, "usage", *arguments, "--data-dir", tmp_path)
+
+
+async def rows(run: Run, *arguments: str) -> list[dict[str, Any]]:
+    result = await run(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+async def test_sums(run: Run) -> None:
+    """Requests, failures, tokens, bytes and costs of each group."""
+    first, second, third = await rows(run, "--by", "tenant,model")
+    assert first == {
+        "tenant": "north",
+        "model": "a",
+        "requests": 2,
+        "failed": 0,
+        "input_tokens": 300,
+        "output_tokens": 30,
+        "ingested_bytes": 0,
+        "cost": {"EUR": 0.75},
+    }
+    assert (second["model"], second["requests"], second["failed"], second["cost"]) == ("b", 1, 1, None)
+    assert (third["tenant"], third["input_tokens"], third["ingested_bytes"]) == ("south", 1, 5000)
+
+
+async def test_one_tenant(run: Run) -> None:
+    """Another one's records are not counted."""
+    [row] = await rows(run, "--tenant", "south", "--by", "tenant")
+    assert (row["tenant"], row["requests"]) == ("south", 1)
+
+
+async def test_when(run: Run) -> None:
+    """Records before --since and from --until on do not count; the day is a group."""
+    [row] = await rows(run, "--by", "day", "--since", "1h")
+    assert (row["day"], row["requests"]) == (datetime.now(UTC).date().isoformat(), 4)
+    assert await rows(run, "--until", "2020-01-01", "--since", "2019-01-01") == []
+    tomorrow = datetime.fromtimestamp(time.time() + 86400, UTC).date().isoformat()
+    assert await rows(run, "--since", tomorrow) == []
+
+
+async def test_a_table(run: Run) -> None:
+    """For people: names above, numbers with their thousands."""
+    result = await run()
+    assert "Tokens in" in result.stdout
+    assert "5,000" in result.stdout
+    assert "0.7500 EUR" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("--by", "colour"), "cannot add up by colour"), (("--since", "soon"), "--since is like")],
+)
+async def test_wrong_usage(run: Run, arguments: tuple[str, ...], message: str) -> None:
+    """Said in one line, with exit code 2."""
+    result = await run(*arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+async def test_nobody_there(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """Exit code 3, and no password in the message."""
+    [port] = free_ports(1)
+    url = f"nats://operator:secret@127.0.0.1:{port}"
+    result = await asyncio.to_thread(cli, "usage", "--nats-url", url, "--data-dir", tmp_path)
+    assert result.exit_code == 3
+    assert "secret" not in result.stderr
+    assert f"127.0.0.1:{port}" in result.stderr
+
+
+async def test_nothing_was_ever_used(cli: Callable[..., Any], tmp_path: Path) -> None:
+    """An empty list, no error."""
+    async with nats_server(tmp_path / "nats") as url:
+        result = await asyncio.to_thread(cli, "usage", "--json", "--nats-url", url, "--data-dir", tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "")

@@ -1,0 +1,71 @@
+"""What tokens cost, from a YAML file."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+from servicekit.errors import InvalidRequest
+from servicekit.reloadable import Reloadable
+from servicekit.yaml_file import Document
+
+_PER = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Of a million tokens of prompts, and of answers."""
+
+    input: float
+    output: float
+
+
+@dataclass(frozen=True, slots=True)
+class Prices:
+    """Prices of models.
+
+    Attributes:
+        currency: What they are in.
+        models: By the models' public names.
+    """
+
+    currency: str = ""
+    models: dict[str, Price] = field(default_factory=dict)
+
+    def cost(self, model: str, input_tokens: int, output_tokens: int) -> float | None:
+        """What an answer cost; None where the model has no price."""
+        price = self.models.get(model)
+        if price is None:
+            return None
+        return (input_tokens * price.input + output_tokens * price.output) / _PER
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _PriceEntry(_Model):
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+
+
+class _File(_Model):
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")]
+    models: dict[str, _PriceEntry]
+
+
+def load(path: Path) -> Reloadable[Prices]:
+    """The file's prices, read again when it changes.
+
+    Raises:
+        InvalidRequest: It cannot be read, or is wrong; the message says where.
+    """
+    try:
+        return Reloadable(path, lambda raw: _parsed(raw, path.name))
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"CAUSEWAY_PRICES_FILE: {error}", field="prices_file") from None
+
+
+def _parsed(raw: bytes, name: str) -> Prices:
+    file = Document(raw, name).validated(_File)
+    return Prices(file.currency, {model: Price(entry.input, entry.output) for model, entry in file.models.items()})

@@ -1,0 +1,157 @@
+"""The layers that record what requests used and what detectors found, as pure ASGI."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from servicekit import metrics
+from servicekit.errors import Unavailable
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.accounting import Account
+from gateway.frontends import Audit
+from gateway.ports_records import Records
+from gateway.prices import Prices
+from gateway.profiles import frontend_of
+
+_MOST_TENANTS = 200
+_OTHER = "other"
+
+_requests = metrics.durations(
+    __name__, "http.server.request.duration", "Seconds from a request to the end of its answer."
+)
+_first = metrics.durations(
+    __name__, "causeway.answer.first_token", "Seconds from asking the model to its first token, as clients see it."
+)
+_steps = metrics.durations(__name__, "causeway.answer.step", "Seconds of each step of an answer.")
+_tokens = metrics.counter(__name__, "causeway.tokens", "{token}", "Tokens of prompts (input) and answers (output).")
+_cost = metrics.counter(__name__, "causeway.cost", "", "What answers cost, in the currency of the prices.")
+_detections = metrics.counter(__name__, "causeway.detections", "{detection}", "What detectors found, by verdict.")
+
+
+class Recording:
+    """Measures each request once, at its end, and writes its records: not a step more for a token.
+
+    What happened stands in the request's state; see `Account`.
+
+    Args:
+        app: What is below.
+        records: Where they go.
+        prices: Of tokens, as of now.
+        unseen: Paths that are not recorded.
+    """
+
+    def __init__(self, app: ASGIApp, records: Records, prices: Callable[[], Prices], unseen: Sequence[str]) -> None:
+        self._app = app
+        self._records = records
+        self._prices = prices
+        self._unseen = frozenset(unseen)
+        self._tenants: set[str] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["path"] in self._unseen:
+            await self._app(scope, receive, send)
+            return
+        state: dict[str, Any] = scope.setdefault("state", {})
+        begin = time.perf_counter()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
+            seconds = time.perf_counter() - begin
+            self._measure(scope["method"], route, state, seconds)
+            # Who was not let in used nothing; and who only looks is not accounted for.
+            if "caller" in state and scope["method"] == "POST":
+                self._write(Account(state, route, seconds))
+
+    def _measure(self, method: str, route: str, state: dict[str, Any], seconds: float) -> None:
+        frontend = state.get("frontend")
+        labels = {
+            "http.request.method": method if method in ("GET", "POST", "DELETE", "OPTIONS") else _OTHER,
+            "http.route": route,
+            "http.response.status_code": str(state.get("status") or 0),
+            "causeway.frontend": getattr(frontend, "name", ""),
+            "causeway.dialect": str(state.get("dialect") or ""),
+        }
+        _requests.record(seconds, labels)
+
+    def _write(self, account: Account) -> None:
+        frontend = account.frontend
+        usage = account.usage(self._prices())
+        self._records.write(usage)
+        tenant = self._known(account.tenant)
+        for step in account.timeline.steps:
+            (_first if step.name == "first token" else _steps).record(
+                step.duration_ms / 1000,
+                {"causeway.frontend": frontend.name}
+                if step.name == "first token"
+                else {"causeway.step": step.name},
+            )
+        if account.input_tokens or account.output_tokens:
+            labels = {"causeway.tenant": tenant, "gen_ai.request.model": account.model}
+            _tokens.add(account.input_tokens, {**labels, "gen_ai.token.type": "input"})
+            _tokens.add(account.output_tokens, {**labels, "gen_ai.token.type": "output"})
+            prices = self._prices()
+            cost = prices.cost(account.model, account.input_tokens, account.output_tokens)
+            if cost is not None:
+                _cost.add(cost, {"causeway.tenant": tenant, "currency": prices.currency})
+        for detections in account.timeline.detections:
+            for detector, verdict in (
+                *((finding.detector_id, finding.action.name.lower()) for finding in detections.findings),
+                *((failure.detector_id, "error") for failure in detections.failures),
+            ):
+                _detections.add(
+                    1,
+                    {
+                        "causeway.detector": detector,
+                        "causeway.verdict": verdict,
+                        "causeway.direction": detections.direction.value,
+                    },
+                )
+        if frontend.audit is not Audit.OFF:
+            for record in account.audit():
+                self._records.write(record)
+
+    def _known(self, tenant: str) -> str:
+        """The tenant as a label; those that come after so many others share one."""
+        if tenant in self._tenants:
+            return tenant
+        if len(self._tenants) >= _MOST_TENANTS:
+            return _OTHER
+        self._tenants.add(tenant)
+        return tenant
+
+
+class AuditRequired:
+    """Refuses requests of front ends whose audit must not miss anything, while records get nowhere.
+
+    Args:
+        app: What is below.
+        records: Where they go.
+    """
+
+    def __init__(self, app: ASGIApp, records: Records) -> None:
+        self._app = app
+        self._records = records
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if (
+            scope["type"] == "http"
+            and frontend_of(scope).audit is Audit.REQUIRED
+            and scope["method"] == "POST"
+            and not await self._records.reachable()
+        ):
+            raise Unavailable("The audit cannot be written at the moment. Try again shortly.", retry_after=5)
+        await self._app(scope, receive, send)
+
+
+def watch(records: Records) -> None:
+    """Lets scrapes see how many records wait, and how many were dropped."""
+    metrics.observed(
+        __name__, "causeway.records.waiting", "", "Records on their way.", lambda: [(records.waiting, {})]
+    )
+    metrics.observed(
+        __name__, "causeway.records.dropped", "", "Records without room.", lambda: [(records.dropped, {})]
+    )

@@ -1,0 +1,76 @@
+"""Records of what was used and found, from the question to the stream and the command line."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from servicekit import keys, nats
+from servicekit.testing_answers import stream
+
+EMAIL = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
+
+
+async def usage(data: Path, *arguments: str) -> list[dict[str, Any]]:
+    """What ``causeway usage --json`` prints."""
+    process = await asyncio.create_subprocess_exec(
+        str(Path(sys.executable).with_name("causeway")),
+        "usage",
+        "--json",
+        "--data-dir",
+        str(data),
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await process.communicate()
+    assert process.returncode == 0
+    return [json.loads(line) for line in out.splitlines()]
+
+
+async def audited(stack: Any) -> list[dict[str, Any]]:
+    """What is in the stream of the audit."""
+    client = await nats.connect(stack.description()["nats_url"], "operator")
+    try:
+        jetstream = await nats.record_streams(client)
+        count = (await jetstream.stream_info(keys.AUDIT_STREAM)).state.messages
+        raw = [(await jetstream.get_msg(keys.AUDIT_STREAM, number + 1)) for number in range(count)]
+        return [json.loads(message.data or b"") | {"subject": message.subject} for message in raw]
+    finally:
+        await client.close()
+
+
+async def test_records_survive_the_broker(stack: Any, model: Any) -> None:
+    """What is asked while the broker is away is recorded when it is back, once; answers do not wait for it."""
+    for _ in range(3):
+        assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
+    stack.kill("nats")
+    for _ in range(4):
+        assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
+    await stack.ready()
+    for _ in range(100):
+        rows = [row for row in await usage(stack.data, "--by", "route,model") if row["route"] == "/chat"]
+        if sum(row["requests"] for row in rows) >= 7:
+            break
+        await asyncio.sleep(0.2)
+    [row] = rows
+    assert (row["requests"], row["failed"], row["model"]) == (7, 0, "stub")
+    assert row["output_tokens"] >= 7 * 100
+    assert row["input_tokens"] > 0
+
+
+async def test_what_is_redacted_is_audited(stack: Any, model: Any) -> None:
+    """Under tenant, detector and verdict, with the question's trace, without the text."""
+    model.script(stream(["Write to ", "ann@exam", "ple.com", " please."]))
+    async with stack.http.stream("POST", "/chat/stream", json=stack.question(detectors=EMAIL)) as response:
+        assert response.status_code == 200
+        assert b"ann@example.com" not in await response.aread()
+    for _ in range(50):
+        if found := await audited(stack):
+            break
+        await asyncio.sleep(0.1)
+    [record] = found
+    assert record["subject"] == keys.audit_subject("local", "regex", "redact")
+    assert record["trace_id"] == response.headers["x-trace-id"]
+    assert "ann@example.com" not in json.dumps(record)
+    assert record["end"] - record["start"] == len("ann@example.com")
