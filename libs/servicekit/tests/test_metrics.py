@@ -6,6 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from prometheus_client import CollectorRegistry
 from servicekit import metrics, rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, InvalidRequest
@@ -66,13 +67,13 @@ async def test_calls_are_measured_on_both_sides() -> None:
 async def test_a_port_of_their_own() -> None:
     """A service without HTTP has its metrics on a port of their own, which is free again afterwards."""
     (port,) = free_ports(1)
-    with metrics.served("test", "127.0.0.1", port):
+    with metrics.served(CollectorRegistry(), "127.0.0.1", port):
         async with aiohttp.ClientSession() as http, http.get(f"http://127.0.0.1:{port}/metrics") as response:
             assert response.status == 200
             assert response.content_type == "text/plain"
     with socket.create_server(("127.0.0.1", port)):
         pass
-    with metrics.served("test", "127.0.0.1", None):
+    with metrics.served(CollectorRegistry(), "127.0.0.1", None):
         pass
 
 

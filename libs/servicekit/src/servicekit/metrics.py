@@ -40,8 +40,8 @@ def install(service: str, registry: CollectorRegistry) -> None:
 
 
 @contextlib.contextmanager
-def served(service: str, host: str, port: int | None) -> Iterator[None]:
-    """`install`, and an HTTP server that answers scrapes; nothing where there is no port for it.
+def served(registry: CollectorRegistry, host: str, port: int | None) -> Iterator[None]:
+    """An HTTP server that answers scrapes from a registry; nothing where there is no port for it.
 
     Raises:
         OSError: The address cannot be listened on.
@@ -49,8 +49,6 @@ def served(service: str, host: str, port: int | None) -> Iterator[None]:
     if port is None:
         yield
         return
-    registry = CollectorRegistry()
-    install(service, registry)
     server: WSGIServer
     thread: threading.Thread
     server, thread = start_http_server(port, host, registry)

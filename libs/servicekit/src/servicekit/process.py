@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import structlog
 import uvloop
+from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
@@ -34,6 +35,8 @@ def run(
     settings_type: type[S],
     serve: Callable[[S, asyncio.Event], Awaitable[None]],
     arguments: Sequence[str] | None = None,
+    *,
+    own_metrics: bool = False,
 ) -> int:
     """Runs a service until SIGTERM or SIGINT.
 
@@ -42,6 +45,7 @@ def run(
         settings_type: Read from the environment here and nowhere else.
         serve: The service; ends when the event is set.
         arguments: The command line without the program; the process's own where None.
+        own_metrics: The service installs and serves its metrics itself.
 
     Returns:
         The process's exit code: 0 after an orderly end, 1 where the service could not go on (the log says why),
@@ -71,7 +75,10 @@ def run(
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 20, 100)
     try:
-        with metrics.served(service, settings.host, settings.metrics_port):
+        registry = CollectorRegistry()
+        if settings.metrics_port is not None and not own_metrics:
+            metrics.install(service, registry)
+        with metrics.served(registry, settings.host, None if own_metrics else settings.metrics_port):
             uvloop.run(_until_signal(settings, serve))
     except CausewayError as error:
         _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)

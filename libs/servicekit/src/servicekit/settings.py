@@ -25,7 +25,7 @@ class ServiceSettings(BaseSettings):
         ge=0,
         le=65535,
         description="Port of the metrics in Prometheus' text format; none: they are not measured, but by the "
-        "gateway, which has them on its own port then.",
+        "gateway, which has them on its own port in any case.",
     )
     shutdown_grace: float = Field(30.0, ge=0, description="Seconds that running requests get after SIGTERM.")
     tls_cert_file: Path | None = Field(

@@ -14,7 +14,7 @@ def main() -> int:
     from gateway.main import serve
     from gateway.settings import Settings
 
-    return process.run("gateway", Settings, serve)
+    return process.run("gateway", Settings, serve, own_metrics=True)
 
 
 if __name__ == "__main__":
