@@ -1,0 +1,97 @@
+"""Dashboards and alerts speak of metrics that are there."""
+
+import ast
+import functools
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+GRAFANA = ROOT / "deploy" / "grafana"
+# Of others: Prometheus' own, the kubelet's.
+FOREIGN = {"up", "kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes"}
+WORDS = {"sum", "max", "by", "rate", "increase", "delta", "histogram_quantile", "le"}
+# What `servicekit.metrics` makes of a name, by the function that declares it: endings in Prometheus' form.
+ENDINGS = {
+    "durations": ("_seconds_bucket", "_seconds_sum", "_seconds_count"),
+    "amounts": ("_bucket", "_sum", "_count"),
+    "counter": ("_total",),
+}
+GAUGE_UNITS = {"s": "_seconds"}
+
+
+@functools.cache
+def declared() -> set[str]:
+    """The names of all metrics in the sources, as Prometheus sees them."""
+    names = set()
+    for path in (ROOT / "services").glob("*/src/**/*.py"):
+        names |= set(of_module(ast.parse(path.read_text())))
+    for path in (ROOT / "libs" / "servicekit" / "src").glob("**/*.py"):
+        names |= set(of_module(ast.parse(path.read_text())))
+    return names
+
+
+def of_module(module: ast.Module) -> Iterator[str]:
+    for node in ast.walk(module):
+        if not isinstance(node, ast.Call):
+            continue
+        texts = [each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        match node.func:
+            case ast.Attribute(value=ast.Name(id="metrics"), attr=function) if texts:
+                name = texts[0].replace(".", "_")
+                if function == "observed":
+                    yield name + GAUGE_UNITS.get(texts[1], "")
+                for ending in ENDINGS.get(function, ()):
+                    yield name + ending
+            case ast.Name(id="Histogram") if texts:  # the gateway's, under RAGEngine's names
+                for ending in ENDINGS["amounts"]:
+                    yield texts[0] + ending
+            case ast.Name(id="Gauge") if texts:
+                yield texts[0]
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Each expression of a dashboard or an alert, with where it stands."""
+    for path in sorted(GRAFANA.glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{path.name}: {panel['title']}", target["expr"]
+    for group in alerts():
+        yield f"alerts.yaml: {group['alert']}", group["expr"]
+
+
+def alerts() -> list[dict[str, str]]:
+    """The rules of the alerts."""
+    found = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())
+    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The metrics that a PromQL expression names."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)|\"[^\"]*\"", " ", expression)
+    return set(re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare)) - WORDS
+
+
+@pytest.mark.parametrize(("where", "expression"), list(expressions()))
+def test_every_metric_exists(where: str, expression: str) -> None:
+    """A graph of a metric that nobody measures would be empty for ever, its alert silent."""
+    named = metrics_of(expression)
+    assert named, where
+    assert named <= declared() | FOREIGN, where
+
+
+def test_every_alert_is_explained() -> None:
+    """The documentation says what each means, and knows no other."""
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    named = set(re.findall(r"`(Causeway[A-Za-z]+)`", page))
+    assert named == {rule["alert"] for rule in alerts()}
+
+
+def test_every_dashboard_is_deployed() -> None:
+    """Those that are made are those that the kustomization has."""
+    [generator] = yaml.safe_load((GRAFANA / "kustomization.yaml").read_text())["configMapGenerator"]
+    assert sorted(generator["files"]) == sorted(path.name for path in GRAFANA.glob("*.json"))

@@ -1,0 +1,272 @@
+"""Writes the Grafana dashboards of deploy/grafana: panels are said in a line each, and laid out here.
+
+Usage: python tools/dashboards.py [--check]
+"""
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TARGET = Path(__file__).resolve().parent.parent / "deploy" / "grafana"
+_COLUMNS, _HEIGHT = 3, 8
+_WIDTH = 24 // _COLUMNS
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A graph: its title, its unit in Grafana's words, and pairs of a PromQL expression and its legend."""
+
+    title: str
+    unit: str
+    queries: tuple[tuple[str, str], ...]
+
+
+def rate(metric: str, by: str, where: str = "") -> str:
+    """Events a second, by labels."""
+    return f"sum by ({by}) (rate({metric}{{{where}}}[$__rate_interval]))"
+
+
+def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
+    """A quantile of a histogram, by labels."""
+    labels = f"le, {by}" if by else "le"
+    return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{where}}}[$__rate_interval])))"
+
+
+def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[str, str], ...]:
+    """Median and 99th percentile."""
+    return tuple((quantile(share, metric, by, where), f"{legend} p{share * 100:g}") for share in (0.5, 0.99))
+
+
+def mean(histogram: str) -> str:
+    """The mean of a histogram's values."""
+    return f"rate({histogram}_sum[$__rate_interval]) / rate({histogram}_count[$__rate_interval])"
+
+
+def total(gauge: str) -> str:
+    """A gauge of all replicas, by deployment."""
+    return f"sum by (causeway_deployment) ({gauge})"
+
+
+HTTP = "http_server_request_duration_seconds"
+RPC = "rpc_client_call_duration_seconds"
+FIRST = "gen_ai_server_time_to_first_token_seconds"
+BETWEEN = "gen_ai_server_time_per_output_token_seconds"
+MODEL = "gen_ai_client_operation_duration_seconds"
+
+DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
+    "requests": (
+        "Causeway: requests",
+        (
+            Panel("Requests by route", "reqps", ((rate(f"{HTTP}_count", "http_route"), "{{http_route}}"),)),
+            Panel(
+                "Requests by dialect",
+                "reqps",
+                ((rate(f"{HTTP}_count", "causeway_dialect"), "{{causeway_dialect}}"),),
+            ),
+            Panel(
+                "Requests by front end",
+                "reqps",
+                ((rate(f"{HTTP}_count", "causeway_frontend"), "{{causeway_frontend}}"),),
+            ),
+            Panel(
+                "Errors by status",
+                "reqps",
+                (
+                    (
+                        rate(
+                            f"{HTTP}_count", "http_response_status_code", 'http_response_status_code=~"4..|5..|0"'
+                        ),
+                        "{{http_response_status_code}}",
+                    ),
+                ),
+            ),
+            Panel("Time of requests", "s", spread(HTTP, "http_route", "{{http_route}}")),
+            Panel(
+                "First token, as clients see it",
+                "s",
+                spread("causeway_answer_first_token_seconds", "causeway_frontend", "{{causeway_frontend}}"),
+            ),
+            Panel(
+                "Time of each step, p95",
+                "s",
+                ((quantile(0.95, "causeway_answer_step_seconds", "causeway_step"), "{{causeway_step}}"),),
+            ),
+            Panel("Under way", "short", (("sum(num_requests_running)", "requests"),)),
+            Panel(
+                "Calls of services",
+                "reqps",
+                (
+                    (
+                        rate(f"{RPC}_count", "rpc_method, rpc_response_status_code"),
+                        "{{rpc_method}} {{rpc_response_status_code}}",
+                    ),
+                ),
+            ),
+            Panel("Time of calls, p99", "s", ((quantile(0.99, RPC, "rpc_method"), "{{rpc_method}}"),)),
+        ),
+    ),
+    "models": (
+        "Causeway: models",
+        (
+            Panel(
+                "Answers",
+                "reqps",
+                (
+                    (
+                        rate(f"{MODEL}_count", "causeway_deployment, error_type"),
+                        "{{causeway_deployment}} {{error_type}}",
+                    ),
+                ),
+            ),
+            Panel("Time of answers", "s", spread(MODEL, "causeway_deployment", "{{causeway_deployment}}")),
+            Panel(
+                "Time to the first token",
+                "s",
+                spread(FIRST, "causeway_deployment", "{{causeway_deployment}}"),
+            ),
+            Panel(
+                "Time between tokens",
+                "s",
+                spread(BETWEEN, "causeway_deployment", "{{causeway_deployment}}"),
+            ),
+            Panel(
+                "Tokens a second",
+                "short",
+                (
+                    (
+                        rate("gen_ai_client_token_usage_sum", "causeway_deployment, gen_ai_token_type"),
+                        "{{causeway_deployment}} {{gen_ai_token_type}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Circuits (0 closed, 1 half open, 2 open)",
+                "short",
+                (("max by (causeway_deployment) (causeway_deployment_circuit)", "{{causeway_deployment}}"),),
+            ),
+            Panel(
+                "Answers under way, and waiting",
+                "short",
+                (
+                    (total("causeway_deployment_busy"), "{{causeway_deployment}} busy"),
+                    (total("causeway_deployment_waiting"), "{{causeway_deployment}} waiting"),
+                ),
+            ),
+            Panel(
+                "Tokens by tenant",
+                "short",
+                (
+                    (
+                        rate("causeway_tokens_total", "causeway_tenant, gen_ai_token_type"),
+                        "{{causeway_tenant}} {{gen_ai_token_type}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Cost by tenant, an hour",
+                "short",
+                (
+                    (
+                        "sum by (causeway_tenant, currency) (increase(causeway_cost_total[1h]))",
+                        "{{causeway_tenant}} {{currency}}",
+                    ),
+                ),
+            ),
+        ),
+    ),
+    "knowledge": (
+        "Causeway: retrieval, ingest and guardrails",
+        (
+            Panel("Passages of answers", "short", ((mean("rag_retrieve_result_count"), "mean"),)),
+            Panel(
+                "Scores of answers' passages",
+                "short",
+                (
+                    (quantile(0.5, "rag_avg_source_score"), "mean score, p50"),
+                    (quantile(0.5, "rag_lowest_source_score"), "lowest score, p50"),
+                ),
+            ),
+            Panel("Jobs that wait", "short", (("max by (lane) (causeway_ingest_queue_depth)", "lane {{lane}}"),)),
+            Panel(
+                "Age of the oldest job",
+                "s",
+                (("max by (lane) (causeway_ingest_queue_age_seconds)", "lane {{lane}}"),),
+            ),
+            Panel("Jobs", "short", ((rate("causeway_ingest_jobs_total", "state"), "{{state}}"),)),
+            Panel(
+                "Detections",
+                "short",
+                (
+                    (
+                        rate("causeway_detections_total", "causeway_detector, causeway_verdict"),
+                        "{{causeway_detector}} {{causeway_verdict}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Records on their way, and dropped",
+                "short",
+                (("sum(causeway_records_waiting)", "waiting"), ("sum(causeway_records_dropped)", "dropped")),
+            ),
+        ),
+    ),
+}
+
+
+def dashboard(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
+    """Grafana's JSON model of a dashboard."""
+    return {
+        "uid": f"causeway-{name}",
+        "title": title,
+        "tags": ["causeway"],
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-3h", "to": "now"},
+        "templating": {
+            "list": [{"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}]
+        },
+        "panels": [_graph(number, panel) for number, panel in enumerate(panels)],
+    }
+
+
+def _graph(number: int, panel: Panel) -> dict[str, Any]:
+    row, column = divmod(number, _COLUMNS)
+    source = {"type": "prometheus", "uid": "${source}"}
+    return {
+        "id": number + 1,
+        "type": "timeseries",
+        "title": panel.title,
+        "datasource": source,
+        "gridPos": {"h": _HEIGHT, "w": _WIDTH, "x": column * _WIDTH, "y": row * _HEIGHT},
+        "fieldConfig": {"defaults": {"unit": panel.unit, "custom": {"fillOpacity": 10}}, "overrides": []},
+        "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
+        "targets": [
+            {"refId": chr(ord("A") + at), "datasource": source, "expr": expression, "legendFormat": legend}
+            for at, (expression, legend) in enumerate(panel.queries)
+        ],
+    }
+
+
+def main() -> int:
+    """Runs the command line; 1 where the check finds a file out of step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is out of step")
+    check = parser.parse_args().check
+    stale = []
+    for name, (title, panels) in DASHBOARDS.items():
+        path = TARGET / f"{name}.json"
+        text = json.dumps(dashboard(name, title, panels), indent=2) + "\n"
+        if not path.exists() or path.read_text() != text:
+            stale.append(path.name)
+            if not check:
+                path.write_text(text)
+    for file in stale:
+        print(f"deploy/grafana/{file} {'is out of step; run `make dashboards`' if check else 'written'}")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
