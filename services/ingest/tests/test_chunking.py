@@ -1,5 +1,6 @@
 import itertools
 import os
+import re
 
 import pytest
 from embedding.cache import default_cache_dir, entry
@@ -31,6 +32,18 @@ words = st.text(alphabet=st.sampled_from("abcé漢字。.!\n "), max_size=12)
 texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
 
 
+@st.composite
+def blocks(draw: st.DrawFn) -> Section:
+    """A section of prose and of blocks that are to stay together."""
+    text, whole = "", []
+    for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
+        text += "\n" if text else ""
+        if together:
+            whole.append((len(text), len(text) + len(piece)))
+        text += piece
+    return Section((), text, tuple(whole))
+
+
 def wordpiece() -> WordPieceTokenizer:
     return WordPieceTokenizer(entry(default_cache_dir(os.environ), "int8") / "tokenizer.json")
 
@@ -52,6 +65,90 @@ def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) ->
     for (start, end), (next_start, next_end) in itertools.pairwise(spans):
         assert start < next_start
         assert end < next_end
+
+
+@given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=150)
+def test_what_is_to_stay_together_does(section: Section, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A row is cut only if no chunk can hold it, and then between its lines if those fit; the laws hold as ever."""
+    text = section.text
+    spans = Chunker(tokenizer, shape).split(text, section.whole)
+    covered = {at for start, end in spans for at in range(start, end)}
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+    assert all(tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1 for start, end in spans)
+    assert all(one[0] < other[0] and one[1] < other[1] for one, other in itertools.pairwise(spans))
+    for start, end in section.whole:
+        lines = [match.span() for match in re.compile(r"[^\n]+").finditer(text, start, end)]
+        for first, last in [(start, end)] if fits(text[start:end], tokenizer, shape) else lines:
+            stretch = text[first:last].rstrip()
+            if stretch and fits(stretch, tokenizer, shape):
+                assert any(begin <= first and first + len(stretch) <= stop for begin, stop in spans)
+
+
+def fits(text: str, tokenizer: Tokenizer, shape: Shape) -> bool:
+    return tokenizer.count(text.rstrip()) <= shape.tokens and len(text.rstrip()) <= shape.characters
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_the_overlap_is_as_asked(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A chunk repeats no more than the overlap, and as many sentences as that, and the chunk, have room for."""
+    spans = Chunker(tokenizer, shape).split(text)
+    found = sentences(text)
+    for (before, stop), (start, end) in itertools.pairwise(spans):
+        assert tokenizer.count(text[start:stop]) <= shape.overlap
+        for first, _ in found:
+            room = tokenizer.count(text[first:end]) <= shape.tokens and end - first <= shape.characters
+            if before < first < start and room:  # it could have begun there
+                assert sum(tokenizer.count(text[a:b]) for a, b in found if first <= a < stop) > shape.overlap
+
+
+def test_spans_that_cannot_be_are_passed_over() -> None:
+    """A parser under a hostile document's control cannot make chunks repeat, or leave out, any text."""
+    text = "One two. Three four."
+    chunker = Chunker(WordTokenizer(), Shape(16, 0, 20))
+    for whole in ([(9, 20), (0, 8)], [(0, 99)], [(5, 5)], [(-3, 8)], [(8, 2)]):
+        assert chunker.split(text, whole) == [(0, len(text))]
+
+
+@pytest.mark.parametrize("text", ["字" * 600, "word " * 600, "x1-" * 600])
+def test_text_without_sentences_overlaps_too(text: str) -> None:
+    """Where a sentence is cut there is room for the overlap, and words are not cut for it."""
+    tokenizer = wordpiece()
+    spans = Chunker(tokenizer, Shape(100, 20, 120)).split(text)
+    for (_, stop), (start, _) in itertools.pairwise(spans):
+        assert 10 <= tokenizer.count(text[start:stop]) <= 20
+        assert "word" not in text or text[start - 1] == " "
+
+
+def test_rows_begin_chunks() -> None:
+    """Rows with sentences inside are not cut, and carry what they are into each chunk."""
+    rows = [f"Vessel: Ship {number}; Note: Old one. Slow one." for number in range(20)]
+    ends = list(itertools.accumulate(len(row) + 1 for row in rows))
+    whole = tuple((end - len(row) - 1, end - 1) for row, end in zip(rows, ends, strict=True))
+    page = Page(2, (Section(("Fleet",), "\n".join(rows), whole),))
+    chunks = list(Chunker(WordTokenizer(), Shape(30, 0, 40)).chunks([page], "fleet.xlsx"))
+    assert [line for chunk in chunks for line in chunk.text.split("\n")] == rows
+
+
+@given(st.lists(st.lists(texts, max_size=3), max_size=4), st.sampled_from(SHAPES))
+@settings(max_examples=50)
+def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None:
+    """The chunks of a page's section are those that it has by itself, with its page and headings, in order."""
+    chunker = Chunker(WordTokenizer(), shape)
+    made = [
+        Page(number, tuple(Section((f"{number}.{at}",), text) for at, text in enumerate(page)))
+        for number, page in enumerate(pages, 1)
+    ]
+    expected = [
+        (page.number, section.headings, section.text[start:end])
+        for page in made
+        for section in page.sections
+        for start, end in chunker.split(section.text)
+    ]
+    chunks = list(chunker.chunks(made, "a.pdf"))
+    assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == expected
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
 
 
 @given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))

@@ -1,14 +1,14 @@
-"""Pages → chunks: whole sentences of one section of one page, as many as the embedding model reads well.
+"""Pages → chunks: whole sentences, rows or definitions of one section of one page, as many as a model reads well.
 
-A chunk is a stretch of its section's text, unchanged. Each begins with the last sentence or two of the one before,
-so that what a sentence refers to is at hand. Sections are divided evenly: two halves serve a search better than a
-full chunk and a crumb.
+A chunk is a stretch of its section's text, unchanged. Each begins with the last sentences of the one before, as
+many as the overlap has room for, so that what a sentence refers to is at hand. Sections are divided evenly: two
+halves serve a search better than a full chunk and a crumb.
 """
 
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -19,7 +19,6 @@ from ingest.parsing.content import Page
 from ingest.sentences import sentences
 
 _SEPARATORS = re.compile(r"[\W_]+")
-_OVERLAP_SENTENCES = 2
 _CHARACTERS_A_TOKEN = 10
 """Bounds what tokenizers make one token of, such as a word of 1000 letters."""
 
@@ -45,18 +44,29 @@ class Shape:
 
     @classmethod
     def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "Shape":
-        """The shape for a model that reads so many tokens: a fifth of them is left for names and headings."""
+        """The shape for a model that reads so many tokens: a fifth of them is left for names and headings.
+
+        No more than half of a chunk repeats the one before.
+        """
         tokens = max(16, min(tokens, model_tokens * 4 // 5))
-        return cls(tokens, min(overlap, tokens // 3), model_tokens)
+        return cls(tokens, min(overlap, tokens // 2), model_tokens)
 
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A sentence, or a part of one that is too long for a chunk."""
+    """A sentence, a row, a definition, or a part of one that is too long for a chunk.
+
+    Attributes:
+        start: In code points of the section's text.
+        end: Exclusive.
+        tokens: Of this stretch by itself.
+        goes_on: It goes on with what the piece before had no room for.
+    """
 
     start: int
     end: int
     tokens: int
+    goes_on: bool = False
 
 
 class Chunker:
@@ -78,7 +88,7 @@ class Chunker:
         for page in pages:
             for section in page.sections:
                 before = None
-                for start, end in self.split(section.text):
+                for start, end in self.split(section.text, section.whole):
                     text = section.text[start:end]
                     indexed = self._indexed(name, section.headings, text)
                     overlap, separator = _joint(section.text, before, start)
@@ -96,11 +106,14 @@ class Chunker:
             yield Chunk(number, text[start:stop], text[start:end], 0, (), overlap, separator)
             before = end
 
-    def split(self, text: str) -> list[tuple[int, int]]:
-        """Spans of a section's chunks in code points. Everything but white space lies in at least one."""
-        pieces = list(itertools.chain.from_iterable(self._pieces(text, *span) for span in sentences(text)))
-        if not pieces:
-            return []
+    def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+        """Spans of a section's chunks in code points. Everything but white space lies in at least one.
+
+        Args:
+            text: Of the section.
+            whole: See `ingest.parsing.content.Section`; spans that cannot be are passed over.
+        """
+        pieces = list(self._pieces(text, whole))
         total = sum(piece.tokens for piece in pieces)
         room = self._shape.tokens - self._shape.overlap
         parts = 1 if total <= self._shape.tokens else math.ceil((total - self._shape.overlap) / room)
@@ -108,65 +121,126 @@ class Chunker:
         spans: list[tuple[int, int]] = []
         first = 0
         while first < len(pieces):
-            begin = self._overlap_from(pieces, first, spans)
+            starts = self._starts(text, pieces, first, spans)
+            begin, overlap = starts.pop()
             last = first
             fresh = pieces[first].tokens
-            while last + 1 < len(pieces) and fresh < target and self._fits(text, pieces, begin, last + 1):
+            while last + 1 < len(pieces) and fresh < target:
+                more = pieces[last + 1]
+                if not self._fits(text, begin, more.end, overlap + fresh + more.tokens, last + 1 - first):
+                    break
                 last += 1
-                fresh += pieces[last].tokens
-            while begin < first and not self._fits(text, pieces, begin, last):
-                begin += 1
-            spans.append((pieces[begin].start, pieces[last].end))
+                fresh += more.tokens
+            while starts and not self._fits(text, begin, pieces[last].end, overlap + fresh, last - first):
+                begin, overlap = starts.pop()
+            spans.append((begin, pieces[last].end))
             first = last + 1
         return spans
 
-    def _fits(self, text: str, pieces: list[_Piece], begin: int, last: int) -> bool:
-        start, end = pieces[begin].start, pieces[last].end
+    def _fits(self, text: str, start: int, end: int, estimate: int, joints: int) -> bool:
         if end - start > self._shape.characters:
             return False
-        estimate = sum(piece.tokens for piece in pieces[begin : last + 1])
         # Parts and whole may differ by what stands at their joints; far from the limit that does not matter.
-        if estimate + (last - begin) * 2 <= self._shape.tokens:
+        if estimate + (joints + 1) * 2 <= self._shape.tokens:
             return True
         return estimate <= 2 * self._shape.tokens and self._tokenizer.count(text[start:end]) <= self._shape.tokens
 
-    def _overlap_from(self, pieces: list[_Piece], first: int, spans: list[tuple[int, int]]) -> int:
-        """The piece that the chunk whose first new piece is ``first`` begins with."""
-        begin, tokens = first, 0
-        while (
-            spans
-            and first - begin < _OVERLAP_SENTENCES
-            and pieces[begin - 1].start > spans[-1][0]  # not the whole of the chunk before
-            and tokens + pieces[begin - 1].tokens <= self._shape.overlap
-        ):
-            begin -= 1
-            tokens += pieces[begin].tokens
-        return begin
+    def _starts(
+        self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Where the chunk whose first new piece is ``first`` may begin, each with the tokens that it then repeats.
 
-    def _pieces(self, text: str, start: int, end: int) -> Iterator[_Piece]:
-        """A sentence, whole if a chunk can hold it."""
+        The farther back, the later in the list; never as far as the chunk before begins.
+        """
+        starts = [(pieces[first].start, 0)]
+        if spans and pieces[first].goes_on:
+            return starts + self._within(text, pieces[first - 1], pieces[first].start, spans[-1][0])
+        tokens = 0
+        for piece in reversed(pieces[:first] if spans else ()):
+            tokens += piece.tokens
+            if piece.start <= spans[-1][0] or tokens > self._shape.overlap:
+                break
+            starts.append((piece.start, tokens))
+        return starts
+
+    def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
+        """As `_starts`, within a piece that goes on at ``end``: at a space if there is one, else at a token."""
+        overlap = self._shape.overlap
+        spans = self._tokenizer.spans(text[piece.start : end])
+        bounds = [start for (_, before), (start, _) in itertools.pairwise(spans) if before <= start]
+        inside = [piece.start + at for at in bounds if at >= spans[-overlap:][0][0]] if overlap else []
+        spaced = [at for at in inside if text[at - 1].isspace()]
+        for at in spaced or inside:
+            tokens = self._tokenizer.count(text[at:end])
+            if at > after and tokens <= overlap:
+                return [(at, tokens)]
+        return []
+
+    def _pieces(self, text: str, whole: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
+        """The section's pieces, in order."""
+        done = 0
+        for start, end in whole:
+            if done <= start < end <= len(text):
+                yield from self._sentences(text, done, start)
+                yield from self._together(text, start, end)
+                done = end
+        yield from self._sentences(text, done, len(text))
+
+    def _together(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """What is to stay together: whole if a chunk can hold it, else by line."""
+        piece = self._whole(text, start, end)
+        if piece is not None:
+            yield piece
+            return
+        for line in text[start:end].splitlines(keepends=True):
+            piece = self._whole(text, start, start + len(line))
+            if piece is not None:
+                yield piece
+            else:
+                yield from self._sentences(text, start, start + len(line))
+            start += len(line)
+
+    def _whole(self, text: str, start: int, end: int) -> _Piece | None:
+        """A stretch as one piece, with its indentation; None if that is too long, or blank."""
+        stretch = text[start:end].rstrip()
+        if not stretch or len(stretch) > self._shape.characters:
+            return None
+        tokens = self._tokenizer.count(stretch)
+        return _Piece(start, start + len(stretch), tokens) if tokens <= self._shape.tokens else None
+
+    def _sentences(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """Sentences of a stretch, each whole if a chunk can hold it."""
+        for first, last in sentences(text[start:end]):
+            yield from self._parts(text, start + first, start + last)
+
+    def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """A sentence, in parts if no chunk can hold it; then there is room for the overlap before each."""
+        shape, limit, goes_on = self._shape, self._shape.tokens, False
         while start < end:
-            stop = self._cut(text, start, end)
-            yield _Piece(start, stop, self._tokenizer.count(text[start:stop]))
-            start = stop
+            stop = self._cut(text, start, end, limit)
+            if stop < end and not goes_on:
+                limit = max(1, shape.tokens - shape.overlap)
+                stop = self._cut(text, start, end, limit)
+            yield _Piece(start, stop, self._tokenizer.count(text[start:stop]), goes_on)
+            start, goes_on = stop, True
             while start < end and text[start].isspace():
                 start += 1
 
-    def _cut(self, text: str, start: int, end: int) -> int:
+    def _cut(self, text: str, start: int, end: int, tokens: int) -> int:
         """How far a piece that begins at ``start`` may go: to a space if there is one late enough."""
-        limit, shape = end, self._shape
-        if end - start > shape.characters:
-            limit = start + shape.characters
+        limit = end
+        if end - start > self._shape.characters:
+            limit = start + self._shape.characters
         spans = self._tokenizer.spans(text[start:limit])
-        if limit == end and len(spans) <= shape.tokens:
+        if limit == end and len(spans) <= tokens:
             return end
-        if len(spans) > shape.tokens:
-            limit = start + max(1, spans[shape.tokens][0])
+        if len(spans) > tokens:
+            limit = start + max(1, spans[tokens][0])
         while True:
             middle = start + (limit - start) // 2
             space = next((at for at in range(limit - 1, middle, -1) if text[at].isspace()), limit)
             stop = start + max(1, len(text[start:space].rstrip()))
-            excess = self._tokenizer.count(text[start:stop]) - shape.tokens
+            excess = self._tokenizer.count(text[start:stop]) - tokens
             if excess <= 0 or stop == start + 1:
                 return stop
             limit = max(start + 1, stop - excess)  # a part of a word may have more tokens than it had in the word

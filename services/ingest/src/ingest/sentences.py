@@ -13,6 +13,7 @@ _END = re.compile(
       [.!?\u2026]+ [{_CLOSING}]* (?=\s)           # Latin and its like: white space follows
     | [\u3002\uff01\uff1f\uff61]+ [{_CLOSING}]*   # Chinese and Japanese: nothing need follow
     | [\u0964\u0965\u061f\u06d4]+                # Devanagari, Arabic, Urdu
+    | [\u104b\u17d4\u1362\u0589]+                # Burmese, Khmer, Amharic, Armenian
     | \n+
     """,
     re.VERBOSE,

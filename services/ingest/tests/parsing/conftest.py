@@ -1,12 +1,18 @@
-from collections.abc import Callable, Iterator
+import io
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import docx
+import openpyxl  # type: ignore[import-untyped]  # ships no types
 import pytest
 from ingest.parsing.child import parse
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 
 Read = Callable[..., tuple[Head, list[Page]]]
+Repack = Callable[..., bytes]
 
 
 @pytest.fixture
@@ -14,14 +20,79 @@ def read(tmp_path: Path) -> Read:
     """Parses bytes under a name as the child does, in this process."""
 
     def read(
-        content: bytes, name: str, *, max_pages: int = 100, max_characters: int = 100_000
+        content: bytes,
+        name: str,
+        *,
+        max_pages: int = 100,
+        max_characters: int = 100_000,
+        memory: int = 1024**3,
     ) -> tuple[Head, list[Page]]:
         path = tmp_path / "original"
         path.write_bytes(content)
         suffix = Path(name).suffix
-        parts: Iterator[Head | Page] = parse(Request(str(path), suffix, max_pages, max_characters, 0, 0))
+        parts: Iterator[Head | Page] = parse(Request(str(path), suffix, max_pages, max_characters, memory, 0))
         head, *pages = parts
         assert isinstance(head, Head)
         return head, [page for page in pages if isinstance(page, Page)]
 
     return read
+
+
+@pytest.fixture
+def make_docx() -> Callable[..., bytes]:
+    """A Word document of the given paragraphs; one that begins with ``#`` is a heading."""
+
+    def make(*paragraphs: str) -> bytes:
+        document = docx.Document()
+        for text in paragraphs:
+            level = len(text) - len(text.lstrip("#"))
+            if level:
+                document.add_heading(text.lstrip("# "), level)
+            else:
+                document.add_paragraph(text)
+        return saved(document)
+
+    return make
+
+
+@pytest.fixture
+def make_xlsx() -> Callable[..., bytes]:
+    """A workbook of the given sheets, rows of cells by name."""
+
+    def make(**sheets: Iterable[Sequence[Any]]) -> bytes:
+        book = openpyxl.Workbook()
+        book.remove(book.active)
+        for name, rows in sheets.items():
+            sheet = book.create_sheet(name)
+            for row in rows:
+                sheet.append(row)
+        return saved(book)
+
+    return make
+
+
+@pytest.fixture
+def repack() -> Repack:
+    """A ZIP file with some of its parts replaced, or added."""
+
+    def repack(content: bytes, **parts: bytes | Callable[[bytes], bytes]) -> bytes:
+        """Names of parts have ``__`` for a slash; of `content` those that are not named stay."""
+        named = {name.replace("__", "/"): part for name, part in parts.items()}
+        out = io.BytesIO()
+        with zipfile.ZipFile(io.BytesIO(content)) as old, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as new:
+            for name in old.namelist():
+                part = named.pop(name, None)
+                data = old.read(name)
+                new.writestr(name, data if part is None else part(data) if callable(part) else part)
+            for name, part in named.items():
+                new.writestr(name, part(b"") if callable(part) else part)
+        return out.getvalue()
+
+    return repack
+
+
+def saved(document: Any) -> bytes:
+    """An Office document as its library saves it."""
+    buffer = io.BytesIO()
+    document.save(buffer)
+    return buffer.getvalue()

@@ -44,6 +44,23 @@ def test_lists_tables_and_code() -> None:
     assert section.text == ("Intro\n- one\n- two\n  1. deep\n\nShip: Petrel; Seats: 420\n\na\n  b\n\na\nb")
 
 
+def test_cells_that_span_rows_and_columns() -> None:
+    """A cell says what it says in each of its rows, and moves the others along; heads of several rows are one."""
+    [section] = sections(
+        "<table><thead><tr><td rowspan=2>Ship<td colspan=2>Seats<tr><td>in<td>out</thead>"
+        "<tr><td rowspan=2>Petrel<td>400<td>20<tr><td colspan=2>closed<tr><td>Fulmar<td rowspan=x>1<td colspan="
+        + "9" * 5000
+        + ">2</table>"
+    )
+    rows = [
+        "Ship: Petrel; Seats in: 400; out: 20",
+        "Ship: Petrel; Seats in: closed",
+        "Ship: Fulmar; Seats in: 1; out: 2",
+    ]
+    assert section.text == "\n".join(rows)
+    assert [section.text[start:end] for start, end in section.whole] == rows
+
+
 def test_tables_for_layout_are_text() -> None:
     """A table that holds headings and paragraphs is read in its order."""
     found = sections("<table><tr><td><h2>A</h2><p>one</p></td><td><h2>B</h2><p>two</p></td></tr></table>")

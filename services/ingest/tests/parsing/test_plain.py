@@ -23,9 +23,8 @@ def test_lines_wrapped_by_hand_are_joined() -> None:
 
 
 def test_other_text_is_left_alone() -> None:
-    """Lines of tables and source code, and of text that is not wrapped, stay as they are."""
-    assert text("name,seats\nPetrel,420\nFulmar,300\n", ".csv") == "name,seats\nPetrel,420\nFulmar,300"
-    assert text("if x:\n    y()\n\nz()\n", ".py") == "if x:\n    y()\n\nz()"
+    """Lines of settings, and of text that is not wrapped, stay as they are."""
+    assert text("if x:\n    y: 1\n\nz: 2\n", ".yaml") == "if x:\n    y: 1\n\nz: 2"
     long = "A line that is much longer than anybody would wrap by hand, " * 4
     assert text(f"{long}\nshort one\nand another\n") == f"{long.strip()}\nshort one\nand another"
 

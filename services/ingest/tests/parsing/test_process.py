@@ -31,6 +31,10 @@ def parser(request):
         os.kill(os.getpid(), signal.SIGSEGV)
     if word == "recurse":
         sys.setrecursionlimit(200); parser.__globals__["deep"]()
+    if word == "open":
+        kept = [open(request.path) for _ in range(1000)]
+    if word == "write":
+        with open(request.path + ".new", "wb") as file: file.write(bytes(10))
     if word == "defect":
         raise ZeroDivisionError("a bug")
     if word == "noise":
@@ -76,6 +80,8 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
         ("hang", UnreadableDocument, "longer than 1.5 s"),
         ("spin", UnreadableDocument, "longer than 1.5 s"),
         ("eat", PayloadTooLarge, "memory"),
+        ("open", PayloadTooLarge, "open"),
+        ("write", PayloadTooLarge, "files"),
         ("eat in c", UnreadableDocument, "SIGABRT"),
         ("crash", UnreadableDocument, "SIGSEGV"),
         ("recurse", UnreadableDocument, "nested too deeply"),

@@ -6,6 +6,7 @@ fork dies, the child dies the same way, and the worker starts another.
 """
 
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -15,15 +16,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ingest.parsing import frames, html, markdown, pdf, plain
+from ingest.parsing import code, delimited, frames, html, markdown, pdf, plain, records, slides, word, workbook
 from ingest.parsing.content import Head, Page
 from ingest.parsing.decode import decode
-from ingest.parsing.detect import Format, detect
+from ingest.parsing.detect import detect
+from ingest.parsing.formats import Format, format_named
 from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 
 _LONGEST_STACK = 8000
 _BYTES_A_CHARACTER = 4
+_OPEN_FILES = 64
 _PR_SET_PDEATHSIG = 1
 
 
@@ -34,20 +37,38 @@ def parse(request: Request) -> Iterator[Head | Page]:
         Refusal: The document cannot be read.
     """
     path = Path(request.path)
-    found = detect(path, request.suffix)
-    if found is Format.PDF:
-        yield from pdf.parse(path, request.max_pages, request.max_pictures)
-        return
-    if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
-        raise _too_much_text(request)
-    data = path.read_bytes()
+    suffix = request.suffix.lower()
+    found = detect(path, suffix)
     match found:
-        case Format.MARKDOWN:
-            yield from markdown.parse(decode(data))
+        case Format.PDF:
+            yield from pdf.parse(path, request.max_pages, request.max_pictures)
+        case Format.DOCX:
+            yield from word.parse(path, request.memory)
+        case Format.PPTX:
+            yield from slides.parse(path, request.max_pages, request.memory)
+        case Format.XLSX:
+            yield from workbook.parse(path, request.max_pages, request.max_characters, request.memory)
+        case _:
+            if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
+                raise _too_much_text(request)
+            yield from _parse_text(found, path.read_bytes(), suffix)
+
+
+def _parse_text(found: Format, data: bytes, suffix: str) -> Iterator[Head | Page]:
+    text = html.text_of(data) if found is Format.HTML else decode(data)
+    match found:
         case Format.HTML:
-            yield from html.parse(html.text_of(data))
-        case Format.TEXT:
-            yield from plain.parse(decode(data), request.suffix)
+            yield from html.parse(text)
+        case Format.MARKDOWN:
+            yield from markdown.parse(text)
+        case Format.CSV:
+            yield from delimited.parse(text)
+        case Format.JSON if format_named(suffix) is Format.JSON or records.is_json(text):
+            yield from records.parse(text)
+        case Format.CODE:
+            yield from code.parse(text, suffix)
+        case _:
+            yield from plain.parse(text, suffix)
 
 
 def serve(parser: Callable[[Request], Iterator[Head | Page]] = parse) -> int:
@@ -90,6 +111,11 @@ def _answer(parser: Callable[[Request], Iterator[Head | Page]], request: Request
         last = Done()
     except Refusal as refusal:
         last = Refused(type(refusal).__name__, str(refusal))
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.EFBIG):
+            last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
+        else:
+            last = Refused(TooLarge.__name__, "The document needs more open, or larger, files than it may have.")
     except MemoryError:
         last = Refused(TooLarge.__name__, "The document needs more memory to be read than it may have.")
     except RecursionError:
@@ -109,6 +135,7 @@ def _limit(request: Request) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (request.cpu_seconds, request.cpu_seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_OPEN_FILES, _OPEN_FILES))
     if sys.platform == "linux":  # elsewhere the limit is not kept, or cannot be set
         resource.setrlimit(resource.RLIMIT_AS, (request.memory, request.memory))
 

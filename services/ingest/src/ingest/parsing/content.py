@@ -10,10 +10,13 @@ class Section(msgspec.Struct, frozen=True, array_like=True):
         headings: Headings above and of it, outermost first.
         text: Paragraphs are separated by a blank line; items, rows and lines of verse or code by a line break. It
             begins with its own heading where the document shows one there.
+        whole: Spans of the text in code points, in order and apart, that stay together where a passage can hold
+            them (rows, records, definitions); where none can, their lines do.
     """
 
     headings: tuple[str, ...]
     text: str
+    whole: tuple[tuple[int, int], ...] = ()
 
 
 class Head(msgspec.Struct, frozen=True, tag="head"):
@@ -21,7 +24,7 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 
     Attributes:
         content_type: Media type.
-        page_count: Number of pages; 0 where the format has none.
+        page_count: Number of pages, slides or sheets; 0 where the format has none.
         language: BCP 47 tag that the document itself names; empty where it names none.
     """
 
@@ -31,7 +34,7 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
-    """The text of a page; a format without pages has one, with number 0.
+    """The text of a page, a slide or a sheet; a format without them has one, with number 0.
 
     Attributes:
         number: Counted from 1; 0 where the format has no pages.

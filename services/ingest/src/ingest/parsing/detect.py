@@ -1,54 +1,27 @@
 """A document's format, by its content; its name decides between text formats alone, and may not lie."""
 
-import enum
 import re
-import zipfile
 from pathlib import Path
 
-import puremagic
-
+from ingest.parsing import containers
 from ingest.parsing.decode import is_text
+from ingest.parsing.formats import IN_WORDS, READABLE, Format, format_named
 from ingest.parsing.refusals import Unreadable, Unsupported
 
 _PEEK = 64 * 1024
-
-
-class Format(enum.Enum):
-    """The formats that are read, with their media types."""
-
-    PDF = "application/pdf"
-    HTML = "text/html"
-    MARKDOWN = "text/markdown"
-    TEXT = "text/plain"
-
-
-_BY_SUFFIX = {
-    ".md": Format.MARKDOWN,
-    ".markdown": Format.MARKDOWN,
-    ".html": Format.HTML,
-    ".htm": Format.HTML,
-    ".xhtml": Format.HTML,
-    ".txt": Format.TEXT,
-    ".text": Format.TEXT,
-}
 # fmt: off
 _BINARY_SUFFIXES = frozenset((
-    ".pdf", ".doc", ".docx", ".dot", ".dotx", ".xls", ".xlsx", ".ppt", ".pptx", ".odt", ".ods", ".odp", ".rtf",
-    ".epub", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".png", ".jpg", ".jpeg", ".gif", ".webp",
-    ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
+    ".pdf", ".doc", ".docx", ".docm", ".dot", ".dotx", ".xls", ".xlsx", ".xlsm", ".ppt", ".pptx", ".pptm", ".odt",
+    ".ods", ".odp", ".rtf", ".epub", ".zip", ".gz", ".tgz", ".bz2", ".xz", ".7z", ".rar", ".tar", ".png", ".jpg",
+    ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
 ))
 # fmt: on
 _HTML = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_JSON = re.compile(rb"(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
 _TEXTUAL_BUT_UNREAD = ((b"{\\rtf", "RTF"), (b"%!PS", "PostScript"), (b"<?xml", "XML"), (b"<svg", "SVG"))
-_IN_ZIP = {
-    "word": "a Word document (.docx)",
-    "xl": "an Excel workbook (.xlsx)",
-    "ppt": "a PowerPoint presentation (.pptx)",
-}
-READABLE = "PDF, HTML, Markdown and plain text are read."
 
 
 def detect(path: Path, suffix: str) -> Format:
@@ -59,7 +32,7 @@ def detect(path: Path, suffix: str) -> Format:
         suffix: The end of the name that people know it by, for example ``.pdf``; any case.
 
     Raises:
-        Unreadable: It is empty, or its name promises another type than it has.
+        Unreadable: It is empty, damaged or encrypted, or its name promises another type than it has.
         Unsupported: It is of a type that is not read here.
     """
     suffix = suffix.lower()
@@ -68,20 +41,35 @@ def detect(path: Path, suffix: str) -> Format:
     if not head:
         raise Unreadable("The file is empty.")
     # The header may follow some junk (ISO 32000-1, annex H, note 13: within the first 1024 bytes).
-    if b"%PDF-" in head[:1024]:
-        if suffix in _BY_SUFFIX:
-            raise Unreadable(f"The name ends with {suffix}, but the file is a PDF.")
-        return Format.PDF
+    found = Format.PDF if b"%PDF-" in head[:1024] else containers.office_format(path, head)
+    if found is not None:
+        return _as_named(found, suffix)
     if not is_text(head):
-        kind = _kind(path)
-        if suffix == ".pdf":
-            raise Unreadable(f"The name ends with .pdf, but the file is {kind or 'binary data, not a PDF'}.")
-        if suffix in _BY_SUFFIX:
-            raise Unreadable(f"The name ends with {suffix}, but the file is {kind or 'binary data'}, not text.")
-        if kind is None:
-            raise Unsupported(f"The file is binary data of an unknown type. {READABLE}")
-        raise Unsupported(f"The file is {kind}. {READABLE}")
+        raise _refused(path, head, suffix)
     return _text_format(head, suffix)
+
+
+def _as_named(found: Format, suffix: str) -> Format:
+    """A binary format, unless the name speaks of another one."""
+    if format_named(suffix) not in (None, found):
+        raise Unreadable(f"The name ends with {suffix}, but the file is {IN_WORDS[found]}.")
+    return found
+
+
+def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
+    """Why a binary file is not read."""
+    if containers.is_encrypted_office(path, head):
+        return Unreadable("The document is encrypted: it opens with a password only.")
+    kind = containers.kind(path, head)
+    named = format_named(suffix)
+    if named in IN_WORDS and named is not Format.PDF and containers.is_cut_off(path, head):
+        return Unreadable("The file is truncated or damaged: its end, with the list of its parts, is missing.")
+    if named in IN_WORDS:
+        promised = IN_WORDS[named].partition(" (")[0]
+        return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {promised}'}.")
+    if named is not None:
+        return Unreadable(f"The name ends with {suffix}, but the file is {kind or 'binary data'}, not text.")
+    return Unsupported(f"The file is {kind or 'binary data of an unknown type'}. {READABLE}")
 
 
 def _text_format(head: bytes, suffix: str) -> Format:
@@ -93,32 +81,11 @@ def _text_format(head: bytes, suffix: str) -> Format:
         for mark, name in _TEXTUAL_BUT_UNREAD:
             if start.startswith(mark):
                 raise Unsupported(f"The file is {name}. {READABLE}")
-    named = _BY_SUFFIX.get(suffix)
+    named = format_named(suffix)
     if named is not None:
         return named
-    return Format.HTML if looks_html else Format.TEXT
-
-
-def _kind(path: Path) -> str | None:
-    """What a binary file is, in words."""
-    if zipfile.is_zipfile(path):
-        return _zip_kind(path)
-    try:
-        matches = puremagic.magic_file(str(path))
-    except (puremagic.PureError, ValueError, OSError):
-        return None
-    best = max(matches, key=lambda match: match.confidence, default=None)
-    if best is None or not best.name:
-        return None
-    article = "an" if best.name[0].lower() in "aeiou" else "a"
-    return f"{article} {best.name}" + (f" ({best.extension})" if best.extension else "")
-
-
-def _zip_kind(path: Path) -> str:
-    """ZIP files by the names in their directory; nothing is unpacked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            folders = {name.partition("/")[0] for name in archive.namelist()}
-    except zipfile.BadZipFile:
-        folders = set()
-    return next((kind for folder, kind in _IN_ZIP.items() if folder in folders), "a ZIP archive (.zip)")
+    if looks_html:
+        return Format.HTML
+    if start.startswith(b"#!"):
+        return Format.CODE
+    return Format.JSON if _JSON.match(start) else Format.TEXT

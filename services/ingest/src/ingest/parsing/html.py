@@ -1,15 +1,16 @@
 """HTML: the main text by heading, lists by item, tables by row, without navigation and scripts."""
 
 import codecs
+import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ingest.parsing.clean import clean, flat
 from ingest.parsing.content import Head, Page
 from ingest.parsing.decode import decode
-from ingest.parsing.detect import Format
+from ingest.parsing.formats import Format
 from ingest.parsing.outline import Outline
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.tables import rows
@@ -28,6 +29,8 @@ _BLOCKS = frozenset((
     "table", "tbody", "td", "th", "thead", "tr", "ul",
 ))
 # fmt: on
+_LONGEST_SPAN = 1000
+"""HTML Living Standard 4.9.11: of columns; that many rows will do, too."""
 _LISTS = frozenset(("ul", "ol", "menu"))
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 
@@ -115,7 +118,7 @@ class _Walk:
             return False
         if tag == "pre":
             self._flush()
-            self._outline.block(clean(node.text()).strip("\n"))
+            self._outline.block(clean(node.text()).strip("\n"), whole=True)
             return False
         if tag == "table" and _is_data(node):
             self._flush()
@@ -162,20 +165,54 @@ class _Walk:
         self._outline.block(mark + text, tight=bool(self._lists) and bool(mark))
 
     def _table(self, table: LexborNode) -> None:
+        heads: list[list[str]] = []
         lines: list[list[str]] = []
-        header: list[str] = []
+        above: dict[int, tuple[int, str]] = {}
         for row in table.css("tr"):
             cells = [cell for cell in row.iter() if cell.tag in ("td", "th")]
-            texts = [flat(cell.text(separator=" ")) for cell in cells]
-            if not lines and not header and cells and all(cell.tag == "th" for cell in cells):
-                header = texts
+            texts, above = _texts(cells, above)
+            in_head = row.parent is not None and row.parent.tag == "thead"
+            if not lines and cells and (in_head or (not heads and all(cell.tag == "th" for cell in cells))):
+                heads.append(texts)
             elif any(texts):
                 lines.append(texts)
+        columns = itertools.zip_longest(*heads, fillvalue="")
+        header = [" ".join(dict.fromkeys(filter(None, column))) for column in columns]
         caption = table.css_first("caption")
         if caption is not None:
             self._outline.block(flat(caption.text(separator=" ")))
         for number, line in enumerate(rows(header, lines)):
-            self._outline.block(line, tight=number > 0 or caption is not None)
+            self._outline.block(line, tight=number > 0 or caption is not None, whole=True)
+
+
+def _texts(
+    cells: Sequence[LexborNode], above: Mapping[int, tuple[int, str]]
+) -> tuple[list[str], dict[int, tuple[int, str]]]:
+    """A row's texts by column, and the cells that reach down from it: how many rows more, and their text.
+
+    Args:
+        cells: Of the row.
+        above: Those that reach down into it.
+    """
+    texts: list[str] = []
+    below: dict[int, tuple[int, str]] = {}
+    for cell in (*cells, None):
+        while len(texts) in above:
+            rows_left, text = above[len(texts)]
+            if rows_left > 1:
+                below[len(texts)] = (rows_left - 1, text)
+            texts.append(text)
+        if cell is not None:
+            text = flat(cell.text(separator=" "))
+            if (rows_left := _span(cell, "rowspan") - 1) > 0:
+                below[len(texts)] = (rows_left, text)
+            texts += [text, *[""] * (_span(cell, "colspan") - 1)]
+    return texts, below
+
+
+def _span(cell: LexborNode, name: str) -> int:
+    value = cell.attributes.get(name) or ""
+    return min(max(int(value), 1), _LONGEST_SPAN) if value.isascii() and value.isdigit() and len(value) < 6 else 1
 
 
 def _is_data(table: LexborNode) -> bool:

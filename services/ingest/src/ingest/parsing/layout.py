@@ -109,7 +109,7 @@ class Style:
     def _flush(self, outline: Outline, run: Sequence[Line]) -> None:
         if not run or not self._is_heading(run[0]):
             for text in paragraphs(run, self.words):
-                outline.block(text)
+                outline.block(text, whole=COLUMN in text)
             return
         for heading, size in _headings(run, self.words):
             if len(heading) <= _LONGEST_HEADING:

@@ -8,11 +8,13 @@ from markdown_it.token import Token
 
 from ingest.parsing.clean import clean, flat
 from ingest.parsing.content import Head, Page
-from ingest.parsing.detect import Format
+from ingest.parsing.formats import Format
 from ingest.parsing.outline import Outline
 from ingest.parsing.tables import rows
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(.*?\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+_DEEPEST = 10_000
+"""More than the stack has room for: deeper text would be left out without a word, a stack that ends is told."""
 _TAG = re.compile(r"<!--.*?-->|</?[A-Za-z][^<>]*>", re.DOTALL)
 
 
@@ -25,7 +27,7 @@ def parse(text: str) -> Iterator[Head | Page]:
     if front:
         outline.block(front[1].strip())
         text = text[front.end() :]
-    _fill(outline, MarkdownIt("commonmark").enable("table").parse(text))
+    _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
     yield Page(0, outline.end_page())
 
 
@@ -51,7 +53,7 @@ def _fill(outline: Outline, tokens: Sequence[Token]) -> None:
             case "table_close":
                 assert table is not None
                 for number, row in enumerate(rows(table[0], table[1:])):
-                    outline.block(row, tight=number > 0)
+                    outline.block(row, tight=number > 0, whole=True)
                 table = None
             case "inline":
                 words = _inline(token.children or ())
@@ -64,7 +66,7 @@ def _fill(outline: Outline, tokens: Sequence[Token]) -> None:
                     prefix, tight = lists.prefix()
                     outline.block(prefix + words.strip() if words.strip() else "", tight=tight)
             case "fence" | "code_block":
-                outline.block(token.content.rstrip())
+                outline.block(token.content.rstrip(), whole=True)
             case "html_block":
                 outline.block(flat(_TAG.sub(" ", token.content)))
             case _:

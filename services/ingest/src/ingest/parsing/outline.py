@@ -13,6 +13,8 @@ class Outline:
     def __init__(self) -> None:
         self._path: list[tuple[float, str]] = []
         self._text: list[str] = []
+        self._length = 0
+        self._whole: list[tuple[int, int]] = []
         self._has_body = False
         self._sections: list[Section] = []
 
@@ -28,11 +30,19 @@ class Outline:
             self._path.append((level, text))
         self._add(text, tight=True)
 
-    def block(self, text: str, *, tight: bool = False) -> None:
-        """A paragraph, a row, an item; ``tight`` blocks follow the one before without a blank line."""
+    def block(self, text: str, *, tight: bool = False, whole: bool = False) -> None:
+        """A paragraph, a row, an item.
+
+        Args:
+            text: The block; where it is empty nothing happens.
+            tight: It follows the one before without a blank line.
+            whole: It stays together where a passage can hold it, as a row does.
+        """
         if text:
             self._add(text, tight=tight and self._has_body)
             self._has_body = True
+            if whole:
+                self._whole.append((self._length - len(text), self._length))
 
     def end_page(self) -> tuple[Section, ...]:
         """The sections since the last call. Headings stay in force on the next page."""
@@ -41,11 +51,12 @@ class Outline:
         return sections
 
     def _add(self, text: str, *, tight: bool) -> None:
-        if self._text:
-            self._text.append("\n" if tight else "\n\n")
-        self._text.append(text)
+        separator = ("\n" if tight else "\n\n") if self._text else ""
+        self._text += (separator, text)
+        self._length += len(separator) + len(text)
 
     def _close(self) -> None:
         if self._text:
-            self._sections.append(Section(tuple(text for _, text in self._path), "".join(self._text)))
-        self._text, self._has_body = [], False
+            path = tuple(text for _, text in self._path)
+            self._sections.append(Section(path, "".join(self._text), tuple(self._whole)))
+        self._text, self._length, self._whole, self._has_body = [], 0, [], False

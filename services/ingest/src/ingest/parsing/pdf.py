@@ -12,7 +12,7 @@ import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing.clean import flat
 from ingest.parsing.content import Head, Page
-from ingest.parsing.detect import Format
+from ingest.parsing.formats import Format
 from ingest.parsing.layout import COLUMN, HYPHEN, Line, Style
 from ingest.parsing.outline import Outline
 from ingest.parsing.page_picture import page_picture

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from ingest.parsing.clean import clean
 from ingest.parsing.content import Head, Page
-from ingest.parsing.detect import Format
+from ingest.parsing.formats import Format
 from ingest.parsing.layout import Line, paragraphs
 from ingest.parsing.outline import Outline
 
@@ -18,7 +18,7 @@ def parse(text: str, suffix: str) -> Iterator[Head | Page]:
 
     Args:
         text: The decoded text.
-        suffix: End of its name; lines of anything but ``.txt`` (source code, tables) are left alone.
+        suffix: End of its name; lines of anything but ``.txt`` (settings, logs) are left alone.
     """
     yield Head(Format.TEXT.value)
     outline = Outline()

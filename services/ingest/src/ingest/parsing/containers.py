@@ -1,0 +1,111 @@
+"""What a binary file is, by its content: Office documents are told apart, everything else gets a name."""
+
+import mmap
+import re
+import zipfile
+from pathlib import Path
+
+import puremagic
+
+from ingest.parsing.formats import Format
+from ingest.parsing.ooxml import damaged
+
+_ZIP = b"PK\x03\x04"
+_COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""MS-CFB 2.2: the container of Office files before 2007, and of encrypted ones of today."""
+_TYPES_LIMIT = 1024**2
+# Content types of main parts (ECMA-376 part 1, 15.2.2; macros: MS-OFFMACRO2).
+_MAIN = {
+    b"wordprocessingml.document.main+xml": Format.DOCX,
+    b"presentationml.presentation.main+xml": Format.PPTX,
+    b"ms-powerpoint.presentation.macroEnabled.main+xml": Format.PPTX,
+    b"spreadsheetml.sheet.main+xml": Format.XLSX,
+    b"ms-excel.sheet.macroEnabled.main+xml": Format.XLSX,
+}
+_OTHER_MAIN = {
+    b"ms-word.document.macroEnabled": "a Word document with macros (.docm); save it as .docx",
+    b"wordprocessingml.template": "a Word template (.dotx); save it as .docx",
+    b"presentationml.slideshow": "a PowerPoint show (.ppsx); save it as .pptx",
+    b"presentationml.template": "a PowerPoint template (.potx); save it as .pptx",
+    b"spreadsheetml.template": "an Excel template (.xltx); save it as .xlsx",
+    b"ms-excel.sheet.binary": "a binary Excel workbook (.xlsb); save it as .xlsx",
+}
+_STREAMS = {
+    "WordDocument": "a Word document of before 2007 (.doc); save it as .docx",
+    "PowerPoint Document": "a PowerPoint presentation of before 2007 (.ppt); save it as .pptx",
+    "Workbook": "an Excel workbook of before 2007 (.xls); save it as .xlsx",
+}
+_OPEN_DOCUMENT = re.compile(rb"application/(?:vnd\.oasis\.opendocument\.(\w+)|(epub)\+zip)")
+
+
+def office_format(path: Path, head: bytes) -> Format | None:
+    """The format of an Office document (Open XML); None where the file is something else.
+
+    Raises:
+        Unreadable: It is a damaged ZIP file.
+    """
+    if not head.startswith(_ZIP):
+        return None
+    types = _member(path, "[Content_Types].xml")
+    return next((found for mark, found in _MAIN.items() if mark in types), None)
+
+
+def is_encrypted_office(path: Path, head: bytes) -> bool:
+    """Whether the file is an Office document that opens with a password only (MS-OFFCRYPTO 2.3.2)."""
+    return head.startswith(_COMPOUND) and _has_stream(path, "EncryptedPackage")
+
+
+def is_cut_off(path: Path, head: bytes) -> bool:
+    """Whether the file begins as a ZIP file and lacks the list of its parts, which stands at the end."""
+    return head.startswith(_ZIP) and not zipfile.is_zipfile(path)
+
+
+def kind(path: Path, head: bytes) -> str | None:
+    """What a binary file is, in words; None where nobody knows."""
+    if head.startswith(_ZIP) or zipfile.is_zipfile(path):
+        return _zip_kind(path)
+    if head.startswith(_COMPOUND):
+        return next((words for stream, words in _STREAMS.items() if _has_stream(path, stream)), None)
+    if not head.strip(b"\0"):
+        return "nothing but zeros"
+    try:
+        matches = puremagic.magic_file(str(path))
+    except (puremagic.PureError, ValueError, OSError):
+        return None
+    best = max(matches, key=lambda match: match.confidence, default=None)
+    if best is None or not best.name:
+        return None
+    article = "an" if best.name[0].lower() in "aeiou" else "a"
+    return f"{article} {best.name}" + (f" ({best.extension})" if best.extension else "")
+
+
+def _zip_kind(path: Path) -> str:
+    types = _member(path, "[Content_Types].xml")
+    for mark, words in _OTHER_MAIN.items():
+        if mark in types:
+            return words
+    other = _OPEN_DOCUMENT.match(_member(path, "mimetype"))
+    if other:
+        return f"an OpenDocument {other[1].decode()}" if other[1] else "an e-book (.epub)"
+    return "a ZIP archive (.zip); archives are not unpacked, send what is in it"
+
+
+def _member(path: Path, name: str) -> bytes:
+    """The beginning of a file in a ZIP file; empty where it is none, or has no such file.
+
+    Raises:
+        Unreadable: It cannot be unpacked.
+    """
+    if not zipfile.is_zipfile(path):
+        return b""
+    with damaged("The file"), zipfile.ZipFile(path) as archive:
+        if name not in archive.namelist():
+            return b""
+        with archive.open(name) as member:
+            return member.read(_TYPES_LIMIT)
+
+
+def _has_stream(path: Path, name: str) -> bool:
+    """Whether the directory of a compound file names a stream; it may stand anywhere in it."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(name.encode("utf-16-le")) >= 0

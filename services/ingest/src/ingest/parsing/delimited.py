@@ -1,0 +1,46 @@
+"""CSV and its like: one labelled line a row."""
+
+import csv
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from ingest.parsing import grids
+from ingest.parsing.clean import clean, flat
+from ingest.parsing.content import Head, Page
+from ingest.parsing.formats import Format
+from ingest.parsing.outline import Outline
+from ingest.parsing.refusals import Unreadable
+
+_DELIMITERS = ",;\t|"
+_SAMPLE = 50
+
+
+def parse(text: str) -> Iterator[Head | Page]:
+    """Head and the one page of a table in text.
+
+    Raises:
+        Unreadable: It has no text.
+    """
+    yield Head(Format.CSV.value)
+    csv.field_size_limit(max(len(text), 1))  # the whole text is in memory already
+    lines = clean(text).split("\n")
+    outline = Outline()
+    reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
+    grids.fill(outline, ([flat(cell) for cell in row] for row in reader))
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The sign that divides the first rows into equally many cells, more than one; the comma where none does."""
+    sample = [line + "\n" for line in itertools.islice((line for line in lines if line.strip()), _SAMPLE)]
+
+    def evenness(delimiter: str) -> tuple[float, int]:
+        widths = Counter(len(row) for row in csv.reader(sample, delimiter=delimiter))
+        width, count = max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+        return (count / max(1, widths.total()) if width > 1 else 0.0), width
+
+    return max(_DELIMITERS, key=evenness)

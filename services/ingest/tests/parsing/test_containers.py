@@ -1,0 +1,69 @@
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from ingest.parsing import containers
+from ingest.parsing.formats import Format
+from ingest.parsing.refusals import Unreadable
+
+MAIN = "application/vnd.openxmlformats-officedocument."
+
+
+def archive(**parts: str) -> bytes:
+    """A ZIP file; the names of its parts have ``_T_`` for what Python's names cannot hold."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name, text in parts.items():
+            file.writestr(name.replace("_T_", "[Content_Types].xml"), text)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"),
+    [
+        (f"{MAIN}wordprocessingml.document.main+xml", Format.DOCX),
+        (f"{MAIN}presentationml.presentation.main+xml", Format.PPTX),
+        (f"{MAIN}spreadsheetml.sheet.main+xml", Format.XLSX),
+        ("application/vnd.ms-excel.sheet.macroEnabled.main+xml", Format.XLSX),
+        ("application/vnd.ms-word.document.macroEnabled.main+xml", None),
+        ("", None),
+    ],
+)
+def test_office_documents_by_their_main_part(tmp_path: Path, types: str, expected: Format | None) -> None:
+    """What a package says of its main part decides, whatever else is in it."""
+    content = archive(_T_=f'<Types><Override ContentType="{types}"/></Types>')
+    path = tmp_path / "original"
+    path.write_bytes(content)
+    assert containers.office_format(path, content) is expected
+
+
+def test_a_package_that_cannot_be_unpacked(tmp_path: Path) -> None:
+    """It is damaged, not an archive."""
+    content = bytearray(archive(_T_="<Types>" + "x" * 99))
+    content[60] ^= 255
+    path = tmp_path / "original"
+    path.write_bytes(content)
+    with pytest.raises(Unreadable, match="damaged"):
+        containers.office_format(path, bytes(content))
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (archive(_T_="application/vnd.ms-word.document.macroEnabled.main+xml"), ".docm"),
+        (archive(_T_="application/vnd.ms-excel.sheet.binary.macroEnabled.main"), ".xlsb"),
+        (archive(mimetype="application/vnd.oasis.opendocument.spreadsheet"), "OpenDocument spreadsheet"),
+        (archive(mimetype="application/epub+zip"), ".epub"),
+        (archive(a="b"), "ZIP archive"),
+        (b"\x1f\x8b\x08" + bytes(64), "GZIP"),
+        (bytes(64), "nothing but zeros"),
+    ],
+)
+def test_others_have_names(tmp_path: Path, content: bytes, says: str) -> None:
+    """A person reads what the file is, and what to do with it."""
+    path = tmp_path / "original"
+    path.write_bytes(content)
+    kind = containers.kind(path, content)
+    assert kind is not None
+    assert says in kind
