@@ -1,4 +1,5 @@
-"""Writes docs/settings.md from the services' settings classes, or checks that it is in step.
+"""Writes docs/settings.md from the services' settings classes, and the routes' roles into docs/security.md, or
+checks that both are in step.
 
 Usage: python tools/document_settings.py [--check]
 """
@@ -8,10 +9,14 @@ import importlib
 import sys
 from pathlib import Path
 
+from gateway.identity.access import TABLE, Role
 from pydantic.fields import FieldInfo
 from servicekit.settings import ServiceSettings
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "settings.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+TARGET = DOCS / "settings.md"
+SECURITY = DOCS / "security.md"
+BEGIN, END = "<!-- routes: begin -->\n", "<!-- routes: end -->\n"
 SERVICES = ("gateway", "retriever", "generator", "guardrails", "ingest")
 
 
@@ -32,6 +37,21 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
+def security() -> str:
+    """The text of the page on security, with the table of the routes as the gateway has it."""
+    before, _, rest = SECURITY.read_text().partition(BEGIN)
+    rows = ["| role | routes |", "|---|---|"]
+    for role in Role:
+        routes = [
+            f"`{method} {path.replace(':path}', '}')}`"
+            for path, methods in TABLE.items()
+            for method, needed in methods.items()
+            if needed is role
+        ]
+        rows.append(f"| {'none' if role is Role.OPEN else f'`{role}`'} | {', '.join(routes)} |")
+    return before + BEGIN + "\n".join(rows) + "\n" + END + rest.partition(END)[2]
+
+
 def _table(fields: dict[str, FieldInfo]) -> list[str]:
     rows = [
         f"| `CAUSEWAY_{name.upper()}` | {_default(field)} | {field.description} |" for name, field in fields.items()
@@ -45,15 +65,17 @@ def _default(field: FieldInfo) -> str:
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds the page out of step."""
+    """Runs the command line; 1 where the check finds a page out of step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where the page is out of step")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a page is out of step")
+    pages = {TARGET: page(), SECURITY: security()}
     if parser.parse_args().check:
-        if TARGET.exists() and TARGET.read_text() == page():
-            return 0
-        print("docs/settings.md is out of step (run `make settings`)")
-        return 1
-    TARGET.write_text(page())
+        stale = [path for path, text in pages.items() if not path.exists() or path.read_text() != text]
+        for path in stale:
+            print(f"docs/{path.name} is out of step (run `make settings`)")
+        return 1 if stale else 0
+    for path, text in pages.items():
+        path.write_text(text)
     return 0
 
 

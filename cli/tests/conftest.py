@@ -39,7 +39,7 @@ def gateway() -> Iterator[Any]:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     stub = module.Gateway()
-    server = uvicorn.Server(uvicorn.Config(stub.app, ws="none", log_level="warning", timeout_graceful_shutdown=1))
+    server = uvicorn.Server(uvicorn.Config(stub, ws="none", log_level="warning", timeout_graceful_shutdown=1))
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -65,7 +65,7 @@ def nobody() -> str:
 def cli(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Cli:
     """Runs a command line in an empty directory."""
     monkeypatch.chdir(tmp_path)
-    for name in ("CAUSEWAY_URL", "CAUSEWAY_DATA_DIR"):
+    for name in ("CAUSEWAY_URL", "CAUSEWAY_DATA_DIR", "CAUSEWAY_API_KEY", "CAUSEWAY_NATS_URL"):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> Result:

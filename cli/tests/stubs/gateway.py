@@ -5,6 +5,7 @@ What becomes of an upload depends on its file name: ``same`` in it is found to b
 """
 
 import asyncio
+import hashlib
 import json
 import os
 import sys
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import uvicorn
+from servicekit.keys import document_id
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -41,6 +43,11 @@ class Gateway:
         asked: Bodies of the questions.
         lines: Of the next streamed answer, instead of the usual ones.
         source: What answers cite, instead of what they should.
+        stored: Documents by index and name, with their files; None of one that came as text.
+        removed: Names of those that were removed.
+        dead: Ids of jobs that were given up.
+        pictures: Names of uploads of whose pages pictures were wanted.
+        credentials: The ``Authorization`` headers that came, each once.
     """
 
     def __init__(self) -> None:
@@ -50,6 +57,11 @@ class Gateway:
         self.asked: list[dict[str, Any]] = []
         self.lines: list[bytes] | None = None
         self.source = ""
+        self.credentials: set[str] = set()
+        self.stored: dict[str, dict[str, bytes | None]] = {}
+        self.removed: list[str] = []
+        self.dead: list[str] = []
+        self.pictures: list[str] = []
         self.in_flight: set[str] = set()
         self.most_in_flight = 0
         self._jobs: dict[str, tuple[str, list[str]]] = {}
@@ -58,12 +70,23 @@ class Gateway:
                 Route("/healthz", self._healthz),
                 Route("/readyz", self._readyz),
                 Route("/documents", self._documents, methods=["POST"]),
+                Route("/documents", self._stored),
+                Route("/indexes/{index}/documents/delete", self._delete, methods=["POST"]),
+                Route("/jobs", self._list_jobs),
+                Route("/jobs/dead", self._list_dead),
+                Route("/jobs/dead/replay", self._replay, methods=["POST"]),
                 Route("/jobs/{job_id}", self._job),
+                Route("/jobs/{job_id}/cancel", self._cancel, methods=["POST"]),
                 Route("/2024-04/chat", self._chat, methods=["POST"]),
                 Route("/2024-04/chat/stream", self._stream, methods=["POST"]),
                 Route("/v1/chat/completions", self._openai, methods=["POST"]),
             ]
         )
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            self.credentials.add(Request(scope).headers.get("authorization", ""))
+        await self.app(scope, receive, send)
 
     async def _healthz(self, request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -93,11 +116,16 @@ class Gateway:
             assert not isinstance(file, str)
             name = file.filename or ""
             upload = (str(form["index"]), name, await file.read())
+            wants_pictures = form.get("pictures") == "true"
         if refusal := self._refusal():
             return refusal
         if "refused" in name:
             return JSONResponse({"detail": f"{name}: files of this type are not read here"}, status_code=415)
         self.uploads.append(upload)
+        if wants_pictures:
+            self.pictures.append(name)
+        if "bad" not in name and "stuck" not in name:
+            self.stored.setdefault(upload[0], {})[name] = upload[2]
         job_id = f"job-{len(self.uploads)}"
         run = next(run for key, run in RUN.items() if key in name)
         self._jobs[job_id] = (name, list(run))
@@ -114,6 +142,63 @@ class Gateway:
             states.pop(0)
         return JSONResponse(self._resource(job_id))
 
+    async def _stored(self, request: Request) -> Response:
+        """Two documents a page, whatever was asked for."""
+        if refusal := self._refusal():
+            return refusal
+        found = sorted(self.stored.get(request.query_params["index"], {}).items())
+        if not found:
+            return JSONResponse({"detail": "no such index"}, status_code=404)
+        start = int(request.query_params.get("page_token", 0))
+        documents = [
+            {
+                "document_id": hashlib.sha256(name.encode()).hexdigest() if content is None else document_id(name),
+                "sourcefile": name,
+                "sha256": hashlib.sha256(content or b"").hexdigest(),
+                "has_original": content is not None,
+            }
+            for name, content in found[start : start + 2]
+        ]
+        following = str(start + 2) if start + 2 < len(found) else None
+        return JSONResponse({"documents": documents, "next_page_token": following})
+
+    async def _delete(self, request: Request) -> Response:
+        stored = self.stored.get(request.path_params["index"], {})
+        wanted = (await request.json())["doc_ids"]
+        gone = [name for name in stored if document_id(name) in wanted]
+        for name in gone:
+            del stored[name]
+        self.removed += gone
+        return JSONResponse({"deleted_doc_ids": wanted, "not_found_doc_ids": []})
+
+    async def _list_jobs(self, request: Request) -> Response:
+        state = request.query_params.get("state")
+        listed = [self._resource(job_id) for job_id in reversed(self._jobs)]
+        found = [job for job in listed if state in (None, job["state"])][: int(request.query_params["limit"])]
+        return JSONResponse({"jobs": found, "next_page_token": None})
+
+    async def _list_dead(self, request: Request) -> Response:
+        error = {"reason": "INTERNAL", "message": "It ended every worker."}
+        listed = [{"id": each, "index": "x", "sourcefile": f"{each}.md", "error": error} for each in self.dead]
+        return JSONResponse({"jobs": listed, "next_page_token": None})
+
+    async def _replay(self, request: Request) -> Response:
+        wanted = (await request.json()).get("job_ids")
+        sent = [each for each in self.dead if wanted is None or each in wanted]
+        self.dead = [each for each in self.dead if each not in sent]
+        missing = [each for each in wanted or () if each not in sent]
+        return JSONResponse({"replayed": sent, "not_found": missing})
+
+    async def _cancel(self, request: Request) -> Response:
+        job_id = request.path_params["job_id"]
+        if job_id not in self._jobs:
+            return JSONResponse({"detail": f"No such job: '{job_id}'."}, status_code=404)
+        name, states = self._jobs[job_id]
+        if len(states) == 1 and states != ["queued"]:
+            return JSONResponse({"detail": "The job is over."}, status_code=409)
+        self._jobs[job_id] = (name, ["cancelled"])
+        return JSONResponse(self._resource(job_id))
+
     def _resource(self, job_id: str) -> dict[str, Any]:
         name, states = self._jobs[job_id]
         failed = states[0] == "failed"
@@ -124,6 +209,7 @@ class Gateway:
             "state": states[0],
             "document_id": f"id of {name}",
             "sourcefile": name,
+            "percent": 100 if len(states) == 1 and states != ["queued"] else 40,
             "progress": {
                 "pages_done": 2,
                 "pages_total": 2,

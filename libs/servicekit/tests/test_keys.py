@@ -37,7 +37,13 @@ ODD = [
 ]
 name = st.sampled_from(ODD) | st.text(max_size=80) | st.text(alphabet=st.characters(), max_size=8)
 pair = st.tuples(name, name)
-BUILDERS = [keys.collection, keys.ingest_subject, keys.ingest_dead_subject, keys.job_key]
+
+
+def _subject(tenant: str, index: str) -> str:
+    return keys.ingest_subject(2, tenant, index)
+
+
+BUILDERS = [keys.collection, _subject, keys.ingest_dead_subject, keys.job_key]
 
 
 @given(name, name)
@@ -86,11 +92,34 @@ def test_users_documents_of_one_name_are_several(user: str, sourcefile: str) -> 
     assert own != keys.document_id(sourcefile, user + "x")
 
 
-@given(name, name, st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
-def test_two_tenants_never_share_an_original(one: str, other: str, first: bytes, second: bytes) -> None:
-    """The same file of two tenants is two objects."""
-    same = (one, first) == (other, second)
-    assert (keys.original_object(one, first.hex()) == keys.original_object(other, second.hex())) == same
+@given(pair, pair, st.uuids(), st.uuids())
+def test_two_jobs_never_share_an_original(
+    one: tuple[str, str], other: tuple[str, str], first: uuid.UUID, second: uuid.UUID
+) -> None:
+    """Each brings an object of its own, which is known to be of its tenant and index."""
+    name = keys.original_object(*one, first.hex)
+    assert (name == keys.original_object(*other, second.hex)) == ((one, first) == (other, second))
+    assert keys.is_original_in(*one, name)
+    assert keys.is_original_in(*other, name) == (one == other)
+
+
+@given(pair, pair, st.integers(0, keys.INGEST_LANES - 1))
+def test_a_subject_says_where_a_job_waits(one: tuple[str, str], other: tuple[str, str], lane: int) -> None:
+    """Its lane, and whose it is: patterns of a tenant and of an index match their own subjects alone."""
+    subject = keys.ingest_subject(lane, *one)
+    assert keys.ingest_lane_of(subject) == lane
+    assert subject.startswith(keys.ingest_lane(lane).removesuffix(">"))
+    assert _matches(keys.ingest_jobs_of(other[0]), subject) == (one[0] == other[0])
+    assert _matches(keys.ingest_jobs_of(*other), subject) == (one == other) or not other[1]
+    dead = keys.ingest_dead_subject_of(subject)
+    assert dead == keys.ingest_dead_subject(*one)
+    assert _matches(keys.ingest_dead_subjects_of(other[0]), dead) == (one[0] == other[0])
+    assert keys.job_key(*one).startswith(keys.job_keys(other[0]).removesuffix("*")) == (one[0] == other[0])
+
+
+def _matches(pattern: str, subject: str) -> bool:
+    tokens = zip(pattern.split("."), subject.split("."), strict=True)
+    return all(wanted in ("*", token) for wanted, token in tokens)
 
 
 @given(name)
@@ -138,7 +167,7 @@ def test_names_stay_what_they_are() -> None:
     """What is stored is found again by the next version: these names may never change."""
     assert keys.collection("local", "docs") == "bG9jYWw.ZG9jcw"
     assert keys.job_key("local", "1") == "bG9jYWw.MQ"
-    assert keys.ingest_subject("a", "b") == "causeway.ingest.job.YQ.Yg"
+    assert keys.ingest_subject(3, "a", "b") == "causeway.ingest.job.3.YQ.Yg"
     assert keys.token("x" * 65) == "=" + base64.urlsafe_b64encode(
         bytes.fromhex("9537c5fdf120482f7d58d25e9ed583f52c02b4e304ea814db1633ad565aed7e9")
     ).decode().rstrip("=")
@@ -170,15 +199,15 @@ async def test_a_real_server_takes_every_name(nats_url: str) -> None:
     for at, odd in enumerate(ODD):
         mark = str(at).encode()
         await transport.jobs.put(keys.job_key(odd, odd), mark)
-        await transport.originals.put(keys.original_object(odd, "0" * 64), mark)
-        await jetstream.publish(keys.ingest_subject(odd, odd), mark)
+        await transport.originals.put(keys.original_object(odd, odd, "0" * 32), mark)
+        await jetstream.publish(keys.ingest_subject(1, odd, odd), mark)
         await jetstream.publish(keys.ingest_dead_subject(odd, odd), mark)
     for at, odd in enumerate(ODD):
         mark = str(at).encode()
         assert (await transport.jobs.get(keys.job_key(odd, odd))).value == mark
-        assert (await transport.originals.get(keys.original_object(odd, "0" * 64))).data == mark
+        assert (await transport.originals.get(keys.original_object(odd, odd, "0" * 32))).data == mark
         for stream, subject in [
-            (keys.INGEST_STREAM, keys.ingest_subject(odd, odd)),
+            (keys.INGEST_STREAM, keys.ingest_subject(1, odd, odd)),
             (keys.INGEST_DEAD_STREAM, keys.ingest_dead_subject(odd, odd)),
         ]:
             assert (await jetstream.get_last_msg(stream, subject)).data == mark

@@ -132,8 +132,10 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     assert dead.subjects == ["causeway.ingest.dead.>"]
     assert (dead.retention, dead.storage, dead.max_bytes) == (RetentionPolicy.LIMITS, StorageType.FILE, GIB // 4)
 
-    consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.INGEST_CONSUMER)).config
-    assert (consumer.ack_wait, consumer.max_deliver, consumer.max_ack_pending) == (transport.ACK_WAIT, -1, 1024)
+    for lane in range(keys.INGEST_LANES):
+        consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).config
+        assert (consumer.ack_wait, consumer.max_deliver, consumer.max_ack_pending) == (transport.ACK_WAIT, -1, 1024)
+        assert consumer.filter_subject == f"causeway.ingest.job.{lane}.>"
 
     states = (await jetstream.stream_info(f"KV_{keys.JOBS_BUCKET}")).config
     assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 7 * DAY, GIB)
@@ -156,7 +158,7 @@ async def test_the_history_is_bounded(client: Client) -> None:
 async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
     """A gateway that repeats a publication, not knowing whether it arrived, does not double the job."""
     jetstream = (await ingest_transport(client)).jetstream
-    subject = keys.ingest_subject("t", "i")
+    subject = keys.ingest_subject(0, "t", "i")
     first, second = [await jetstream.publish(subject, b"job", headers={"Nats-Msg-Id": "1"}) for _ in range(2)]
     assert second.duplicate
     assert first.seq == second.seq
@@ -171,7 +173,7 @@ async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
         before = await ingest_transport(client)
         await before.originals.put("o", content)
         await before.jobs.put("j", b"queued")
-        acknowledged = await before.jetstream.publish(keys.ingest_subject("t", "i"), b"job")
+        acknowledged = await before.jetstream.publish(keys.ingest_subject(0, "t", "i"), b"job")
         closing = asyncio.create_task(client.close())
     await closing
     async with nats_server(tmp_path) as url:
@@ -179,12 +181,12 @@ async def test_what_was_acknowledged_survives_a_crash(tmp_path: Path) -> None:
         after = await ingest_transport(client)
         assert (await after.jobs.get("j")).value == b"queued"
         assert (await after.originals.get("o")).data == content
-        (job,) = await (await after.jetstream.pull_subscribe_bind(keys.INGEST_CONSUMER, keys.INGEST_STREAM)).fetch(
-            1, timeout=5
-        )
+        (job,) = await (
+            await after.jetstream.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
+        ).fetch(1, timeout=5)
         assert job.data == b"job"
         assert job.metadata.sequence.stream == acknowledged.seq
-        again = await after.jetstream.publish(keys.ingest_subject("t", "i"), b"job")
+        again = await after.jetstream.publish(keys.ingest_subject(0, "t", "i"), b"job")
         assert after.generation(again.seq) > before.generation(acknowledged.seq)
         await client.close()
 
@@ -193,11 +195,11 @@ async def test_generations_go_on_after_a_streams_loss(client: Client) -> None:
     """A stream that was made anew counts from 1, and its jobs are still newer than all before."""
     before = await ingest_transport(client)
     for _ in range(3):
-        last = (await before.jetstream.publish(keys.ingest_subject("t", "i"), b"job")).seq
+        last = (await before.jetstream.publish(keys.ingest_subject(0, "t", "i"), b"job")).seq
     await before.jetstream.delete_stream(keys.INGEST_STREAM)
     await asyncio.sleep(max(0.0, before.epoch + 1.05 - time.time()))
     after = await ingest_transport(client)
-    first = (await after.jetstream.publish(keys.ingest_subject("t", "i"), b"job")).seq
+    first = (await after.jetstream.publish(keys.ingest_subject(0, "t", "i"), b"job")).seq
     assert (last, first) == (3, 1)
     assert after.generation(first) > before.generation(last)
 
@@ -210,8 +212,8 @@ sequences = st.integers(1, 2**32 - 1)
 def test_generations_are_ordered_by_birth_and_place(epoch: int, sequence: int, other: int, place: int) -> None:
     """Of two jobs the later stream's is newer, and within a stream the later one; each fits into 64 bits."""
     unused: Any = None
-    one = IngestTransport(unused, unused, unused, unused, epoch).generation(sequence)
-    two = IngestTransport(unused, unused, unused, unused, other).generation(place)
+    one = IngestTransport(unused, unused, unused, unused, unused, epoch).generation(sequence)
+    two = IngestTransport(unused, unused, unused, unused, unused, other).generation(place)
     assert (one < two) == ((epoch, sequence) < (other, place))
     assert 0 < one < 2**64
 

@@ -3,7 +3,7 @@ from causeway.identity.v1 import principal_pb2
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import Unauthenticated
-from servicekit.principal import LOCAL, Principal
+from servicekit.principal import LOCAL, ROLES, Principal
 
 names = st.lists(st.text(), max_size=4).map(tuple)
 principals = st.builds(Principal, tenant=st.text(min_size=1), user=st.text(), oids=names, groups=names, roles=names)
@@ -36,3 +36,13 @@ def test_the_local_caller_may_do_everything() -> None:
     """A stack on one machine has one tenant and one caller with all roles."""
     assert LOCAL.tenant == "local"
     assert set(LOCAL.roles) == {"ask", "ingest", "admin"}
+
+
+@pytest.mark.parametrize(
+    ("roles", "may"),
+    [((), ()), (("ask",), ("ask",)), (("ingest",), ("ingest",)), (("admin",), ROLES), (("root", ""), ())],
+)
+def test_an_administrator_may_do_everything(roles: tuple[str, ...], may: tuple[str, ...]) -> None:
+    """The other roles include none."""
+    principal = Principal("north", roles=roles)
+    assert tuple(role for role in ROLES if principal.has_role(role)) == may

@@ -1,17 +1,29 @@
 import asyncio
 import contextlib
+import json
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
+import jwt
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from gateway.adapters import Services
 from gateway.domain import Detectors, Passage
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
+from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
 from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
 from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
+from gateway.fakes_jobs import FakeJobs
+from gateway.fakes_records import FakeRecords
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.frontends_file import FrontendsFile
-from gateway.main import HttpServer, Services, build_app, listen
+from gateway.http_server import HttpServer, listen
+from gateway.identity.key_ring import KeyRing
+from gateway.identity.layers import Tokens
+from gateway.main import build_app
+from gateway.prices import Prices
 from gateway.settings import Settings
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -57,14 +69,21 @@ class Fakes:
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     texts: FakeTexts = field(init=False)
+    jobs: FakeJobs = field(init=False)
     probes: list[FakeProbe] = field(default_factory=lambda: [FakeProbe("retriever"), FakeProbe("nats")])
     policy: Detectors = field(default_factory=Detectors)
     frontends: FrontendsFile | None = None
+    keys: KeyRing = field(default_factory=KeyRing)
+    tokens: Tokens | None = None
+    records: FakeRecords = field(default_factory=FakeRecords)
+    prices: Prices = field(default_factory=Prices)
 
     def __post_init__(self) -> None:
         self.texts = FakeTexts(self.indexes)
+        self.jobs = FakeJobs(self.ingest)
 
     def services(self) -> Services:
+        self.jobs.ingest = self.ingest  # a test may have put another one there
         return Services(
             self.retriever,
             self.generator,
@@ -77,10 +96,96 @@ class Fakes:
             self.texts,
             self.indexes,
             self.embedder,
+            self.jobs,
+            self.records,
             self.probes,
             lambda: self.policy,
             self.frontends,
+            keys=self.keys,
+            tokens=self.tokens,
+            prices=lambda: self.prices,
         )
+
+
+class Issuer:
+    """An identity provider: signs tokens, and answers for its documents, over HTTP as an application.
+
+    Attributes:
+        url: What its tokens are issued by.
+        asked: Paths that were asked for.
+        status: Of its answers.
+    """
+
+    def __init__(self, url: str = "https://id.example.com") -> None:
+        self.url = url
+        self.asked: list[str] = []
+        self.status = 200
+        self._private: dict[str, Any] = {}
+        self._public: list[dict[str, Any]] = []
+        self.add("one")
+
+    def add(self, key_id: str, algorithm: str = "ES256", bits: int = 2048, **members: Any) -> None:
+        """A further key, which it signs with from now on."""
+        key: Any
+        kind: Any
+        if algorithm == "ES256":
+            key, kind = ec.generate_private_key(ec.SECP256R1()), jwt.algorithms.ECAlgorithm
+        else:
+            key, kind = rsa.generate_private_key(65537, bits), jwt.algorithms.RSAAlgorithm
+        public = kind.to_jwk(key.public_key(), as_dict=True)
+        self._private[key_id] = key, algorithm
+        self._public.append({**public, "kid": key_id, "use": "sig", **members})
+        self.newest = key_id
+
+    def remove(self, key_id: str) -> None:
+        """It lists a key no more; what it has signed with it is still there."""
+        self._public = [key for key in self._public if key["kid"] != key_id]
+
+    def token(self, key_id: str = "", headers: dict[str, Any] | None = None, **claims: Any) -> str:
+        """A token; claims that are None are left out."""
+        now = int(time.time())
+        name = key_id or self.newest
+        key, algorithm = self._private[name]
+        all_claims = {"iss": self.url, "aud": "causeway", "sub": "ann", "iat": now, "exp": now + 300, **claims}
+        said = {claim: value for claim, value in all_claims.items() if value is not None}
+        return jwt.encode(said, key, algorithm, {"kid": name, **(headers or {})})
+
+    def document(self, path: str) -> bytes:
+        """What stands at a path."""
+        if path.endswith("/.well-known/openid-configuration"):
+            return json.dumps({"issuer": self.url, "jwks_uri": f"{self.url}/keys"}).encode()
+        return json.dumps({"keys": self._public}).encode()
+
+    async def fetch(self, url: str) -> bytes:
+        """Over no network."""
+        self.asked.append(url.removeprefix(self.url))
+        if self.status != 200:
+            raise OSError(f"it answers with status {self.status}")
+        return self.document(url)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.asked.append(scope["path"])
+        headers = [(b"location", b"/elsewhere")] if self.status == 302 else []
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        await send({"type": "http.response.body", "body": self.document(scope["path"])})
+
+
+@pytest.fixture
+def issuer() -> Issuer:
+    """An identity provider without a network."""
+    return Issuer()
+
+
+@pytest.fixture
+def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
+    """Puts an identity provider on a real port."""
+
+    def start() -> Issuer:
+        made = Issuer()
+        made.url = f"http://127.0.0.1:{serve(made)}"
+        return made
+
+    return start
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -56,6 +56,8 @@ async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, or
     assert "DELETE" in response.headers["access-control-allow-methods"]
     assert set(response.headers["access-control-allow-headers"].split(", ")) == {
         "authorization",
+        "api-key",
+        "x-api-key",
         "content-type",
         "traceparent",
         "x-ms-useragent",

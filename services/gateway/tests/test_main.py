@@ -15,7 +15,8 @@ import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
 from gateway.clients.generator import DESCRIPTOR
-from gateway.main import listen, serve
+from gateway.http_server import listen
+from gateway.main import serve
 from gateway.settings import Settings
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.server import GrpcServer

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import httpx
 from causeway.cli.answers import Answer, Job, Readiness, error_message
@@ -30,10 +30,11 @@ class Client:
 
     Args:
         url: The gateway's, without a path.
+        api_key: Sent with every request; empty: none is.
         first_wait: Seconds before the second attempt of what is tried again; doubles from there.
     """
 
-    def __init__(self, url: str, *, first_wait: float = _FIRST_WAIT) -> None:
+    def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT) -> None:
         self.url = url.rstrip("/")
         self._first_wait = first_wait
         try:
@@ -41,6 +42,7 @@ class Client:
             self._http = httpx.AsyncClient(
                 base_url=self.url,
                 timeout=_TIMEOUT,
+                headers={"authorization": f"Bearer {api_key}"} if api_key else None,
                 # A proxy of the environment does not lead to this machine.
                 trust_env=host not in {"127.0.0.1", "::1", "localhost"},
             )
@@ -67,10 +69,24 @@ class Client:
             message = f"{self.url} is no Causeway gateway (HTTP {response.status_code} for /readyz)"
             raise Unreachable(message) from error
 
-    async def upload(self, index: str, name: str, path: Path) -> Job:
+    async def call(
+        self, method: str, path: str, *, query: Mapping[str, str | int] | None = None, body: object = None
+    ) -> Any:
+        """The JSON that a route answers with. Tried again where the platform is busy."""
+        response = await self._patiently(lambda: self._http.request(method, path, params=query, json=body))
+        with understood(response):
+            return response.json()
+
+    async def upload(self, index: str, name: str, path: Path, *, pictures: bool = False) -> Job:
         """Hands a file over; returns the job that makes it findable.
 
         Tried again where the platform is busy: a file that arrives twice is ingested once.
+
+        Args:
+            index: Where it goes.
+            name: What it shall be called.
+            path: Where it is.
+            pictures: Keep pictures of its pages.
 
         Raises:
             OSError: The file cannot be read.
@@ -78,17 +94,12 @@ class Client:
 
         async def send() -> httpx.Response:
             with path.open("rb") as file:
-                return await self._http.post("/documents", data={"index": index}, files={"file": (name, file)})
+                form = {"index": index, "pictures": str(pictures).lower()}
+                return await self._http.post("/documents", data=form, files={"file": (name, file)})
 
         response = await self._patiently(send)
-        with _understood(response):
+        with understood(response):
             return Job.of(response.json()["jobs"][0])
-
-    async def job(self, job_id: str) -> Job:
-        """How far a job is."""
-        response = await self._patiently(lambda: self._http.get(f"/jobs/{job_id}"))
-        with _understood(response):
-            return Job.of(response.json())
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
         """Asks over ``/2024-04/chat``: the answer comes as one."""
@@ -96,7 +107,7 @@ class Client:
         begin = time.perf_counter()
         with self._reaching():
             response = await self._http.post("/2024-04/chat", json=_turn(question, overrides))
-        with _understood(_checked(response)):
+        with understood(_checked(response)):
             body = response.json()
             answer = Answer(text=str(body["message"]["content"]), trace_id=_trace_id(response))
             answer.take(body)
@@ -203,7 +214,8 @@ def _take(answer: Answer, line: str) -> str:
 
 
 @contextlib.contextmanager
-def _understood(response: httpx.Response) -> Iterator[None]:
+def understood(response: httpx.Response) -> Iterator[None]:
+    """Turns what cannot be read of an answer into a `CommandError`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError) as error:

@@ -23,6 +23,16 @@ Url = Annotated[
         help=f"Where the platform answers. Default: the stack that runs on --data-dir, else {DEFAULT_URL}.",
     ),
 ]
+ApiKey = Annotated[
+    str,
+    typer.Option(
+        "--api-key",
+        envvar="CAUSEWAY_API_KEY",
+        show_default=False,
+        show_envvar=True,
+        help="The API key, where the platform asks for one. Better in the variable: others see command lines.",
+    ),
+]
 DataDir = Annotated[
     Path,
     typer.Option(

@@ -3,7 +3,9 @@
 CausewayError
 ├── InvalidRequest              what the caller sent is wrong; names the field
 │   ├── PayloadTooLarge
+│   ├── HeadersTooLarge
 │   ├── UnsupportedMedia
+│   ├── Unprocessable           well-formed, and not what the route takes
 │   └── UnreadableDocument      a document that cannot be ingested
 ├── Unauthenticated
 ├── PermissionDenied
@@ -71,8 +73,16 @@ class PayloadTooLarge(InvalidRequest):
     """The request is larger than a limit."""
 
 
+class HeadersTooLarge(InvalidRequest):
+    """The request's line and headers are larger than a limit, or too many."""
+
+
 class UnsupportedMedia(InvalidRequest):
     """The request's media type is not one that is read here."""
+
+
+class Unprocessable(InvalidRequest):
+    """The request is well-formed and not what the route takes, where clients tell that from other mistakes."""
 
 
 class UnreadableDocument(InvalidRequest):
@@ -174,7 +184,9 @@ class Row:
 TABLE: tuple[Row, ...] = (
     Row(InvalidRequest, StatusCode.INVALID_ARGUMENT, 400, "INVALID_REQUEST"),
     Row(PayloadTooLarge, StatusCode.INVALID_ARGUMENT, 413, "PAYLOAD_TOO_LARGE"),
+    Row(HeadersTooLarge, StatusCode.INVALID_ARGUMENT, 431, "HEADERS_TOO_LARGE"),
     Row(UnsupportedMedia, StatusCode.INVALID_ARGUMENT, 415, "UNSUPPORTED_MEDIA"),
+    Row(Unprocessable, StatusCode.INVALID_ARGUMENT, 422, "UNPROCESSABLE"),
     Row(UnreadableDocument, StatusCode.INVALID_ARGUMENT, 422, "UNREADABLE_DOCUMENT"),
     Row(Unauthenticated, StatusCode.UNAUTHENTICATED, 401, "UNAUTHENTICATED"),
     Row(PermissionDenied, StatusCode.PERMISSION_DENIED, 403, "PERMISSION_DENIED"),

@@ -121,6 +121,7 @@ async def _scope(
             failure = Internal()
             failure.__cause__ = error
         else:
+            _log.debug("call answered", method=method)
             return
         code, message, trailers = pack(failure)
         measured.code = code

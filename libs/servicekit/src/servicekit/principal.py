@@ -6,12 +6,16 @@ from causeway.identity.v1 import principal_pb2
 
 from servicekit.errors import Unauthenticated
 
+ROLES = ("ask", "ingest", "admin")
+"""``ask``: questions, passages, one's own history. ``ingest``: documents in and out. ``admin``: both, and indexes
+as a whole; access lists do not bind it. Each within its own tenant."""
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
     """The caller on whose behalf a request runs.
 
-    ``roles`` are ``ask``, ``ingest``, ``admin``; ``oids`` and ``groups`` are what documents' access lists name.
+    ``roles`` are some of `ROLES`; ``oids`` and ``groups`` are what documents' access lists name.
     """
 
     tenant: str
@@ -24,6 +28,10 @@ class Principal:
     def sees_everything(self) -> bool:
         """Access lists do not bind the administrators of a tenant."""
         return "admin" in self.roles
+
+    def has_role(self, role: str) -> bool:
+        """Whether it may do what a role may; an administrator may do everything."""
+        return role in self.roles or "admin" in self.roles
 
     def to_proto(self) -> principal_pb2.Principal:
         """The message that crosses to other services."""
@@ -49,5 +57,5 @@ class Principal:
         )
 
 
-LOCAL = Principal(tenant="local", roles=("ask", "ingest", "admin"))
+LOCAL = Principal(tenant="local", roles=ROLES)
 """The caller of a stack without authentication, which listens on loopback only."""

@@ -11,7 +11,7 @@ from gateway.frontends import ANY_ORIGIN, Frontend
 from gateway.profiles import frontend_of
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_ALLOWED = b"authorization, content-type, traceparent, x-ms-useragent"
+_ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent"
 _EXPOSED = b"retry-after, x-trace-id"
 _PREFLIGHT_SECONDS = b"600"
 _VARY = (b"vary", b"origin")

@@ -1,8 +1,9 @@
-"""What every request passes through, as pure ASGI: tracing, admission, identity, limits, the last error boundary.
+"""What every request passes through, as pure ASGI: tracing, admission, limits, the last error boundary.
 
 FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
-further layer (authentication, quotas) is a class like these, put around the others in `main.build_app`. It refuses
-by raising an error of the tree, which the outermost layer answers in the words of the dialect that is spoken there.
+further layer (quotas) is a class like these, put around the others in `main.build_app`. It refuses by raising an
+error of the tree, which the outermost layer answers in the words of the dialect that is spoken there. Who asks is
+found out by `identity.layers`.
 """
 
 import asyncio
@@ -21,7 +22,6 @@ from servicekit.errors import (
     PayloadTooLarge,
     Unavailable,
 )
-from servicekit.principal import Principal
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.responses import ErrorBody, refuse
@@ -70,6 +70,7 @@ class Tracing:
             attributes={"http.request.method": method, "url.path": path},
         ) as span:
             trace_id = format_trace_id(span.get_span_context().trace_id).encode()
+            scope.setdefault("state", {})["trace_id"] = trace_id.decode()
 
             async def send_traced(message: Message) -> None:
                 nonlocal status
@@ -141,20 +142,6 @@ class Admission:
             self._running -= 1
 
 
-class Identity:
-    """Says who asks, in ``scope["state"]["principal"]``. Without authentication it is always the same one."""
-
-    def __init__(self, app: ASGIApp, principal: Principal) -> None:
-        self._app = app
-        self._principal = principal
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        if scope["type"] == "http":
-            scope.setdefault("state", {})["principal"] = self._principal
-        await self._app(scope, receive, send)
-
-
 class BodyLimit:
     """Refuses bodies that are too large, by their length if it is given, else as soon as they pass the limit, and
     bodies that stop coming.
@@ -202,6 +189,8 @@ class BodyLimit:
             if received > limit:
                 raise _too_large(limit)
             complete = not message.get("more_body", False)
+            if complete and limit != self._limit:
+                scope["state"]["ingested_bytes"] = received
             return message
 
         await self._app(scope, receive_limited, send)

@@ -3,15 +3,22 @@
 from pathlib import Path
 
 from pydantic import Field
-from servicekit.settings import ServiceSettings
+
+from gateway.identity.settings import IdentitySettings
 
 MEBI = 1024 * 1024
 
 
-class Settings(ServiceSettings):
-    """The gateway's settings; see also `ServiceSettings`."""
+class Settings(IdentitySettings):
+    """The gateway's settings; see also `IdentitySettings` and `ServiceSettings`."""
 
     gateway_port: int = Field(8080, ge=0, le=65535, description="Port of the HTTP server.")
+    detector_health_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of the guardrails orchestrator's health API, /health and /info; none: it is not served.",
+    )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     generator_target: str = Field("127.0.0.1:50052", description="gRPC target of the generator.")
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
@@ -19,6 +26,10 @@ class Settings(ServiceSettings):
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
+    )
+    record_days: float = Field(365.0, gt=0, description="Days that records of usage and audit are kept.")
+    prices_file: Path | None = Field(
+        None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."
     )
     content_cache_bytes: int = Field(
         512 * MEBI, gt=0, description="Room on the disk for originals of documents that are being read."
@@ -31,6 +42,12 @@ class Settings(ServiceSettings):
     )
     policy_file: Path | None = Field(
         None, description="YAML file of detectors that every request goes through; read again when it changes."
+    )
+    detector_headers: str = Field(
+        "",
+        pattern=r"^ *([A-Za-z0-9-]+ *(, *[A-Za-z0-9-]+ *)*)?$",
+        description="Headers of requests that detectors may get, with commas between them; each remote detector "
+        "gets those that its file allows it.",
     )
     blocked_message: str = Field(
         "The answer was withheld because it contains something that may not be shown.",
@@ -54,4 +71,18 @@ class Settings(ServiceSettings):
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
     body_pause: float = Field(30.0, gt=0, description="Seconds that may pass between two pieces of a body.")
+    max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
+    max_tenant_jobs: int = Field(
+        20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
+    )
+    watch_timeout: float = Field(
+        300.0, gt=0, description="Seconds that a stream of a job's events may last; clients go on with another one."
+    )
+    max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
+    max_headers: int = Field(100, ge=10, description="Most headers of a request.")
+    header_timeout: float = Field(30.0, gt=0, description="Seconds that a request's headers may take to come.")
+    max_messages: int = Field(1000, gt=0, description="Most messages of a chat request.")
+    max_answer_tokens: int | None = Field(
+        None, gt=0, description="Longest answer that a request may ask for; none: what the model can."
+    )
     max_requests: int = Field(2048, gt=0, description="Requests at once; more are refused with 503.")

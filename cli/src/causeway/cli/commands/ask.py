@@ -10,7 +10,7 @@ import typer
 from causeway.cli import render
 from causeway.cli.answers import Answer
 from causeway.cli.client import Client
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Url, resolve_url
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
 from rich.console import Console
 
 
@@ -43,6 +43,7 @@ def ask(
     top: Top = 3,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
     *,
     as_json: Json = False,
 ) -> None:
@@ -50,12 +51,12 @@ def ask(
     overrides: dict[str, object] = {"top": top, "retrieval_mode": mode.value}
     if index is not None:
         overrides["index"] = index
-    asyncio.run(_ask(resolve_url(url, data_dir), question, overrides, as_json=as_json))
+    asyncio.run(_ask(Client(resolve_url(url, data_dir), api_key=api_key), question, overrides, as_json=as_json))
 
 
-async def _ask(url: str, question: str, overrides: dict[str, object], *, as_json: bool) -> None:
+async def _ask(platform: Client, question: str, overrides: dict[str, object], *, as_json: bool) -> None:
     out = render.console()
-    async with Client(url) as client:
+    async with platform as client:
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
             out.file.write(json.dumps(as_object(answer), ensure_ascii=False) + "\n")

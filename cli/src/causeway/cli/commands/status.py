@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 from causeway.cli import health, render, stack_file
 from causeway.cli.client import Client
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, Url, resolve_url
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
 
 _GATEWAY = "gateway"
 
@@ -18,14 +18,16 @@ EXAMPLES = (
 )
 
 
-def status(url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, *, as_json: Json = False) -> None:
+def status(
+    url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = "", *, as_json: Json = False
+) -> None:
     """Show the services, their states and how fast they answer."""
-    if not asyncio.run(_status(resolve_url(url, data_dir), data_dir, as_json=as_json)):
+    if not asyncio.run(_status(resolve_url(url, data_dir), data_dir, api_key, as_json=as_json)):
         raise typer.Exit(1)
 
 
-async def _status(url: str, data_dir: Path, *, as_json: bool) -> bool:
-    async with Client(url) as client:
+async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> bool:
+    async with Client(url, api_key=api_key) as client:
         begin = time.perf_counter()
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - begin) * 1000

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import enum
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,31 @@ from rich.text import Text
 
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port of the gateway; 0 takes a free one.")]
 Timeout = Annotated[float, typer.Option(min=1, help="Seconds within which everything must be ready.")]
+
+
+class AuthMode(enum.StrEnum):
+    """Who may ask."""
+
+    NONE = "none"
+    KEYS = "keys"
+    OIDC = "oidc"
+    BOTH = "keys,oidc"
+
+
+Auth = Annotated[
+    AuthMode,
+    typer.Option(
+        envvar="CAUSEWAY_AUTH",
+        help="Who may ask: everybody on this machine, API keys, OpenID Connect tokens, or both.",
+    ),
+]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show the logs of all processes.")]
 
 EXAMPLES = (
     "causeway up",
     "causeway up --port 0 --data-dir /tmp/try --verbose",
     "causeway up --port 0 --json",
+    "causeway up --auth keys",
 )
 
 
@@ -30,6 +50,7 @@ def up(
     port: Port = 8080,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     timeout: Timeout = 120,
+    auth: Auth = AuthMode.NONE,
     *,
     verbose: Verbose = False,
     as_json: Json = False,
@@ -39,12 +60,12 @@ def up(
     Starts nats-server and the five services on loopback, waits until all of them are ready, and starts again what
     dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready.
     """
-    asyncio.run(_up(data_dir, port, timeout, verbose=verbose, as_json=as_json))
+    asyncio.run(_up(data_dir, port, timeout, auth, verbose=verbose, as_json=as_json))
 
 
-async def _up(data_dir: Path, port: int, within: float, *, verbose: bool, as_json: bool) -> None:
+async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbose: bool, as_json: bool) -> None:
     out, err = render.console(), render.console(stderr=True)
-    stack = Stack(data_dir, port, report=reporter(err), echo=echoer(err) if verbose else None)
+    stack = Stack(data_dir, port, auth=auth.value, report=reporter(err), echo=echoer(err) if verbose else None)
     with contextlib.suppress(asyncio.CancelledError), cancelled_by_signals(stack.kill):
         try:
             with render.StartProgress(err) as progress:
@@ -52,7 +73,7 @@ async def _up(data_dir: Path, port: int, within: float, *, verbose: bool, as_jso
             if as_json:
                 render.line(out, json.dumps(stack.description()))
             else:
-                welcome(out, stack)
+                welcome(out, stack, auth)
             out.file.flush()
             await stack.failure()
         finally:
@@ -76,13 +97,20 @@ def echoer(err: Console) -> Callable[[str, str], None]:
     return show
 
 
-def welcome(out: Console, stack: Stack) -> None:
+def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
     """Says where the platform is and what to try first."""
     render.line(out, f"Causeway is ready at {stack.url}", "bold green")
     render.line(out)
+    header = ""
+    if auth is not AuthMode.NONE:
+        header = ' -H "api-key: $CAUSEWAY_API_KEY"'
+    if AuthMode.KEYS.value in auth.value:
+        render.line(out, "Make a key, which the other commands take from CAUSEWAY_API_KEY:")
+        render.line(out, "  export CAUSEWAY_API_KEY=$(causeway keys create --name me --roles admin)")
+        render.line(out)
     render.line(out, "Bring documents in, ask about them:")
     render.line(
-        out, f"  curl {stack.url}/documents -F index=handbook -F file=@examples/corpus/leave-and-absence.md"
+        out, f"  curl {stack.url}/documents{header} -F index=handbook -F file=@examples/corpus/leave-and-absence.md"
     )
     body = json.dumps(
         {
@@ -90,6 +118,6 @@ def welcome(out: Console, stack: Stack) -> None:
             "context": {"overrides": {"index": "handbook"}},
         }
     )
-    render.line(out, f"  curl {stack.url}/2024-04/chat -H 'content-type: application/json' -d '{body}'")
+    render.line(out, f"  curl {stack.url}/2024-04/chat{header} -H 'content-type: application/json' -d '{body}'")
     render.line(out, f"The interface is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
     render.line(out, "Ctrl-C stops everything.")

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
-from servicekit import keys
+from servicekit import key_value, keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
@@ -85,22 +85,10 @@ class NatsHistory:
         await reached(bucket.purge(answers_key), deadline, _WHAT)
 
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
-        async def watched() -> list[Conversation]:
-            # A watch reads these keys alone; a list of keys would read the whole bucket.
-            watcher = await bucket.watch(
-                keys.history_heads(principal.tenant, principal.user), ignore_deletes=True, inactive_threshold=60
-            )
-            try:
-                heads = []
-                async for entry in watcher:
-                    if entry is None:
-                        break
-                    heads.append(msgspec.json.decode(entry.value or b"", type=Conversation))
-                return heads
-            finally:
-                await watcher.stop()  # type: ignore[no-untyped-call]  # it has no types
-
-        return await reached(watched(), deadline, _WHAT)
+        # These keys alone; a list of keys would read the whole bucket.
+        pattern = keys.history_heads(principal.tenant, principal.user)
+        entries = await reached(key_value.stored(bucket, pattern), deadline, _WHAT)
+        return [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
 
 
 def _missing(conversation_id: str) -> NotFound:

@@ -1,0 +1,160 @@
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway.cli import stack_file
+from causeway.cli.commands.keys import _end
+from causeway.cli.errors import UsageError
+from servicekit import keys
+from servicekit.api_keys import ApiKey
+from servicekit.nats import connect
+from servicekit.testing import free_ports, nats_server
+
+Run = Callable[..., Any]
+
+
+@pytest.fixture
+async def run(cli: Callable[..., Any], tmp_path: Path) -> AsyncIterator[Run]:
+    """Runs ``causeway keys`` beside a NATS server that the data directory names."""
+    async with nats_server(tmp_path / "nats") as url:
+        stack_file.write(tmp_path, {"url": "", "nats_url": url})
+        yield lambda *arguments: asyncio.to_thread(cli, "keys", *arguments, "--data-dir", tmp_path)
+
+
+async def stored(tmp_path: Path) -> dict[str, bytes]:
+    """What NATS holds of the keys."""
+    client = await connect(stack_file.read(tmp_path)["nats_url"], "test")
+    try:
+        bucket = await client.jetstream().key_value(keys.API_KEYS_BUCKET)
+        return {name: (await bucket.get(name)).value or b"" for name in await bucket.keys()}
+    finally:
+        await client.close()
+
+
+async def test_a_key_is_shown_once(run: Run, tmp_path: Path) -> None:
+    """Alone on the standard output, so that a variable takes it; what is kept is another thing."""
+    result = await run("create", "--name", "ann")
+    assert result.exit_code == 0
+    key = result.stdout.strip()
+    [(key_id, raw)] = (await stored(tmp_path)).items()
+    record = ApiKey.from_json(raw)
+    assert record.matches(key)
+    assert (record.id, record.name, record.user, record.tenant, record.roles) == (
+        key_id,
+        "ann",
+        "ann",
+        "local",
+        ("ask",),
+    )
+    assert key_id in result.stderr
+    for said in (raw.decode(), result.stderr, (await run("list")).stdout, (await run("list", "--json")).stdout):
+        assert key.split("_", 2)[2] not in said
+        assert record.digest not in said or said == raw.decode()
+
+
+async def test_everything_that_can_be_said_of_a_key(run: Run, tmp_path: Path) -> None:
+    """Lists by commas; the JSON holds the key and its record."""
+    made = json.loads(
+        (
+            await run(
+                *("create", "--name", "page", "--tenant", "north", "--user", "Ann Ä", "--roles", "ask, ingest"),
+                *("--oids", "o1,o2", "--groups", "staff", "--profile", "help,staff", "--expires", "90d", "--json"),
+            )
+        ).stdout
+    )
+    [raw] = (await stored(tmp_path)).values()
+    record = ApiKey.from_json(raw)
+    assert record.matches(made.pop("key"))
+    assert (record.tenant, record.user, record.roles) == ("north", "Ann Ä", ("ask", "ingest"))
+    assert (record.oids, record.groups, record.profiles) == (("o1", "o2"), ("staff",), ("help", "staff"))
+    assert record.expires_at is not None
+    assert abs(record.expires_at - time.time() - 90 * 86400) < 60
+    assert made == {name: value for name, value in json.loads(raw).items() if name != "digest"}
+    [listed] = [json.loads(line) for line in (await run("list", "--json")).stdout.splitlines()]
+    assert listed == made
+
+
+async def test_keys_are_listed_and_revoked(run: Run, tmp_path: Path) -> None:
+    """The oldest first, of all tenants or of one; revoked by id, or by the key itself, which may be all one has."""
+    assert (await run("list", "--json")).stdout == ""
+    made = {}
+    for name, tenant in (("a", "north"), ("b", "south"), ("c", "south")):
+        made[name] = json.loads((await run("create", "--name", name, "--tenant", tenant, "--json")).stdout)
+    lines = [json.loads(line) for line in (await run("list", "--json")).stdout.splitlines()]
+    assert [line["name"] for line in lines] == ["a", "b", "c"]
+    lines = (await run("list", "--tenant", "south")).stdout.splitlines()[1:]
+    assert [line.split()[1] for line in lines] == ["b", "c"]
+    result = await run("revoke", made["a"]["id"], made["b"]["key"], "--json")
+    assert [json.loads(line)["id"] for line in result.stdout.splitlines()] == [made["a"]["id"], made["b"]["id"]]
+    assert list(await stored(tmp_path)) == [made["c"]["id"]]
+    again = await run("revoke", made["a"]["id"])
+    assert (again.exit_code, again.stdout) == (1, "")
+    assert "there is no such API key" in again.stderr
+    assert made["b"]["key"] not in (await run("revoke", made["b"]["key"])).stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--roles", "root"),
+        ("--roles", "ask,asks"),
+        ("--tenant", " "),
+        ("--expires", "soon"),
+        ("--expires", "2020-01-01"),
+        ("--expires", "0d"),
+    ],
+)
+def test_what_cannot_be_is_refused(cli: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    """Before anybody is asked: exit code 2."""
+    assert cli("keys", "create", "--name", "a", *arguments).exit_code == 2
+
+
+def test_when_a_key_ends() -> None:
+    """A duration from now, or the beginning of a day."""
+    assert _end("30m", 1000.0) == 2800
+    assert _end("12h", 0.0) == 12 * 3600
+    assert _end("2w", 0.0) == 14 * 86400
+    assert _end("1970-01-02", 0.0) == 86400
+    assert _end("1970-01-02T01:00:00+01:00", 0.0) == 86400
+    with pytest.raises(UsageError):
+        _end("90", 0.0)
+
+
+def test_nobody_answers(cli: Callable[..., Any]) -> None:
+    """Exit code 3; a password in the address is not repeated."""
+    [port] = free_ports(1)
+    result = cli("keys", "list", "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")
+    assert result.exit_code == 3
+    assert f"127.0.0.1:{port}" in result.stderr
+    assert "secret" not in result.stderr + result.stdout
+
+
+def test_certificates_that_are_not_there(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker with mutual TLS is shown those that the services' variables name: all three, or none."""
+    monkeypatch.setenv("CAUSEWAY_TLS_CERT_FILE", "/nowhere/tls.crt")
+    result = cli("keys", "list")
+    assert result.exit_code == 2
+    assert "CAUSEWAY_TLS_KEY_FILE and CAUSEWAY_TLS_CA_FILE is missing" in result.stderr
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_commands_send_a_key(
+    gateway: Any, cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    """With every request of theirs; without one none is sent."""
+    (tmp_path / "a.md").write_text("# A")
+    commands = [("status",), ("ask", "When?"), ("ask", "When?", "--json"), ("ingest", "a.md", "--index", "i")]
+    for command in commands:
+        assert cli(*command, "--url", gateway.url).exit_code == 0
+    assert gateway.credentials == {""}
+    gateway.credentials.clear()
+    if how == "variable":
+        monkeypatch.setenv("CAUSEWAY_API_KEY", "cwk_x")
+    for command in commands:
+        option = ("--api-key", "cwk_x") if how == "option" else ()
+        assert cli(*command, "--url", gateway.url, *option).exit_code == 0
+    assert gateway.credentials == {"Bearer cwk_x"}

@@ -1,0 +1,62 @@
+"""Key-value buckets of NATS: what is in one, and what changes in it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats.errors
+import nats.js.errors
+from nats.js.kv import KeyValue
+
+Entry = KeyValue.Entry
+Watcher = KeyValue.KeyWatcher
+
+
+@contextlib.asynccontextmanager
+async def watched(
+    bucket: KeyValue, pattern: str = ">", *, patience: float = 5.0
+) -> AsyncIterator[tuple[list[Entry], Watcher]]:
+    """What is there, deletions too, and a watcher that tells what comes after.
+
+    The client's own mark of where the one ends and the other begins can come too early: it counts what its
+    subscription has handled, while the first messages may still wait for that. The server's count is asked instead.
+
+    Args:
+        bucket: The bucket.
+        pattern: Of the keys.
+        patience: Seconds to wait for each entry.
+
+    Raises:
+        nats.errors.TimeoutError: An entry that was sent did not come.
+    """
+    watcher = await bucket.watch(pattern, inactive_threshold=60)
+    try:
+        subscription: Any = watcher._sub  # there is no public way to it
+        info = await subscription.consumer_info()
+        there = info.delivered.consumer_seq + info.num_pending
+        entries: list[Entry] = []
+        while len(entries) < there:
+            if (entry := await update(watcher, patience)) is not None:
+                entries.append(entry)
+        yield entries, watcher
+    finally:
+        with contextlib.suppress(nats.errors.Error, nats.js.errors.Error):
+            stop: Any = watcher.stop  # it has no types
+            await stop()
+
+
+async def update(watcher: Watcher, seconds: float) -> Entry | None:
+    """The next change; None is the client's mark, and says nothing.
+
+    Raises:
+        nats.errors.TimeoutError: There was none.
+    """
+    updates: Any = watcher.updates  # it has no types
+    entry: Entry | None = await updates(timeout=seconds)
+    return entry
+
+
+async def stored(bucket: KeyValue, pattern: str = ">") -> list[Entry]:
+    """What is there now, without what was deleted."""
+    async with watched(bucket, pattern) as (entries, _):
+        return [entry for entry in entries if entry.operation is None]

@@ -1,0 +1,111 @@
+import dataclasses
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit import api_keys
+from servicekit.api_keys import ApiKey
+from servicekit.principal import ROLES, Principal
+
+names = st.lists(st.text(min_size=1), max_size=3).map(tuple)
+records = st.builds(
+    ApiKey,
+    id=st.text(min_size=1),
+    digest=st.text("0123456789abcdef", min_size=64, max_size=64),
+    name=st.text(),
+    tenant=st.text(min_size=1),
+    user=st.text(),
+    oids=names,
+    groups=names,
+    roles=st.lists(st.sampled_from(ROLES), max_size=3).map(tuple),
+    profiles=names,
+    created_at=st.floats(0, 1e10),
+    expires_at=st.none() | st.floats(0, 1e10),
+)
+
+
+def test_a_key_is_found_by_its_id_and_matches_its_record_alone() -> None:
+    """No two are alike; what is kept holds neither the key nor its secret."""
+    key, record = api_keys.make("ann", "north", roles=("ask",))
+    other, _ = api_keys.make("ann", "north", roles=("ask",))
+    assert key != other
+    assert api_keys.id_of(key) == record.id
+    assert record.matches(key)
+    assert not record.matches(other)
+    secret = key.removeprefix(f"{api_keys.PREFIX}{record.id}_")
+    assert len(secret) == 43  # 256 bits in base64url
+    assert secret not in record.to_json().decode()
+
+
+def test_every_character_of_a_key_counts() -> None:
+    """One that differs anywhere is another key."""
+    key, record = api_keys.make("ann", "north")
+    for at, character in enumerate(key):
+        assert not record.matches(key[:at] + ("x" if character != "x" else "y") + key[at + 1 :])
+    assert not record.matches(key + "x")
+    assert not record.matches("")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "cwk_", "cwk_0123456789abcdef_", "sk-abc", "cwk_0123456789abcdeg_" + "a" * 43, "a.b.c", "\n", "ä" * 64],
+)
+def test_what_is_no_key_has_no_id(text: str) -> None:
+    """Tokens, other platforms' keys, parts of keys."""
+    assert api_keys.id_of(text) is None
+    api_keys.compare_with_nothing(text)
+
+
+@given(records)
+def test_a_record_is_read_as_it_was_written(record: ApiKey) -> None:
+    """Whatever its names hold."""
+    assert ApiKey.from_json(record.to_json()) == record
+
+
+def test_members_of_newer_versions_are_left_aside() -> None:
+    """So that an older gateway reads what a newer command has written."""
+    _, record = api_keys.make("ann", "north")
+    assert ApiKey.from_json(json.dumps({**json.loads(record.to_json()), "colour": "red"}).encode()) == record
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"tenant": ""},
+        {"tenant": None},
+        {"roles": ["root"]},
+        {"oids": [1]},
+        {"digest": None},
+        {"digest": "é" * 64},
+        {"expires_at": "soon"},
+        {"user": 7},
+    ],
+)
+def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
+    """Rather than understood as something wider than was meant."""
+    _, record = api_keys.make("ann", "north")
+    with pytest.raises(ValueError, match="no record"):
+        ApiKey.from_json(json.dumps({**dataclasses.asdict(record), **change}).encode())
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff"])
+def test_what_is_no_json_object_is_no_record(raw: bytes) -> None:
+    """Of any kind."""
+    with pytest.raises(ValueError, match="no record"):
+        ApiKey.from_json(raw)
+
+
+def test_who_asks_with_a_key() -> None:
+    """Without a user its name stands for one; without ids the user is known to access lists by the name."""
+    _, plain = api_keys.make("ann", "north", roles=("ask",), groups=("staff",))
+    assert plain.principal() == Principal("north", "ann", ("ann",), ("staff",), ("ask",))
+    _, full = api_keys.make("page", "north", user="ann", oids=("o1", "o2"))
+    assert full.principal() == Principal("north", "ann", ("o1", "o2"))
+
+
+@pytest.mark.parametrize(("expires_at", "expired"), [(None, False), (99.9, True), (100.0, True), (100.1, False)])
+def test_when_a_key_ends(expires_at: float | None, expired: bool) -> None:
+    """At its time, not after."""
+    _, record = api_keys.make("ann", "north", expires_at=expires_at)
+    assert record.expired(100.0) == expired

@@ -1,0 +1,50 @@
+from collections.abc import AsyncIterator
+
+import nats.errors
+import pytest
+from nats.aio.client import Client
+from nats.js.kv import KeyValue
+from servicekit import key_value
+from servicekit.nats import api_keys_bucket, connect
+
+
+@pytest.fixture
+async def bucket(nats_url: str) -> AsyncIterator[KeyValue]:
+    client: Client = await connect(nats_url, "test")
+    yield await api_keys_bucket(client)
+    await client.close()
+
+
+async def test_an_empty_bucket_has_nothing(bucket: KeyValue) -> None:
+    """And is not waited for."""
+    assert await key_value.stored(bucket) == []
+
+
+async def test_everything_is_there_each_time(bucket: KeyValue) -> None:
+    """However the messages and the client's tasks happen to follow each other; what was deleted is not."""
+    for number in range(20):
+        await bucket.put(f"a.{number}", b"%d" % number)
+    await bucket.put("b.1", b"x")
+    await bucket.delete("a.3")
+    await bucket.purge("a.4")
+    expected = {f"a.{number}" for number in range(20)} - {"a.3", "a.4"}
+    for _ in range(50):
+        assert {entry.key for entry in await key_value.stored(bucket, "a.*")} == expected
+    assert {entry.key for entry in await key_value.stored(bucket)} == expected | {"b.1"}
+
+
+async def test_what_comes_after_is_told(bucket: KeyValue) -> None:
+    """Puts and deletions, in order; nothing is told of other keys."""
+    await bucket.put("a.1", b"old")
+    async with key_value.watched(bucket, "a.*") as (entries, watcher):
+        assert [(entry.key, entry.value) for entry in entries] == [("a.1", b"old")]
+        await bucket.put("b.1", b"other")
+        await bucket.put("a.1", b"new")
+        await bucket.delete("a.1")
+        told: list[object] = []
+        while len(told) < 2:
+            if (entry := await key_value.update(watcher, 5)) is not None:
+                told.append((entry.value, entry.operation))
+        assert told == [(b"new", None), (b"", "DEL")]
+        with pytest.raises(nats.errors.TimeoutError):
+            assert await key_value.update(watcher, 0.2) or await key_value.update(watcher, 0.2)

@@ -1,0 +1,133 @@
+"""What the gateway works with, and the real adapters behind its ports: they connect, and close at the end."""
+
+import contextlib
+import tempfile
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servicekit.channel import open_channel
+from servicekit.tls import Certificates
+
+from gateway import policy, prices, recording
+from gateway.clients import generator, guardrails, ingest, retriever
+from gateway.clients.backlog import Backlog
+from gateway.clients.embedder import GrpcEmbedder
+from gateway.clients.history import NatsHistory
+from gateway.clients.indexes import GrpcIndexes
+from gateway.clients.jobs import NatsJobs
+from gateway.clients.key_watch import KeyWatch
+from gateway.clients.link import NatsLink
+from gateway.clients.originals import NatsOriginals
+from gateway.clients.outbox import Outbox
+from gateway.clients.pictures import NatsPictures
+from gateway.clients.probes import GrpcProbe, NatsProbe
+from gateway.clients.texts import NatsTexts
+from gateway.domain import Detectors, Policy
+from gateway.file_cache import FileCache
+from gateway.frontends_file import FrontendsFile
+from gateway.identity.key_ring import KeyRing
+from gateway.identity.layers import Tokens
+from gateway.ports import Catalogue, Generator, Guardrails, History, Ingest, Originals, Pictures, Probe, Retriever
+from gateway.ports_index import Embedder, Indexes, Texts
+from gateway.ports_jobs import Jobs
+from gateway.ports_records import Records
+from gateway.prices import Prices
+from gateway.service_policy import ServicePolicy
+from gateway.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """What the gateway works with: the real adapters, or fakes in tests."""
+
+    retriever: Retriever
+    generator: Generator
+    guardrails: Guardrails
+    ingest: Ingest
+    catalogue: Catalogue
+    originals: Originals
+    pictures: Pictures
+    history: History
+    texts: Texts
+    indexes: Indexes
+    embedder: Embedder
+    jobs: Jobs
+    records: Records
+    probes: Sequence[Probe] = ()
+    policy: Callable[[], Detectors] = Detectors
+    frontends: FrontendsFile | None = None
+    service_policy: Callable[[], Policy | None] = lambda: None
+    keys: KeyRing = field(default_factory=KeyRing)
+    tokens: Tokens | None = None
+    prices: Callable[[], Prices] = Prices
+
+
+@contextlib.asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Services]:
+    """The real adapters, closed at the end."""
+    certificates = Certificates.of(settings)
+    async with contextlib.AsyncExitStack() as stack:
+        channels = {
+            "retriever": open_channel(settings.retriever_target, [retriever.DESCRIPTOR], certificates),
+            "generator": open_channel(settings.generator_target, [generator.DESCRIPTOR], certificates),
+            "guardrails": open_channel(settings.guardrails_target, [guardrails.DESCRIPTOR], certificates),
+        }
+        for channel in channels.values():
+            await stack.enter_async_context(channel)
+        link = await stack.enter_async_context(
+            NatsLink(
+                settings.nats_url,
+                replicas=settings.nats_replicas,
+                history_days=settings.history_days,
+                record_days=settings.record_days,
+                certificates=certificates,
+            )
+        )
+        cache = FileCache(
+            Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="causeway-originals-"))),
+            settings.content_cache_bytes,
+        )
+        asked_always: Callable[[], Detectors] = Detectors
+        if settings.policy_file is not None:
+            file = await stack.enter_async_context(policy.load(settings.policy_file))
+            asked_always = lambda: file.current  # noqa: E731  # a name would say no more
+        records = await stack.enter_async_context(Outbox(link.records))
+        recording.watch(records)
+        cost: Callable[[], Prices] = Prices
+        if settings.prices_file is not None:
+            priced = await stack.enter_async_context(prices.load(settings.prices_file))
+            cost = lambda: priced.current  # noqa: E731  # as above
+        ring, tokens = KeyRing(), None
+        if settings.takes_keys:
+            await stack.enter_async_context(KeyWatch(link.api_keys, ring))
+        if settings.takes_tokens:
+            from gateway.identity import oidc  # its libraries are large, and not needed otherwise
+
+            tokens = await stack.enter_async_context(oidc.tokens(settings))
+        judges = guardrails.GrpcGuardrails(channels["guardrails"])
+        service_policy = await stack.enter_async_context(ServicePolicy(judges))
+        passages = retriever.GrpcRetriever(channels["retriever"])
+        backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
+        yield Services(
+            passages,
+            generator.GrpcGenerator(channels["generator"]),
+            judges,
+            ingest.NatsIngest(link.ingest, backlog),
+            passages,
+            NatsOriginals(link.ingest, cache),
+            NatsPictures(link.ingest),
+            NatsHistory(link.history),
+            NatsTexts(link.ingest, backlog),
+            GrpcIndexes(channels["retriever"]),
+            GrpcEmbedder(channels["retriever"]),
+            NatsJobs(link.ingest, backlog),
+            records,
+            (*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)),
+            asked_always,
+            FrontendsFile(settings.frontends_file) if settings.frontends_file is not None else None,
+            service_policy,
+            keys=ring,
+            tokens=tokens,
+            prices=cost,
+        )

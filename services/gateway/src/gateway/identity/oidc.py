@@ -1,0 +1,59 @@
+"""OpenID Connect as the settings have it. Loads what is needed for it, which nothing else of the gateway does."""
+
+import contextlib
+from collections.abc import AsyncIterator
+
+import httpx2
+
+from gateway.identity.provider_keys import ProviderKeys
+from gateway.identity.settings import IdentitySettings
+from gateway.identity.tokens import Claims, Tokens
+
+_SECONDS = 5.0
+_MOST_BYTES = 1024 * 1024
+
+
+@contextlib.asynccontextmanager
+async def tokens(settings: IdentitySettings) -> AsyncIterator[Tokens]:
+    """The tokens of the issuer that the settings name."""
+    claims = Claims(
+        user=settings.oidc_user_claim,
+        oids=settings.oidc_oids_claim,
+        groups=settings.oidc_groups_claim,
+        tenant=settings.oidc_tenant_claim,
+        roles=settings.oidc_roles_claim,
+        profiles=settings.oidc_profiles_claim,
+        default_tenant=settings.oidc_tenant,
+        default_roles=settings.oidc_default_roles,
+        role_names=settings.oidc_role_names,
+    )
+    issuer, algorithms = settings.oidc_issuer, settings.oidc_algorithms
+    # A proxy of the environment is what leads out of many networks; it does not lead to this machine.
+    remote = issuer.startswith("https:")
+    async with (
+        httpx2.AsyncClient(timeout=_SECONDS, trust_env=remote) as http,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        keys = ProviderKeys(issuer, lambda url: fetch(http, url), algorithms, jwks_url=settings.oidc_jwks_url)
+        stack.push_async_callback(keys.close)
+        yield Tokens(keys, issuer, settings.oidc_audience, algorithms, claims, leeway=settings.oidc_leeway)
+
+
+async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
+    """The body that an address answers with. Redirects are not followed, and a body ends at 1 MiB.
+
+    Raises:
+        OSError: Nobody answers in time, or not with 200, or with too much.
+    """
+    try:
+        async with http.stream("GET", url) as response:
+            if response.status_code != 200:
+                raise OSError(f"it answers with status {response.status_code}")
+            body = b""
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > _MOST_BYTES:
+                    raise OSError("it answers with more than 1 MiB")
+            return body
+    except httpx2.HTTPError as error:
+        raise OSError(str(error) or type(error).__name__) from error

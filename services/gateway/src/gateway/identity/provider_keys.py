@@ -1,0 +1,160 @@
+"""The keys of an OpenID Connect provider: fetched, kept, fetched again when the provider changes them.
+
+Sources: OpenID Connect Discovery 1.0, 4; JSON Web Key (RFC 7517), 5.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import Any
+
+import structlog
+from jwt import PyJWK
+from jwt.exceptions import PyJWKError, PyJWTError
+from servicekit.errors import Unauthenticated, Unavailable
+
+from gateway.identity.key_ring import INVALID
+from gateway.identity.settings import is_safe
+
+_log = structlog.get_logger(__name__)
+_LIFETIME = 600.0
+_PAUSE = 5.0
+
+Fetch = Callable[[str], Awaitable[bytes]]
+"""Address → the answer's body; raises `OSError` where there is none."""
+
+Keys = Mapping[str, PyJWK]
+
+
+class ProviderKeys:
+    """The provider's signing keys by their ids.
+
+    They are fetched again after ten minutes, beside the requests, and at once when a token names one that is not
+    there; never more often than every few seconds, so that invented names cannot be turned against the provider.
+    While it is away, or says nonsense, the keys from before stay good.
+
+    Args:
+        issuer: The provider.
+        fetch: Fetches a document.
+        algorithms: Those that its keys may be for.
+        jwks_url: Where the keys are; empty: the provider's configuration says it.
+        on_change: Told when a key went away or changed.
+        clock: Seconds.
+    """
+
+    def __init__(
+        self,
+        issuer: str,
+        fetch: Fetch,
+        algorithms: Collection[str],
+        *,
+        jwks_url: str = "",
+        on_change: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._issuer = issuer
+        self._fetch = fetch
+        self._algorithms = algorithms
+        self._jwks_url = jwks_url
+        self.on_change = on_change
+        self._clock = clock
+        self._keys: Keys = {}
+        self._raw: dict[str, Any] = {}
+        self._loaded_at = self._tried_at = -_LIFETIME
+        self._loading: asyncio.Task[None] | None = None
+
+    async def find(self, key_id: str | None) -> PyJWK:
+        """The key that a token names; the only one, where the token names none.
+
+        Raises:
+            Unauthenticated: The provider has no such key.
+            Unavailable: Its keys are not known yet.
+        """
+        now = self._clock()
+        key = self._named(key_id)
+        due = now - self._tried_at >= _PAUSE
+        if key is None and (due or self._loading is not None):
+            await asyncio.shield(self._load())
+            key = self._named(key_id)
+        elif now - self._loaded_at >= _LIFETIME and due:
+            self._load()
+        if key is not None:
+            return key
+        if not self._keys:
+            raise Unavailable("Tokens cannot be checked: the identity provider is away.", retry_after=_PAUSE)
+        raise Unauthenticated(
+            "The token is signed with a key that its issuer does not have.", field="authorization", details=INVALID
+        )
+
+    async def close(self) -> None:
+        """Ends what runs beside the requests."""
+        if self._loading is not None:
+            self._loading.cancel()
+            await asyncio.wait([self._loading])
+
+    def _named(self, key_id: str | None) -> PyJWK | None:
+        if key_id is None:
+            return next(iter(self._keys.values())) if len(self._keys) == 1 else None
+        return self._keys.get(key_id)
+
+    def _load(self) -> asyncio.Task[None]:
+        if self._loading is None:
+            self._tried_at = self._clock()
+            self._loading = asyncio.create_task(self._loaded())
+        return self._loading
+
+    async def _loaded(self) -> None:
+        try:
+            url = self._jwks_url or await self._discovered()
+            raw = _by_id(_object(await self._fetch(url)))
+            keys = {name: key for name, jwk in raw.items() if (key := self._key(jwk)) is not None}
+            if not keys:
+                raise ValueError("it lists no key for the allowed algorithms")
+        except (OSError, ValueError, PyJWTError) as error:
+            _log.warning(
+                "the identity provider's keys cannot be fetched; keeping those that are there",
+                issuer=self._issuer,
+                error=str(error) or type(error).__name__,
+            )
+        else:
+            gone = any(raw.get(name) != jwk for name, jwk in self._raw.items())
+            self._keys, self._raw, self._loaded_at = keys, raw, self._clock()
+            if gone:
+                self.on_change()
+        finally:
+            self._loading = None
+
+    async def _discovered(self) -> str:
+        found = _object(await self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration"))
+        if found.get("issuer") != self._issuer:
+            raise ValueError("its configuration is of another issuer")
+        url = found.get("jwks_uri")
+        if not isinstance(url, str) or not is_safe(url):
+            raise ValueError("its configuration names no https address of its keys")
+        return url
+
+    def _key(self, jwk: Mapping[str, Any]) -> PyJWK | None:
+        if jwk.get("use", "sig") != "sig":
+            return None
+        try:
+            key = PyJWK(dict(jwk))
+        except PyJWKError:
+            return None  # of a kind that is not known here
+        if key.algorithm_name not in self._algorithms or key.Algorithm.check_key_length(key.key):
+            return None  # the length's complaint: RSA below 2048 bits
+        return key
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    found = json.loads(body)
+    if not isinstance(found, dict):
+        raise ValueError("it answers with JSON that is no object")  # noqa: TRY004  # of content, not of an argument
+    return found
+
+
+def _by_id(document: Mapping[str, Any]) -> dict[str, Any]:
+    listed = document.get("keys")
+    if not isinstance(listed, list):
+        raise ValueError("its key set has no keys")  # noqa: TRY004  # likewise
+    return {str(jwk.get("kid", "")): jwk for jwk in listed if isinstance(jwk, dict)}

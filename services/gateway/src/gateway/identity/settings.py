@@ -1,0 +1,96 @@
+"""What a deployment can be told of who may ask."""
+
+import ipaddress
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationInfo, field_validator
+from servicekit.settings import ServiceSettings
+
+Role = Literal["ask", "ingest", "admin"]
+Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
+"""Those with a public key: with a shared one, who checks tokens could make them."""
+
+
+class IdentitySettings(ServiceSettings):
+    """The settings of authentication."""
+
+    metrics_open: bool = Field(
+        False, description="Whether /metrics needs no credentials; else it takes an administrator's."
+    )
+    oidc_issuer: str = Field("", description="OpenID Connect provider whose tokens are taken: its issuer's URL.")
+    oidc_audience: list[str] = Field([], description="Audiences, as JSON; a token must be for one of them.")
+    oidc_algorithms: list[Algorithm] = Field(
+        ["RS256", "ES256"], min_length=1, description="Algorithms that a token may be signed with, as JSON."
+    )
+    oidc_jwks_url: str = Field("", description="Where the provider's keys are; empty: its configuration says it.")
+    oidc_leeway: float = Field(30.0, ge=0, le=300, description="Seconds that the provider's clock may differ.")
+    oidc_user_claim: str = Field("sub", min_length=1, description="Claim that names the user.")
+    oidc_oids_claim: str = Field(
+        "oid", description="Claim with what `oids` of access lists name; where it is missing, the user's."
+    )
+    oidc_groups_claim: str = Field("groups", description="Claim with what `groups` of access lists name.")
+    oidc_tenant_claim: str = Field("", description="Claim that names the tenant; empty: all tokens have the same.")
+    oidc_tenant: str = Field("local", min_length=1, description="Tenant of all tokens, where no claim names it.")
+    oidc_roles_claim: str = Field("roles", description="Claim with the roles: a list, or words in one text.")
+    oidc_role_names: dict[str, Role] = Field(
+        {}, description="The provider's names of roles and ours, as JSON; ours are understood as they are."
+    )
+    oidc_default_roles: list[Role] = Field([], description="Roles of every token beside its own, as JSON.")
+    oidc_profiles_claim: str = Field(
+        "", description="Claim with the front end profiles that a token is good for; empty: all."
+    )
+    oidc_client_id: str = Field(
+        "", description="Client that front ends sign their users in with (/auth_setup); empty: they do not."
+    )
+    oidc_scopes: list[str] = Field([], description="Scopes that front ends ask tokens for, as JSON.")
+    # Behind the settings that its check looks at.
+    auth: Literal["none", "keys", "oidc", "keys,oidc"] = Field(
+        "none",
+        validate_default=True,
+        description="Who may ask (docs/security.md): none (everybody, on loopback only), keys, oidc, or both.",
+    )
+
+    @property
+    def takes_keys(self) -> bool:
+        """Whether API keys are taken."""
+        return "keys" in self.auth
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether OpenID Connect tokens are taken."""
+        return "oidc" in self.auth
+
+    @field_validator("oidc_issuer", "oidc_jwks_url")
+    @classmethod
+    def _safe(cls, url: str) -> str:
+        if url and not is_safe(url):
+            raise ValueError("it must be an https URL, or an http URL of this machine")
+        return url
+
+    @field_validator("auth")
+    @classmethod
+    def _possible(cls, auth: str, info: ValidationInfo) -> str:
+        settings = info.data
+        if auth == "none" and "host" in settings and not _is_loopback(settings["host"]):
+            raise ValueError(
+                f"the gateway does not listen on {settings['host']} (CAUSEWAY_HOST) while anybody may do anything; "
+                "set this to keys, oidc or keys,oidc (docs/security.md), or listen on 127.0.0.1"
+            )
+        if "oidc" in auth and not (settings.get("oidc_issuer") and settings.get("oidc_audience")):
+            raise ValueError("oidc takes CAUSEWAY_OIDC_ISSUER and CAUSEWAY_OIDC_AUDIENCE")
+        return auth
+
+
+def is_safe(url: str) -> bool:
+    """Whether what comes from an address is what its owner sends: https, or a server on this machine."""
+    parts = urlsplit(url)
+    local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
+    return bool(parts.hostname) and (parts.scheme == "https" or local)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

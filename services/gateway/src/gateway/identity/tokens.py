@@ -1,0 +1,191 @@
+"""OpenID Connect bearer tokens: verified once, then known until they end.
+
+Sources: JSON Web Token (RFC 7519), its best current practices (RFC 8725), JWT access tokens (RFC 9068).
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jwt
+from jwt.exceptions import (
+    ExpiredSignatureError,
+    ImmatureSignatureError,
+    InvalidAudienceError,
+    InvalidIssuerError,
+    InvalidTokenError,
+    MissingRequiredClaimError,
+    PyJWTError,
+)
+from servicekit.errors import Unauthenticated
+from servicekit.principal import ROLES, Principal
+
+from gateway.identity.caller import Caller
+from gateway.identity.key_ring import INVALID
+from gateway.identity.provider_keys import ProviderKeys
+
+_MOST_KNOWN = 10_000
+_LONGEST = 16 * 1024
+_WRONG: Sequence[tuple[type[InvalidTokenError], str]] = (
+    (ExpiredSignatureError, "The token has expired."),
+    (ImmatureSignatureError, "The token is not valid yet."),
+    (InvalidAudienceError, "The token is for another audience."),
+    (InvalidIssuerError, "The token is of another issuer."),
+    (MissingRequiredClaimError, "The token lacks a claim: iss, aud and exp are needed."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """Which claim says what. A name with dots is looked for as it is, then as a path into objects.
+
+    Attributes:
+        user: Whose history and uploads it are.
+        oids: What access lists name; without it the user.
+        groups: Likewise.
+        tenant: Whose documents; empty: ``default_tenant`` for all tokens.
+        roles: A list, or words in one text.
+        profiles: Front end profiles that the token is good for; empty: all.
+        default_tenant: See ``tenant``.
+        default_roles: Of every token, beside its own.
+        role_names: The provider's names of roles → ours.
+    """
+
+    user: str = "sub"
+    oids: str = "oid"
+    groups: str = "groups"
+    tenant: str = ""
+    roles: str = "roles"
+    profiles: str = ""
+    default_tenant: str = "local"
+    default_roles: Sequence[str] = ()
+    role_names: Mapping[str, str] = field(default_factory=dict)
+
+    def caller(self, claims: Mapping[str, Any]) -> Caller:
+        """Who a token's claims speak of.
+
+        Raises:
+            Unauthenticated: They name no user, or no tenant where they should.
+        """
+        user = "".join(_texts(claims, self.user)[:1])
+        if not user:
+            raise _refused(f"The token names no user: it lacks the claim '{self.user}'.")
+        tenant = "".join(_texts(claims, self.tenant)[:1]) if self.tenant else self.default_tenant
+        if not tenant:
+            raise _refused(f"The token names no tenant: it lacks the claim '{self.tenant}'.")
+        said = [word for text in _texts(claims, self.roles) for word in text.split()]
+        roles = {self.role_names.get(role, role) for role in said} | set(self.default_roles)
+        principal = Principal(
+            tenant,
+            user,
+            _texts(claims, self.oids) or (user,),
+            _texts(claims, self.groups),
+            tuple(role for role in ROLES if role in roles),
+        )
+        profiles = frozenset(_texts(claims, self.profiles)) if self.profiles else frozenset()
+        return Caller(principal, profiles=profiles, expires_at=float(claims["exp"]))
+
+
+class Tokens:
+    """The tokens of one issuer.
+
+    Args:
+        keys: The issuer's.
+        issuer: What ``iss`` must be.
+        audiences: Of which ``aud`` must name one.
+        algorithms: Those that a token may be signed with.
+        claims: Which claim says what.
+        leeway: Seconds that clocks may differ.
+        most: Tokens that are known at once.
+        now: Seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        keys: ProviderKeys,
+        issuer: str,
+        audiences: Sequence[str],
+        algorithms: Sequence[str],
+        claims: Claims,
+        *,
+        leeway: float = 30.0,
+        most: int = _MOST_KNOWN,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self._keys = keys
+        self._issuer = issuer
+        self._audiences = list(audiences)
+        self._algorithms = list(algorithms)
+        self._claims = claims
+        self._leeway = leeway
+        self._most = most
+        self._now = now
+        # By the tokens' digests, so that a look into the memory shows no token.
+        self._known: dict[bytes, Caller] = {}
+        # A key that went away signs nothing any more, nor does what it has signed count.
+        keys.on_change = self._known.clear
+
+    def known(self, token: str) -> Caller | None:
+        """Who asks with a token that was verified before and has not ended; None: it is to be verified."""
+        digest = _digest(token)
+        caller = self._known.get(digest)
+        if caller is None or self._ended(caller):
+            self._known.pop(digest, None)
+            return None
+        return caller
+
+    async def caller(self, token: str) -> Caller:
+        """Who asks with a token.
+
+        Raises:
+            Unauthenticated: It is none, or not a good one.
+            Unavailable: The issuer's keys are not known yet.
+        """
+        if len(token) > _LONGEST:
+            raise _refused("The token is too long.")
+        try:
+            header = jwt.get_unverified_header(token)
+            if header.get("alg") not in self._algorithms:
+                raise _refused("The token is signed with an algorithm that is not taken here.")
+            key = await self._keys.find(header.get("kid"))
+            claims = jwt.decode(
+                token,
+                key,
+                algorithms=self._algorithms,
+                audience=self._audiences,
+                issuer=self._issuer,
+                leeway=self._leeway,
+                options={"require": ["exp", "iss", "aud"]},
+            )
+            caller = self._claims.caller(claims)
+        except PyJWTError as error:
+            said = next((text for kind, text in _WRONG if isinstance(error, kind)), "This is not a valid token.")
+            raise _refused(said) from error
+        while len(self._known) >= self._most:
+            self._known.pop(next(iter(self._known)))  # the oldest
+        self._known[_digest(token)] = caller
+        return caller
+
+    def _ended(self, caller: Caller) -> bool:
+        return caller.expires_at is not None and caller.expires_at <= self._now() - self._leeway
+
+
+def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    """What a claim says, one text or many; empty where it is missing or something else."""
+    value: Any = claims.get(name)
+    if value is None and "." in name:
+        value = claims
+        for part in name.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+    listed = value if isinstance(value, list) else [value]
+    return tuple(dict.fromkeys(text for text in listed if isinstance(text, str) and text))
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()
+
+
+def _refused(message: str) -> Unauthenticated:
+    return Unauthenticated(message, field="authorization", details=INVALID)

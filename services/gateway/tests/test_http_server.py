@@ -1,0 +1,147 @@
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gateway.http_server import HeadLimits, HttpServer, listen
+
+LIMITS = HeadLimits(size=2000, count=20, seconds=0.5)
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the number of headers, once the body is there."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+    await send({"type": "http.response.body", "body": b"%03d" % len(scope["headers"])})
+
+
+@asynccontextmanager
+async def server(limits: HeadLimits = LIMITS) -> AsyncIterator[int]:
+    with listen("127.0.0.1", 0) as listener:
+        running = HttpServer(echo, 1, limits)
+        serving = asyncio.create_task(running.serve([listener]))
+        yield listener.getsockname()[1]
+        running.should_exit = running.force_exit = True
+        await serving
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    async with server() as port:
+        opened = []
+
+        async def one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            pair = await asyncio.open_connection("127.0.0.1", port)
+            opened.append(pair[1])
+            return pair
+
+        yield one
+        for writer in opened:
+            writer.close()
+
+
+def head(*headers: str, path: str = "/") -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: g", *headers, "", ""]).encode()
+
+
+async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
+    """Status and body of the one answer that comes for what is sent piece by piece."""
+    reader, writer = await connect()
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0.01)
+    raw = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+    length = int(raw.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return int(raw.split()[1]), await asyncio.wait_for(reader.readexactly(length), 5)
+
+
+async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
+    """Whole or in pieces, up to the last header and the last byte."""
+    assert await answer(connect, head()) == (200, b"001")
+    assert await answer(connect, head(*(f"a{n}: b" for n in range(19)))) == (200, b"020")
+    assert (await answer(connect, head("a: " + "b" * 1900)))[0] == 200
+    whole = head("a: b", "c: d")
+    assert await answer(connect, *(whole[at : at + 7] for at in range(0, len(whole), 7))) == (200, b"003")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head(*(f"a{n}: b" for n in range(20))),
+        head("a: " + "b" * 2000),
+        head("a" * 2000 + ": b"),
+        head(path="/" + "x" * 2000),
+        head(*("a: " + "b" * 150 for _ in range(15))),
+    ],
+)
+async def test_what_is_beyond_is_refused(connect: Connect, request_: bytes) -> None:
+    """431 in JSON that names the field; the connection ends."""
+    status, body = await answer(connect, request_)
+    assert status == 431
+    error = json.loads(body)
+    assert (error["error"]["param"], error["error"]["code"]) == ("headers", "headers_too_large")
+    reader, writer = await connect()
+    writer.write(request_)
+    assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 431")
+
+
+async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
+    """It is refused long before it fills the memory."""
+    reader, writer = await connect()
+    writer.write(b"GET / HTTP/1.1\r\na: ")
+    sent = 0
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):  # noqa: PT012  # wherever it ends
+        while sent < 100_000_000:
+            writer.write(b"b" * 1000)
+            sent += 1000
+            await writer.drain()
+            await asyncio.sleep(0)
+            if reader.at_eof():
+                raise ConnectionError
+    assert sent < 5_000_000
+
+
+async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect) -> None:
+    """What came before does not count; one that is too large is refused, though others were not."""
+    reader, writer = await connect()
+    for _ in range(5):
+        writer.write(head("a: " + "b" * 1500))
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 5)).startswith(b"HTTP/1.1 200")
+    body = b"x" * 50_000
+    writer.write(head(f"content-length: {len(body)}") + body)  # bodies have limits of their own
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 5)).startswith(b"HTTP/1.1 200")
+    writer.write(head("a: " + "b" * 2500))
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: g\r\n", head() + b"GET / HT"])
+async def test_who_does_not_go_on_is_left(connect: Connect, begun: bytes) -> None:
+    """A connection that sends nothing, or stops in the middle of a request's head, ends after a while."""
+    reader, writer = await connect()
+    begin = time.monotonic()
+    writer.write(begun)
+    await asyncio.wait_for(reader.read(), 10)
+    assert time.monotonic() - begin > 0.3
+
+
+async def test_slow_bodies_are_not_its_business() -> None:
+    """A head that was in time is served, however long its body takes."""
+    async with server(HeadLimits(seconds=0.1)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("content-length: 2") + b"a")
+        await asyncio.sleep(0.4)
+        writer.write(b"b")
+        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_what_is_no_http_is_refused(connect: Connect) -> None:
+    """As before: 400."""
+    reader, writer = await connect()
+    writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 400")

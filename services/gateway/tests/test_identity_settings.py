@@ -1,0 +1,60 @@
+from typing import Any
+
+import pytest
+from gateway.settings import Settings
+from pydantic import ValidationError
+
+OIDC: dict[str, Any] = {"oidc_issuer": "https://id.example.com", "oidc_audience": ["causeway"]}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_on_loopback_nobody_need_be_asked(host: str) -> None:
+    """Who reaches it is on this machine."""
+    assert Settings(host=host).auth == "none"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "192.168.1.1", "gateway.example.com", "", "0"])
+def test_elsewhere_a_mode_is_needed(host: str) -> None:
+    """The message names the setting, and what it can be."""
+    with pytest.raises(ValidationError, match=r"does not listen on .*set this to keys, oidc") as caught:
+        Settings(host=host)
+    assert [error["loc"] for error in caught.value.errors()] == [("auth",)]
+    assert Settings(host=host, auth="keys").takes_keys
+
+
+@pytest.mark.parametrize("auth", ["oidc", "keys,oidc"])
+@pytest.mark.parametrize("missing", ["oidc_issuer", "oidc_audience"])
+def test_tokens_need_an_issuer_and_an_audience(auth: str, missing: str) -> None:
+    """Any issuer's token, or one for another service, must not do."""
+    settings = Settings(auth=auth, **OIDC)
+    assert settings.takes_tokens
+    assert settings.takes_keys == ("keys" in auth)
+    with pytest.raises(ValidationError, match="CAUSEWAY_OIDC_ISSUER and CAUSEWAY_OIDC_AUDIENCE"):
+        Settings(auth=auth, **{name: value for name, value in OIDC.items() if name != missing})
+
+
+@pytest.mark.parametrize(
+    "url", ["http://id.example.com", "ftp://id.example.com", "id.example.com", "https://", "file:///k"]
+)
+def test_keys_come_from_whom_they_should(url: str) -> None:
+    """Over https, or from this machine."""
+    for name in ("oidc_issuer", "oidc_jwks_url"):
+        with pytest.raises(ValidationError, match="https URL"):
+            Settings.model_validate({name: url})
+        Settings.model_validate({name: "http://127.0.0.1:8000/realm"})
+
+
+@pytest.mark.parametrize("algorithms", [["none"], ["HS256"], [], ["RS256", "HS512"]])
+def test_algorithms_have_public_keys(algorithms: Any) -> None:
+    """With a shared key whoever checks tokens could make them."""
+    with pytest.raises(ValidationError):
+        Settings(oidc_algorithms=algorithms)
+
+
+def test_roles_are_ours() -> None:
+    """A misspelt one is found at the start."""
+    Settings(oidc_role_names={"Readers": "ask"}, oidc_default_roles=["ask"])
+    with pytest.raises(ValidationError):
+        Settings(oidc_role_names={"Readers": "asks"})
+    with pytest.raises(ValidationError):
+        Settings(oidc_default_roles=["root"])

@@ -1,0 +1,61 @@
+import dataclasses
+
+import pytest
+from gateway.identity.key_ring import KeyRing
+from servicekit import api_keys
+from servicekit.errors import Unauthenticated, Unavailable
+
+KEY, RECORD = api_keys.make("ann", "north", roles=("ask",), profiles=("help",))
+
+
+def test_a_key_says_who_asks() -> None:
+    """With its id and its name, which front ends and the log know it by."""
+    ring = KeyRing()
+    ring.replace([RECORD])
+    caller = ring.caller(KEY)
+    assert caller.principal == RECORD.principal()
+    assert (caller.key_id, caller.key_name, caller.profiles) == (RECORD.id, "ann", frozenset({"help"}))
+
+
+def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
+    """503: the same request is right a moment later."""
+    with pytest.raises(Unavailable) as caught:
+        KeyRing().caller(KEY)
+    assert caught.value.retry_after == 2
+
+
+@pytest.mark.parametrize("said", [KEY[:-1] + "-", KEY + "x", "", "sk-other", KEY.replace(RECORD.id, "0" * 16)])
+def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
+    """A wrong secret, a wrong id, another form: all alike."""
+    ring = KeyRing()
+    ring.replace([RECORD])
+    with pytest.raises(Unauthenticated, match="There is no such API key") as caught:
+        ring.caller(said)
+    assert caught.value.details == {"challenge": "invalid_token"}
+
+
+def test_a_key_that_is_revoked_is_refused_at_once() -> None:
+    """One by one, and when the ring is filled anew."""
+    ring = KeyRing()
+    ring.replace([])
+    ring.put(RECORD)
+    ring.caller(KEY)
+    ring.remove(RECORD.id)
+    ring.remove(RECORD.id)
+    with pytest.raises(Unauthenticated):
+        ring.caller(KEY)
+    ring.put(RECORD)
+    ring.replace([])
+    with pytest.raises(Unauthenticated):
+        ring.caller(KEY)
+
+
+def test_a_key_ends_at_its_time() -> None:
+    """Without anybody doing anything."""
+    now = 100.0
+    ring = KeyRing(lambda: now)
+    ring.replace([dataclasses.replace(RECORD, expires_at=200.0)])
+    ring.caller(KEY)
+    now = 200.0
+    with pytest.raises(Unauthenticated, match="expired"):
+        ring.caller(KEY)

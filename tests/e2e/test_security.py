@@ -1,0 +1,262 @@
+"""Who sees what, on a stack that asks who asks: strangers to a document, to a user, to a tenant."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway.cli import key_store
+from servicekit import api_keys
+from servicekit.api_keys import ApiKey
+
+INDEX = "harbour"
+FILES: dict[str, tuple[str, dict[str, str]]] = {
+    "public.md": ("# Gate\n\nThe gate of the harbour opens at six; its code is kept by the porter.\n", {}),
+    "anns.md": ("# Gate\n\nThe code of the harbour gate is quokka-71.\n", {"oids": "ann"}),
+    "staff.md": ("# Gate\n\nThe code of the gate for the harbour staff is numbat-82.\n", {"groups": "staff"}),
+}
+SECRETS = {"public.md": "the porter", "anns.md": "quokka-71", "staff.md": "numbat-82"}
+QUESTION = "What is the code of the harbour gate?"
+SEES = {
+    "ann": {"public.md", "anns.md"},
+    "bob": {"public.md", "staff.md"},
+    "carl": {"public.md"},
+    "chief": {"public.md", "anns.md", "staff.md"},
+}
+KEYS: dict[str, dict[str, Any]] = {
+    "ann": {"roles": ("ask", "ingest")},
+    "bob": {"roles": ("ask",), "groups": ("staff",)},
+    "carl": {"roles": ("ask", "ingest")},
+    "chief": {"roles": ("admin",)},
+    "loader": {"roles": ("ingest",)},
+}
+# Of another tenant: the same names, the same ids, the same groups.
+SOUTH: dict[str, dict[str, Any]] = {
+    "ann": {"roles": ("admin",)},
+    "bob": {"roles": ("ask", "ingest"), "groups": ("staff",)},
+}
+
+
+@dataclass
+class Harbour:
+    """The stack, its callers, and what they are known by."""
+
+    data: Path
+    north: dict[str, httpx.Client]
+    south: dict[str, httpx.Client]
+    nobody: httpx.Client
+    keys: dict[str, str]
+    jobs: list[str]
+
+    def store(self, work: Callable[[key_store.KeyStore], Any]) -> Any:
+        """Does something where the keys are kept."""
+
+        async def reach() -> Any:
+            url = json.loads((self.data / "stack.json").read_text())["nats_url"]
+            async with key_store.opened(url, 1) as store:
+                return await work(store)
+
+        return asyncio.run(reach())
+
+
+async def _add(store: key_store.KeyStore, records: list[ApiKey]) -> None:
+    for record in records:
+        await store.add(record)
+
+
+@pytest.fixture(scope="module")
+def harbour(
+    start_stack: Callable[..., AbstractContextManager[str]],
+    wait_for: Callable[[httpx.Client, str], dict[str, Any]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Harbour]:
+    """Documents of one tenant: for everybody, for one user, for a group."""
+    data = tmp_path_factory.mktemp("guarded")
+    with start_stack(data, CAUSEWAY_AUTH="keys", CAUSEWAY_DEFAULT_INDEX=INDEX) as url:
+        records, keys, callers = [], {}, {}
+        for tenant, names in (("north", KEYS), ("south", SOUTH)):
+            for name, more in names.items():
+                key, record = api_keys.make(name, tenant, **more)
+                records.append(record)
+                keys[f"{tenant}-{name}"] = key
+                callers[tenant, name] = httpx.Client(base_url=url, timeout=30, headers={"api-key": key})
+        north = {name: callers["north", name] for name in KEYS}
+        south = {name: callers["south", name] for name in SOUTH}
+        stack = Harbour(data, north, south, httpx.Client(base_url=url), keys, [])
+        stack.store(lambda store: _add(store, records))
+        loader = north["loader"]
+        _within(5, lambda: loader.get("/jobs/none").status_code == 404)
+        for name, (text, access) in FILES.items():
+            form = {"index": INDEX, **access}
+            response = loader.post("/documents", data=form, files={"file": (name, text.encode())})
+            stack.jobs.append(response.raise_for_status().json()["jobs"][0]["id"])
+        assert {wait_for(loader, job)["state"] for job in stack.jobs} == {"succeeded"}
+        yield stack
+        for client in (*callers.values(), stack.nobody):
+            client.close()
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def _paths(harbour: Harbour) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = harbour.nobody.get("/openapi.json").json()["paths"]
+    return found
+
+
+def _chats(harbour: Harbour) -> list[str]:
+    """The paths at which the sample question can be asked, whatever is spoken there."""
+    ends = ("/chat", "/chat/stream", "/ask", "/v1/chat/completions")
+    return [path for path in _paths(harbour) if path.endswith(ends) and "detection" not in path]
+
+
+def _question(path: str, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": QUESTION}]
+    if path.startswith("/v1/"):
+        return {"messages": messages, "index_name": INDEX, "retrieval": {"similarity_threshold": -1}, **more}
+    return {"messages": messages, "context": {"overrides": {"index": INDEX, "top": 10}}, **more}
+
+
+def _shown(text: str) -> set[str]:
+    """Of which documents a text tells anything, be it the name."""
+    return {name for name, secret in SECRETS.items() if name in text or secret in text}
+
+
+@pytest.mark.parametrize("caller", SEES)
+def test_answers_hold_nothing_of_what_the_caller_may_not_see(harbour: Harbour, caller: str) -> None:
+    """In no dialect: not the text, not the thoughts, not a citation, not a name. What may be seen is there."""
+    chats = _chats(harbour)
+    assert len(chats) > 10
+    for path in chats:
+        response = harbour.north[caller].post(path, json=_question(path))
+        assert response.status_code == 200, response.text
+        assert _shown(response.text) == SEES[caller], path
+
+
+@pytest.mark.parametrize("caller", SEES)
+def test_nor_do_lists_and_searches(harbour: Harbour, caller: str) -> None:
+    """`/retrieve`, the list of documents with their number, originals with and without their bytes."""
+    http = harbour.north[caller]
+    found = http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION, "max_node_count": 50})
+    assert _shown(found.raise_for_status().text) == SEES[caller]
+    listed = http.get(f"/indexes/{INDEX}/documents").raise_for_status()
+    assert _shown(listed.text) == SEES[caller]
+    assert listed.json()["total_items"] == len(SEES[caller])
+    for name, (text, _) in FILES.items():
+        status = 200 if name in SEES[caller] else 404
+        response = http.get(f"/content/{name}")
+        assert response.status_code == status
+        assert (response.text == text) == (status == 200)
+        assert http.head(f"/content/{name}").status_code == status
+
+
+def test_who_may_not_see_a_document_cannot_remove_it(harbour: Harbour) -> None:
+    """It is said not to be there, and stays."""
+    listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
+    ids = [each["doc_id"] for each in listed]
+    hidden = [each["doc_id"] for each in listed if SECRETS["anns.md"] in each["text"]]
+    assert len(ids) == len(FILES)
+    assert len(hidden) == 1
+    response = harbour.north["carl"].post(f"/indexes/{INDEX}/documents/delete", json={"doc_ids": hidden})
+    assert response.json() == {"deleted_doc_ids": [], "not_found_doc_ids": hidden}
+    assert harbour.north["ann"].get("/content/anns.md").status_code == 200
+    assert harbour.north["carl"].delete(f"/indexes/{INDEX}").status_code == 403
+
+
+def test_what_is_a_users_own_is_nobody_elses(harbour: Harbour) -> None:
+    """Conversations and uploads: not read, not listed, not deleted, not found."""
+    ann, carl = harbour.north["ann"], harbour.north["carl"]
+    assert ann.post("/chat_history", json={"id": "talk", "answers": [["wombat?", {}]]}).status_code == 201
+    assert ann.post("/upload", files={"file": ("mine.md", b"# Mine\n\nA bilby at the gate.\n")}).status_code == 200
+    for other in (carl, harbour.north["bob"], *harbour.south.values()):
+        assert other.get("/chat_history/sessions/talk").status_code == 404
+        assert other.delete("/chat_history/sessions/talk").status_code in (403, 404)
+        assert "wombat" not in other.get("/chat_history/sessions").text
+    assert carl.get("/list_uploaded").json() == []
+    assert carl.post("/delete_uploaded", json={"filename": "mine.md"}).status_code == 404
+    assert carl.get("/content/mine.md").status_code == 404
+    assert "bilby" not in carl.post("/retrieve", json={"index_name": INDEX, "query": "marsupial"}).text
+    assert ann.get("/chat_history/sessions/talk").status_code == 200
+    assert ann.get("/list_uploaded").json() == ["mine.md"]
+    assert "bilby" in ann.post("/retrieve", json={"index_name": INDEX, "query": "marsupial"}).text
+    assert ann.post("/delete_uploaded", json={"filename": "mine.md"}).status_code == 200
+
+
+@pytest.mark.parametrize("caller", SOUTH)
+def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> None:
+    """Every route that takes a name of ours: 404 to an administrator of another tenant, and where the role lacks a
+    403, which says nothing of the name. Lists are empty, and nothing of ours is changed.
+    """
+    http = harbour.south[caller]
+    names = {
+        "index": INDEX,
+        "job_id": harbour.jobs[0],
+        "path": "public.md",
+        "session": "talk",
+    }
+    bodies = {
+        f"/indexes/{INDEX}/documents": {"documents": [{"doc_id": "x", "text": "y", "metadata": {}}]},
+        f"/indexes/{INDEX}/documents/delete": {"doc_ids": ["x"]},
+        f"/indexes/{INDEX}/rebuild": {"chunk_tokens": 128},
+    }
+    asked = 0
+    for template, operations in _paths(harbour).items():
+        if "{" not in template or "{model}" in template or "static" in template:
+            continue
+        path = template.format(**names)
+        for method in operations:
+            response = http.request(method, path, json=bodies.get(path))
+            assert response.status_code == 404 or (caller == "bob" and response.status_code == 403), (method, path)
+            asked += 1
+    assert asked >= 10
+    for path in _chats(harbour):
+        assert http.post(path, json=_question(path)).status_code == 404, path
+    assert http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION}).status_code == 404
+    for path in ("/indexes", "/list_uploaded", "/chat_history/sessions", "/jobs"):
+        response = http.get(path)
+        assert response.status_code == 200
+        assert not _shown(response.text)
+        assert INDEX not in response.text
+    assert harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["total_items"] == len(FILES)
+
+
+def test_nobody_gets_anything(harbour: Harbour) -> None:
+    """Every operation of the document but the open ones is a 401, with the challenge."""
+    closed = 0
+    for template, operations in _paths(harbour).items():
+        for method, operation in operations.items():
+            path = template.replace("{", "").replace("}", "")
+            response = harbour.nobody.request(method, path)
+            assert (response.status_code == 401) == bool(operation["security"]), (method, path)
+            closed += response.status_code == 401
+            if response.status_code == 401:
+                assert response.headers["www-authenticate"].startswith("Bearer")
+    assert closed > 30
+
+
+def test_keys_come_and_go_while_the_gateway_runs(harbour: Harbour) -> None:
+    """Within seconds, both ways; and no log holds one, nor what it is kept as."""
+    key, record = api_keys.make("guest", "north", roles=("ask",))
+    headers = {"authorization": f"Bearer {key}"}
+    assert harbour.nobody.get("/indexes", headers=headers).status_code == 401
+    harbour.store(lambda store: store.add(record))
+    _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 200)
+    harbour.store(lambda store: store.revoke(record.id))
+    _within(5, lambda: harbour.nobody.get("/indexes", headers=headers).status_code == 401)
+    harbour.nobody.get("/indexes", headers={"api-key": "a-password-of-mine"})
+    logs = b"".join(path.read_bytes() for path in (harbour.data / "logs").iterdir())
+    assert record.id.encode() in logs
+    assert record.digest.encode() not in logs
+    assert b"a-password-of-mine" not in logs
+    for each in (key, *harbour.keys.values()):
+        assert each.split("_", 2)[2].encode() not in logs
