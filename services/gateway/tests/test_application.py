@@ -4,9 +4,11 @@ import httpx
 import pytest
 from gateway.documents import Job, StoredDocument, Upload
 from gateway.domain import Detectors, Model
-from gateway.fakes import FakeDocument, FakeGenerator, FakeIngest
+from gateway.fakes import FakeGenerator, FakeIngest
+from gateway.fakes_retrieval import FakeDocument
 from gateway.frontends import Frontend, Frontends
-from gateway.middleware import Identity
+from gateway.identity.caller import Caller
+from gateway.identity.layers import Identity
 from gateway.profiles import ProfileLayer
 from gateway.routes import application
 from gateway.routes.rest import rest
@@ -48,8 +50,10 @@ def error_body(scope: Scope, error: CausewayError) -> bytes:
 
 
 def app(fakes: Any, ingest: FakeIngest, principal: Principal, frontend: Frontend, timeout: float = 5) -> ASGIApp:
-    router = application.router(ingest, fakes.retriever, fakes.pictures, fakes.generator, Turns(1), timeout=timeout)
-    return ProfileLayer(Identity(rest([router], error_body), principal), lambda: Frontends(frontend))
+    router = application.router(
+        ingest, fakes.retriever, fakes.pictures, fakes.originals, fakes.generator, Turns(1), timeout=timeout
+    )
+    return ProfileLayer(Identity(rest([router], error_body), Caller(principal)), lambda: Frontends(frontend))
 
 
 def speaking(*args: Any, **more: Any) -> httpx.AsyncClient:

@@ -11,8 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Batch, Delta, Finish, Passage, Start, Step
-from gateway.fakes import FakeGenerator, FakeRetriever
+from gateway.domain import Batch, Delta, Finish, Found, Passage, Start, Step
+from gateway.fakes import FakeGenerator
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.main import build_app
 from gateway.ports import Prompt
 from gateway.routes.chat import server_timing
@@ -117,13 +118,13 @@ async def test_leaving_while_passages_are_fetched_stops_that(start: Callable[...
     stopped = asyncio.Event()
 
     class Slow(FakeRetriever):
-        async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
+        async def retrieve(self, *_: Any) -> Found:
             self.queries.append("begun")
             try:
                 await asyncio.Event().wait()
             finally:
                 stopped.set()
-            return ()
+            return Found()
 
     fakes.retriever = Slow()
     async with connection(start(FakeGenerator.saying("x"))) as (_, writer):

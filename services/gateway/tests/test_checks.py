@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from gateway.checks import WITHHELD, Checks
+from gateway.checks import WITHHELD, BlockedQuestion, Checks
 from gateway.domain import (
     Action,
     Detections,
@@ -18,9 +18,9 @@ from gateway.domain import (
     Verdict,
 )
 from gateway.fakes import FakeGuardrails
-from gateway.timeline import Timeline
+from gateway.timeline import QUERY, Timeline
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked
+from servicekit.errors import Blocked, http_status
 from servicekit.principal import LOCAL
 
 HISTORY = (
@@ -141,13 +141,69 @@ async def test_a_detector_that_was_passed_over_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("action", list(Action))
-async def test_a_models_words_are_cleared(action: Action) -> None:
-    """As they are: what would have to be changed is not; without detectors nobody is asked."""
-    guardrails = FakeGuardrails()
+async def test_a_search_query_is_cleared(action: Action) -> None:
+    """As it is: one that would have to be changed is not; without detectors nobody is asked. It is noted."""
+    guardrails, timeline = FakeGuardrails(), Timeline()
     asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
     checks = Checks(guardrails)
-    assert await checks.clears(asked, "a word", Deadline.after(5))
-    assert await checks.clears(asked, "a secret", Deadline.after(5)) is (action is Action.REPORT)
+    assert await checks.clears(asked, "a word", timeline, Deadline.after(5))
+    assert await checks.clears(asked, "a secret", timeline, Deadline.after(5)) is (action is Action.REPORT)
     assert guardrails.judged == ["a word", "a secret"]
-    assert await checks.clears(replace(asked, detectors=Detectors()), "a secret", Deadline.after(5))
+    assert await checks.clears(replace(asked, detectors=Detectors()), "a secret", timeline, Deadline.after(5))
     assert len(guardrails.judged) == 2
+    assert [(each.direction, each.item) for each in timeline.detections] == [(Direction.OUTPUT, QUERY)]
+
+
+class Failing(FakeGuardrails):
+    """Its detector fails on everything, with this status."""
+
+    status = 0
+
+    async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        verdicts = tuple(Verdict(Action.BLOCK, (), "") for _ in args[3])
+        return verdicts, (DetectorFailure("words", "it failed", self.status),)
+
+
+@pytest.mark.parametrize(("status", "http"), [(0, 503), (500, 503), (429, 429), (504, 504)])
+async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, http: int) -> None:
+    """Where nothing was found that blocks, the client may try again: 503, 429 and 504 instead of a 400."""
+    guardrails, timeline = Failing(), Timeline()
+    guardrails.status = status
+    with pytest.raises(BlockedQuestion, match="the detector words failed") as error:
+        await Checks(guardrails).of_input(turn(Action.BLOCK), timeline, Deadline.after(5))
+    assert http_status(error.value) == http
+    assert error.value.detections == tuple(timeline.detections)
+    assert timeline.detections[0].failures == (DetectorFailure("words", "it failed", status),)
+
+
+async def test_what_is_found_is_noted_at_once() -> None:
+    """In each direction, whatever becomes of the answer."""
+    timeline, checks = Timeline(), Checks(FakeGuardrails())
+    await checks.of_input(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
+    await checks.of_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
+    with pytest.raises(BlockedQuestion):
+        await checks.of_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
+    noted = [(each.direction, each.findings[0].action) for each in timeline.detections]
+    assert noted == [
+        (Direction.INPUT, Action.REPORT),
+        (Direction.CONTEXT, Action.REDACT),
+        (Direction.INPUT, Action.BLOCK),
+    ]
+
+
+async def test_a_report_of_a_passage_does_not_quote_what_was_taken_out() -> None:
+    """Nor is there anything of a passage that is not shown."""
+
+    class Both(FakeGuardrails):
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            found = (
+                Finding("r", "t", "all", 1.0, Action.REPORT, 0, 8, "a secret"),
+                Finding("w", "t", "word", 1.0, Action.REDACT, 2, 8, "secret", "[X]"),
+                Finding("r", "t", "start", 1.0, Action.REPORT, 0, 1, "a"),
+            )
+            return (Verdict(Action.REDACT, found, "a [X]"),), ()
+
+    _, (found,) = await Checks(Both()).of_context(
+        turn(Action.REDACT), (passage(1, "a secret"),), Timeline(), Deadline.after(5)
+    )
+    assert [each.withheld for each in found.findings] == [True, False, False]

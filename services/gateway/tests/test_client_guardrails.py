@@ -15,10 +15,13 @@ from gateway.domain import (
     Delta,
     Detector,
     DetectorFailure,
+    Detectors,
     Direction,
     Event,
     Finding,
     Finish,
+    Policy,
+    Surroundings,
     Verdict,
 )
 from gateway.fakes import FakeGuardrails
@@ -45,9 +48,17 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         self.failures: list[pb.DetectorFailure] = []
         self.quits: CausewayError | None = None
         self.ended = 0
+        self.policy = pb.GetPolicyResponse()
+        self.surroundings: list[pb.Surroundings] = []
+        self.replies: list[bytes] = []
+
+    async def GetPolicy(self, request: pb.GetPolicyRequest, context: Any) -> pb.GetPolicyResponse:  # noqa: N802  # the contract's name
+        Principal.from_proto(request.principal)
+        return self.policy
 
     async def DetectText(self, request: pb.DetectTextRequest, context: Any) -> pb.DetectTextResponse:  # noqa: N802  # the contract's name
         self.detectors = _detectors(request.detectors)
+        self.surroundings.append(request.surroundings)
         verdicts, _ = await self._fake.detect(
             Principal.from_proto(request.principal),
             _DIRECTIONS[request.direction],
@@ -64,6 +75,7 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             config = (await anext(aiter(request_iterator))).config
             assert config.direction == pb.DIRECTION_OUTPUT
             self.detectors = _detectors(config.detectors)
+            self.surroundings.append(config.surroundings)
             principal = Principal.from_proto(config.principal)
             async with (
                 self._fake.watch(principal, self.detectors, Deadline.of(context)) as watch,
@@ -73,6 +85,7 @@ class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
                     if self.quits is not None:
                         raise self.quits
                     piece = request.piece
+                    self.replies += [piece.reply_json] if piece.reply_json else []
                     await watch.feed(piece.choice, piece.text, last=piece.last)
                     clearance = await anext(clearances)
                     yield _response(clearance, self.failures)
@@ -119,6 +132,7 @@ def _response(clearance: Clearance, failures: Sequence[pb.DetectorFailure]) -> p
         findings=[_finding(finding) for finding in clearance.findings],
         action=pb.ACTION_BLOCK if clearance.blocked else pb.ACTION_UNSPECIFIED,
         failures=failures,
+        judged=clearance.judged,
     )
 
 
@@ -178,13 +192,13 @@ async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
 async def test_what_is_asked_arrives_whole(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """Action, what failure leads to, parameters; failures come back."""
     asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
-    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late")]
+    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504)]
     _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, asked, ["x"], soon())
     assert servicer.detectors == asked
-    assert failures == (DetectorFailure("d", "late"),)
+    assert failures == (DetectorFailure("d", "late", 504),)
 
 
-async def model(*batches: Batch) -> AsyncIterator[Batch]:
+async def model(*batches: Batch) -> AsyncGenerator[Batch, None]:
     for batch in batches:
         yield batch
         await asyncio.sleep(0)
@@ -272,7 +286,49 @@ async def test_failures_of_detectors_come_with_the_clearance(adapter: GrpcGuardr
         await watch.feed(3, "ab", last=True)
         async with aclosing(watch.clearances()) as clearances:
             clearance = await anext(clearances)
-    assert clearance == Clearance(3, 2, (), blocked=False, failures=(DetectorFailure("d", "late"),))
+    assert clearance == Clearance(3, 2, (), False, (DetectorFailure("d", "late"),), judged=True)
+
+
+@pytest.mark.parametrize("has", [True, False])
+async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, has: bool) -> None:
+    """As it says; one without a policy file has none. An action that is not known here is the strictest."""
+    servicer.policy = pb.GetPolicyResponse(
+        output=[
+            pb.DetectorConfig(detector_id="a", action=pb.ACTION_REDACT, on_error=pb.ON_ERROR_ALLOW),
+            pb.DetectorConfig(detector_id="b", params_json=b'{"x":1}'),
+            pb.DetectorConfig(detector_id="c", action=9),  # type: ignore[arg-type]  # on purpose
+        ]
+        if has
+        else [],
+        block_message="No." if has else "",
+    )
+    found = await adapter.policy(soon())
+    detectors = (
+        Detector("a", Action.REDACT, True),
+        Detector("b", Action.REPORT, False, b'{"x":1}'),
+        Detector("c", Action.BLOCK),
+    )
+    assert found == (Policy(Detectors(output=detectors), "No.") if has else None)
+
+
+async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """With both calls, whole."""
+    around = Surroundings(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
+    await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), around)
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon(), around) as watch:
+        await watch.feed(0, "a", last=True, reply_json=b'{"tool_calls":[]}')
+        async with aclosing(watch.clearances()) as clearances:
+            assert (await anext(clearances)).judged
+    sent = pb.Surroundings(
+        passages=["p"],
+        passages_are_urls=True,
+        prompt="why",
+        messages_json=b"[]",
+        tools_json=b"[1]",
+        headers={"x-tenant": "t"},
+    )
+    assert servicer.surroundings == [sent, sent]
+    assert servicer.replies == [b'{"tool_calls":[]}']
 
 
 async def test_the_end_may_be_said_twice(guardrails: Guardrails) -> None:
@@ -298,7 +354,7 @@ async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Se
 async def test_a_watch_keeps_to_its_deadline(adapter: GrpcGuardrails) -> None:
     """Detectors that never speak do not hold an answer for ever."""
 
-    async def endless() -> AsyncIterator[Batch]:
+    async def endless() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "sec")]
         await asyncio.Event().wait()
 

@@ -1,6 +1,7 @@
 """What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
 
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grp
 from gateway.clients.indexes import GrpcIndexes
 from gateway.clients.retriever import DESCRIPTOR
 from gateway.fakes_index import FakeIndexes
+from gateway.index_settings import IndexRebuild, IndexSettings
 from gateway.ports_index import Indexes
 from gateway.texts import DocumentPage, Equals, ListedDocument
 from servicekit.deadline import Deadline
@@ -54,6 +56,30 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         ]
         return retriever_pb2.ListDocumentsResponse(documents=documents, texts=texts, total=page.total)
 
+    async def CreateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        with in_the_services_words():
+            made = await self._fake.create(
+                self._said(request), request.index, _asked(request.settings), Deadline.of(context)
+            )
+        return retriever_pb2.CreateIndexResponse(
+            index=retriever_pb2.Index(name=request.index, embedding_model=made.embedding or "")
+        )
+
+    async def GetIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        settings = await self._fake.settings(self._said(request), request.index, Deadline.of(context))
+        return retriever_pb2.GetIndexResponse(settings=_told(settings))
+
+    async def RebuildIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        with in_the_services_words():
+            begun = await self._fake.rebuild(
+                self._said(request), request.index, _asked(request.settings), Deadline.of(context)
+            )
+        return retriever_pb2.RebuildIndexResponse(rebuild=_rebuild(begun))
+
+    async def GetIndexRebuild(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        found = await self._fake.last_rebuild(self._said(request), request.index, Deadline.of(context))
+        return retriever_pb2.GetIndexRebuildResponse(rebuild=_rebuild(found))
+
     async def DeleteIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         await self._fake.delete(self._said(request), request.index, Deadline.of(context))
         return retriever_pb2.DeleteIndexResponse()
@@ -67,6 +93,44 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             self._said(request), request.index, request.path, Deadline.of(context), overwrite=request.overwrite
         )
         return retriever_pb2.LoadIndexResponse()
+
+
+@contextlib.contextmanager
+def in_the_services_words() -> Iterator[None]:
+    try:
+        yield
+    except InvalidRequest as error:
+        raise InvalidRequest(error.message, field="settings.embedding_model") from error
+
+
+def _asked(message: Any) -> IndexSettings:
+    return IndexSettings(
+        message.embedding_model or None,
+        message.chunk_tokens if message.HasField("chunk_tokens") else None,
+        message.chunk_overlap if message.HasField("chunk_overlap") else None,
+    )
+
+
+def _told(settings: IndexSettings) -> Any:
+    return retriever_pb2.IndexSettings(
+        embedding_model=settings.embedding or "",
+        chunk_tokens=settings.chunk_tokens,
+        chunk_overlap=settings.chunk_overlap,
+    )
+
+
+def _rebuild(rebuild: IndexRebuild) -> Any:
+    message = retriever_pb2.IndexRebuild(
+        state=f"REBUILD_STATE_{rebuild.state.upper()}",
+        settings=_told(rebuild.settings),
+        documents_done=rebuild.documents_done,
+        documents_total=rebuild.documents_total,
+        error=rebuild.error,
+    )
+    message.started_at.FromJsonString(rebuild.started_at)
+    if rebuild.finished_at:
+        message.finished_at.FromJsonString(rebuild.finished_at)
+    return message
 
 
 def _equals(match: Any) -> Equals:
@@ -163,6 +227,34 @@ async def test_snapshots(indexes: Indexes) -> None:
             await indexes.persist(LOCAL, "docs", path, soon())
         with pytest.raises(InvalidRequest):
             await indexes.load(LOCAL, "more", path, soon())
+
+
+async def test_an_index_with_settings(indexes: Indexes) -> None:
+    """It has what was asked for, and the platform's model where none was; once, and with a model that there is."""
+    asked = IndexSettings("other-embedder", 128, 0)
+    assert await indexes.create(LOCAL, "new", asked, soon()) == asked
+    assert await indexes.settings(LOCAL, "new", soon()) == asked
+    assert await indexes.create(LOCAL, "plain", IndexSettings(), soon()) == IndexSettings("fake-embedder")
+    with pytest.raises(Conflict):
+        await indexes.create(LOCAL, "new", asked, soon())
+    with pytest.raises(InvalidRequest) as caught:
+        await indexes.create(LOCAL, "more", IndexSettings("gpt"), soon())
+    assert caught.value.field == "embedding"
+
+
+async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
+    """What was begun is told until it is over."""
+    with pytest.raises(NotFound, match="not been rebuilt"):
+        await indexes.last_rebuild(LOCAL, "docs", soon())
+    asked = IndexSettings("other-embedder", 128)
+    begun = await indexes.rebuild(LOCAL, "docs", asked, soon())
+    assert (begun.state, begun.settings, begun.documents_total, begun.finished_at) == ("running", asked, 3, "")
+    done = await indexes.last_rebuild(LOCAL, "docs", soon())
+    assert (done.state, done.documents_done, done.started_at) == ("succeeded", 3, begun.started_at)
+    assert done.finished_at
+    with pytest.raises(InvalidRequest) as caught:
+        await indexes.rebuild(LOCAL, "docs", IndexSettings("gpt"), soon())
+    assert caught.value.field == "embedding"
 
 
 async def test_unknown_indexes(indexes: Indexes) -> None:

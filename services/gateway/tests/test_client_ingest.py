@@ -13,16 +13,19 @@ from pathlib import Path
 
 import pytest
 from causeway.ingest.v1 import ingest_pb2
+from gateway.clients.backlog import Backlog
 from gateway.clients.ingest import NatsIngest
 from gateway.clients.link import NatsLink
 from gateway.clients.probes import NatsProbe
+from gateway.clients.texts import NatsTexts
 from gateway.documents import Upload
 from gateway.fakes import FakeIngest
 from gateway.ports import Ingest
+from gateway.texts import TextDocument
 from opentelemetry import trace
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLimited, Unavailable
 from servicekit.principal import LOCAL, Principal
 from servicekit.testing import eventually, free_ports, nats_server
 
@@ -98,7 +101,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
         trace_id = format(span.get_span_context().trace_id, "032x")
     assert job.trace_id == trace_id
     transport = await link.ingest()
-    subscription = await transport.jetstream.pull_subscribe_bind(keys.INGEST_CONSUMER, keys.INGEST_STREAM)
+    subscription = await transport.jetstream.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
     [message] = await subscription.fetch(1, timeout=5)
     await message.ack()
     assert message.headers is not None
@@ -119,16 +122,47 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
     assert original.getvalue() == content
 
 
-async def test_the_same_content_is_stored_once(link: NatsLink) -> None:
-    """Originals are named by their content; each upload still is a job of its own."""
+async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
+    """Also of the same content: what one document gives up another one keeps."""
     ingest = NatsIngest(link.ingest)
-    first = await ingest.submit(LOCAL, Upload("docs", "a.md", b"same"), soon())
+    jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
+    stored = await (await link.ingest()).originals.list()
+    assert {each.name for each in stored} == {keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs}
+
+
+async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None:
+    """The first lanes hold a few jobs of each tenant; the last takes what is more."""
+    ingest = NatsIngest(link.ingest)
+    for number in range(80):
+        await ingest.submit(LOCAL, Upload("docs", f"{number}.md", b"x"), soon())
+    await ingest.submit(STRANGER, Upload("docs", "one.md", b"x"), soon())
+    jetstream = (await link.ingest()).jetstream
+    waiting = [
+        (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).num_pending
+        for lane in range(keys.INGEST_LANES)
+    ]
+    assert waiting == [8 + 1, 64, 8, 0]
+
+
+async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
+    """A tenant's share is RateLimited, the whole queue Unavailable, with when to come again; nothing is stored."""
+    ingest = NatsIngest(link.ingest, Backlog(most=3, most_of_tenant=2))
+    for name in ("a", "b"):
+        await ingest.submit(LOCAL, Upload("docs", name, b"x"), soon())
+    with pytest.raises(RateLimited) as limited:
+        await ingest.submit(LOCAL, Upload("docs", "c", b"x"), soon())
+    await ingest.submit(STRANGER, Upload("docs", "d", b"x"), soon())
+    with pytest.raises(Unavailable) as full:
+        await ingest.submit(Principal("third"), Upload("docs", "e", b"x"), soon())
+    with pytest.raises(RateLimited):
+        await NatsTexts(link.ingest, Backlog(9, 2)).submit(
+            LOCAL, "docs", [TextDocument("a", "x", b"{}", "")], soon()
+        )
+    assert limited.value.retry_after
+    assert full.value.retry_after
     transport = await link.ingest()
-    [before] = await transport.originals.list()
-    second = await ingest.submit(LOCAL, Upload("docs", "b.md", b"same"), soon())
-    assert first.id != second.id
-    [after] = await transport.originals.list()
-    assert after.nuid == before.nuid
+    assert len(await transport.originals.list()) == 3
+    assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 3
 
 
 async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:

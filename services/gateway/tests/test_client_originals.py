@@ -1,8 +1,8 @@
 """What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
 
 import asyncio
-import hashlib
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from gateway.documents import Upload
 from gateway.fakes_application import FakeOriginals
 from gateway.file_cache import FileCache
 from gateway.ports import Originals
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unavailable
 from servicekit.principal import LOCAL, Principal
@@ -48,23 +49,27 @@ def cache(tmp_path: Path) -> Path:
     return path
 
 
+async def uploaded(link: NatsLink, content: bytes) -> str:
+    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a.bin", content), soon())
+    return keys.original_object(LOCAL.tenant, "docs", job.id)
+
+
 @pytest.fixture(params=["fake", "nats"])
 def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
-    """The originals, and what puts one there; gives its digest."""
+    """The originals, and what puts one there; gives its name."""
     if request.param == "fake":
         fake = FakeOriginals()
 
         async def remember(content: bytes) -> str:
-            digest = hashlib.sha256(content).hexdigest()
-            fake.contents[LOCAL.tenant, digest] = content
-            return digest
+            name = keys.original_object(LOCAL.tenant, "docs", uuid.uuid4().hex)
+            fake.contents[LOCAL.tenant, name] = content
+            return name
 
         return fake, remember
     link: NatsLink = request.getfixturevalue("link")
 
     async def upload(content: bytes) -> str:
-        await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a.bin", content), soon())
-        return hashlib.sha256(content).hexdigest()
+        return await uploaded(link, content)
 
     return NatsOriginals(link.ingest, FileCache(cache, 10_000_000)), upload
 
@@ -74,30 +79,44 @@ async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], si
     """Byte for byte, in one piece of the store or in several, again and again."""
     originals, put = store
     content = bytes(index % 251 for index in range(size))
-    digest = await put(content)
+    name = await put(content)
     for _ in range(2):
-        async with originals.open(LOCAL, digest, size, soon()) as path:
+        async with originals.open(LOCAL, name, size, soon()) as path:
             assert path.read_bytes() == content
 
 
 async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
     """Another tenant's is not there, either."""
     originals, put = store
-    digest = await put(b"x")
-    for principal, name in ((LOCAL, "0" * 64), (STRANGER, digest)):
+    there = await put(b"x")
+    for principal, name in ((LOCAL, keys.original_object(LOCAL.tenant, "docs", "0" * 32)), (STRANGER, there)):
         with pytest.raises(NotFound):
             async with originals.open(principal, name, 1, soon()):
                 pass
+
+
+async def test_what_is_forgotten_is_gone(store: tuple[Originals, Put]) -> None:
+    """Of the index that it came into; of another one, or of another tenant, it stays."""
+    originals, put = store
+    kept, gone = await put(b"kept"), await put(b"gone")
+    await originals.forget(LOCAL, "other", [kept])
+    await originals.forget(STRANGER, "docs", [kept])
+    await originals.forget(LOCAL, "docs", [gone, gone, "nonsense"])
+    async with originals.open(LOCAL, kept, 4, soon()) as path:
+        assert path.read_bytes() == b"kept"
+    with pytest.raises(NotFound):
+        async with originals.open(LOCAL, gone, 4, soon()):
+            pass
 
 
 async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
     """Of several originals, each its own."""
     originals, put = store
     contents = [bytes([number]) * 150_000 for number in range(4)]
-    digests = [await put(content) for content in contents]
+    names = [await put(content) for content in contents]
 
     async def read(number: int) -> bool:
-        async with originals.open(LOCAL, digests[number], 150_000, soon()) as path:
+        async with originals.open(LOCAL, names[number], 150_000, soon()) as path:
             return path.read_bytes() == contents[number]
 
     assert all(await asyncio.gather(*(read(number % 4) for number in range(20))))
@@ -106,8 +125,7 @@ async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
 async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: Path) -> None:
     """Its second reader does without NATS."""
     content = b"content" * 1000
-    await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a", content), soon())
-    digest = hashlib.sha256(content).hexdigest()
+    name = await uploaded(link, content)
     asked = 0
 
     async def transport() -> object:
@@ -117,7 +135,7 @@ async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: 
 
     originals = NatsOriginals(transport, FileCache(cache, 10_000))  # type: ignore[arg-type]  # the same transport
     for _ in range(3):
-        async with originals.open(LOCAL, digest, len(content), soon()) as path:
+        async with originals.open(LOCAL, name, len(content), soon()) as path:
             assert path.parent == cache
     assert asked == 1
 
@@ -129,8 +147,9 @@ async def test_nats_is_away(tmp_path: Path, cache: Path) -> None:
         originals = NatsOriginals(link.ingest, FileCache(cache, 10_000))
         async with nats_server(directory, port):
             await ready(link)
-            await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a", b"x"), soon())
+            name = await uploaded(link, b"x")
         with pytest.raises(Unavailable):
-            async with originals.open(LOCAL, hashlib.sha256(b"x").hexdigest(), 1, Deadline.after(0.5)):
+            async with originals.open(LOCAL, name, 1, Deadline.after(0.5)):
                 pass
+        await originals.forget(LOCAL, "docs", [name])  # says nothing
     assert list(cache.iterdir()) == []

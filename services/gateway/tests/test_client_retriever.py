@@ -8,8 +8,8 @@ import pytest
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
 from gateway.documents import Removal, StoredDocument
-from gateway.domain import Passage, Retrieval, RetrievalMode
-from gateway.fakes import FakeDocument, FakeRetriever
+from gateway.domain import Found, Passage, Retrieval, RetrievalMode, Tuning
+from gateway.fakes_retrieval import FakeDocument, FakeRetriever
 from gateway.ports import Catalogue, Retriever
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
@@ -36,12 +36,13 @@ FULL = Passage(
     sparse_score=2.5,
     reranker_score=-1.0,
     found_by="sparse_only",
+    captions=("the ferry leaves",),
 )
 BARE = Passage("p2", "docs", "d2", "a.md", "a.md", "the bridge", 0.5, found_by="dense_only")
 STRANGER = Principal("local", "bob", oids=("bob",))
 STORED = [
     FakeDocument(
-        StoredDocument(str(number), f'b"{number}.md', "text/markdown", "a" * 64, number, 1_700_000_000.5),
+        StoredDocument(str(number), f'b"{number}.md', "text/markdown", "a" * 64, number, 1_700_000_000.5, "o"),
         ("ann",) if number < 4 else (),
         {"owner": "ann"} if number < 4 else {},
     )
@@ -69,16 +70,29 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self._fake = fake
         self.request = retriever_pb2.RetrieveRequest()
         self.listed: list[retriever_pb2.ListDocumentsRequest] = []
+        self.described: list[retriever_pb2.GetIndexRequest] = []
+
+    async def GetIndex(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.GetIndexRequest, context: Any
+    ) -> retriever_pb2.GetIndexResponse:
+        self.described.append(request)
+        principal = Principal.from_proto(request.principal)
+        await self._fake.require(principal, [request.index], Deadline.of(context))
+        return retriever_pb2.GetIndexResponse(embedding_model="m", dimension=2)
 
     async def Retrieve(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.RetrieveRequest, context: Any
     ) -> retriever_pb2.RetrieveResponse:
         self.request = request
-        retrieval = Retrieval(tuple(request.indexes), _MODES[request.mode])
+        retrieval = Retrieval(
+            tuple(request.indexes), _MODES[request.mode], semantic_ranker=request.HasField("rerank")
+        )
         found = await self._fake.retrieve(
             Principal.from_proto(request.principal), retrieval, request.query, request.top, Deadline.of(context)
         )
-        return retriever_pb2.RetrieveResponse(passages=[_message(each) for each in found])
+        return retriever_pb2.RetrieveResponse(
+            passages=[_message(each) for each in found.passages], not_reranked=found.not_reranked
+        )
 
     async def ListDocuments(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.ListDocumentsRequest, context: Any
@@ -115,6 +129,7 @@ def _document(stored: StoredDocument) -> document_pb2.Document:
         content_type=stored.content_type,
         sha256=stored.sha256,
         size_bytes=stored.size_bytes,
+        original=stored.original,
     )
     document.updated_at.FromMilliseconds(round(stored.updated_at * 1000))
     return document
@@ -141,6 +156,7 @@ def _message(passage: Passage) -> retriever_pb2.Passage:
         sparse_score=passage.sparse_score,
         reranker_score=passage.reranker_score,
         source=_SOURCES[passage.found_by],
+        captions=passage.captions,
     )
 
 
@@ -186,6 +202,20 @@ async def test_documents_are_removed(catalogue: Catalogue) -> None:
         await catalogue.remove(LOCAL, "nowhere", ["d1"], soon())
 
 
+async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
+    """Each once, those that the principal may see; the last page has no token."""
+    found: list[StoredDocument] = []
+    token = ""
+    for _ in range(3):
+        page = await catalogue.page(LOCAL, "docs", 2, token, soon())
+        found += page.documents
+        token = page.next_token
+    assert (found, token) == ([each.stored for each in STORED], "")
+    assert len((await catalogue.page(STRANGER, "docs", 2, "", soon())).documents) == 1
+    with pytest.raises(NotFound):
+        await catalogue.page(LOCAL, "nowhere", 2, "", soon())
+
+
 async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
     """All that have all the values and are open to the caller, however many pages they come in."""
     found = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann"}, soon())
@@ -208,17 +238,17 @@ async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, se
 
 async def test_passages_arrive_whole(retriever: Retriever) -> None:
     """Every member, scores that are zero or missing included."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == (FULL, BARE)
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
 
 
 async def test_no_more_than_asked_for(retriever: Retriever) -> None:
     """The best come first."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == (BARE,)
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
 
 
 async def test_nothing_found_is_no_error(retriever: Retriever) -> None:
     """An empty index has no passages."""
-    assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == ()
+    assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == Found()
 
 
 async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
@@ -236,17 +266,16 @@ async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
     await retriever.require(LOCAL, ["docs", "empty"], soon())
     with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
         await retriever.require(LOCAL, ["docs", "nowhere"], soon())
-    assert missing.value.resource == "nowhere"
+    assert (missing.value.resource, missing.value.field) == ("nowhere", "index")
 
 
-async def test_to_ask_whether_an_index_exists_makes_no_vector(adapter: GrpcRetriever, servicer: Servicer) -> None:
-    """It is a search by words, on behalf of the caller, for no more than one passage."""
+async def test_to_ask_whether_an_index_exists_searches_nothing(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """Each is asked for once, on behalf of the caller."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
-    await adapter.require(principal, ["docs"], soon())
-    request = servicer.request
-    assert Principal.from_proto(request.principal) == principal
-    assert (request.mode, request.top) == (retriever_pb2.RETRIEVAL_MODE_TEXT, 1)
-    assert request.skip_missing_scores
+    await adapter.require(principal, ["docs", "empty", "docs"], soon())
+    assert [request.index for request in servicer.described] == ["docs", "empty"]
+    assert Principal.from_proto(servicer.described[0].principal) == principal
+    assert servicer.request == retriever_pb2.RetrieveRequest()
 
 
 @pytest.mark.parametrize("mode", RetrievalMode)
@@ -298,3 +327,27 @@ async def test_a_deadline_that_has_passed(adapter: GrpcRetriever) -> None:
     """Nobody is asked."""
     with pytest.raises(DeadlineExceeded):
         await adapter.retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(0))
+
+
+async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """All of a profile's tuning; a reranker's minimum goes with the wish for one, and not without."""
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), minimum_reranker_score=0.5), "x", 7, soon())
+    plain = servicer.request
+    assert not any(plain.HasField(name) for name in ("rerank", "dense_weight", "expand"))
+    assert (plain.fusion, plain.captions) == (retriever_pb2.FUSION_UNSPECIFIED, False)
+    tuning = Tuning(True, 0.25, expand=False, diversity=0.5, neighbours=2, reranker="r")
+    wanted = Retrieval(
+        ("docs",), minimum_reranker_score=0.5, semantic_ranker=True, semantic_captions=True, tuning=tuning
+    )
+    await adapter.retrieve(LOCAL, wanted, "x", 7, soon())
+    sent = servicer.request
+    assert (sent.fusion, sent.dense_weight, sent.expand) == (retriever_pb2.FUSION_RANKS, 0.25, False)
+    assert (sent.diversity, sent.neighbours, sent.captions) == (0.5, 2, True)
+    assert (sent.rerank.reranker, sent.rerank.minimum_score) == ("r", 0.5)
+
+
+async def test_why_nothing_was_reranked_comes_back(adapter: GrpcRetriever, fake: FakeRetriever) -> None:
+    """In the service's words."""
+    fake.not_reranked = "The reranker 'r' failed."
+    found = await adapter.retrieve(LOCAL, Retrieval(("docs",), semantic_ranker=True), "x", 7, soon())
+    assert found.not_reranked == "The reranker 'r' failed."

@@ -51,7 +51,7 @@ async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
 async def work(link: NatsLink, **end: Any) -> ingest_pb2.IngestJob:
     """What a worker does: takes the next job, and records its end."""
     transport = await link.ingest()
-    subscription = await transport.jetstream.pull_subscribe_bind(keys.INGEST_CONSUMER, keys.INGEST_STREAM)
+    subscription = await transport.jetstream.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
     [message] = await subscription.fetch(1, timeout=5)
     await message.ack()
     job = ingest_pb2.IngestJob.FromString(message.data)

@@ -4,9 +4,10 @@ from typing import Any
 import httpx
 import pytest
 from gateway.documents import StoredDocument
-from gateway.fakes import FakeDocument
+from gateway.fakes_retrieval import FakeDocument
 from gateway.frontends import Frontend, Frontends
-from gateway.middleware import Identity
+from gateway.identity.caller import Caller
+from gateway.identity.layers import Identity
 from gateway.profiles import ProfileLayer
 from gateway.routes import content
 from gateway.routes.rest import rest
@@ -23,7 +24,9 @@ BOB = Principal("local", "bob", oids=("bob",), roles=("ask",))
 def document(
     name: str, media: str = "application/pdf", updated_at: float = 1_700_000_000, **more: Any
 ) -> FakeDocument:
-    record = StoredDocument(more.pop("id", name), name, media, more.pop("digest", DIGEST), len(BYTES), updated_at)
+    digest = more.pop("digest", DIGEST)
+    # Its original is called as its digest, for short.
+    record = StoredDocument(more.pop("id", name), name, media, digest, len(BYTES), updated_at, digest)
     return FakeDocument(record, **more)
 
 
@@ -33,7 +36,7 @@ def speaking(fakes: Any, principal: Principal = LOCAL, **profile: Any) -> httpx.
 
     router = content.router(fakes.retriever, fakes.originals, timeout=5)
     frontend = Frontend(default_index="docs", **profile)
-    app = ProfileLayer(Identity(rest([router], error_body), principal), lambda: Frontends(frontend))
+    app = ProfileLayer(Identity(rest([router], error_body), Caller(principal)), lambda: Frontends(frontend))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     return httpx.AsyncClient(transport=transport, base_url="http://gateway")
 

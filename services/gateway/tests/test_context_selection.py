@@ -7,8 +7,9 @@ import structlog
 from gateway import prompts
 from gateway.budget import NODE_TOKENS
 from gateway.context_selection import ContextSelection
-from gateway.domain import Message, Passage, PromptStyle, Retrieval, Selection, Turn
-from gateway.fakes import FakeGenerator, FakeRetriever
+from gateway.domain import Found, Message, Passage, PromptStyle, Retrieval, Selection, Turn
+from gateway.fakes import FakeGenerator
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.timeline import Timeline
 from hypothesis import given
 from hypothesis import strategies as st
@@ -46,8 +47,8 @@ def turn(prompt: int, max_tokens: int | None = None, ratio: float = 0.5, **more:
 class InOrder(FakeRetriever):
     """Finds all passages, best first as they stand."""
 
-    async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
-        return tuple(self.indexes["docs"])
+    async def retrieve(self, *_: Any) -> Found:
+        return Found(tuple(self.indexes["docs"]))
 
 
 class Window:
@@ -204,9 +205,9 @@ async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int
     tops = []
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *args: Any) -> tuple[Passage, ...]:
+        async def retrieve(self, *args: Any) -> Found:
             tops.append(args[3])
-            return ()
+            return Found()
 
     stage = ContextSelection(Retriever({"docs": []}), FakeGenerator(window=window), NODE_TOKENS)
     await stage.search(turn(10), "query", Timeline(), Deadline.after(5))

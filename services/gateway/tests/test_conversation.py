@@ -2,18 +2,20 @@ from typing import Any
 
 import pytest
 from gateway.domain import Message
+from gateway.frontends import Frontend
 from gateway.protocols import conversation
 from gateway.protocols.reading import Fields
 from servicekit.errors import InvalidRequest
 
 ROLES = ("assistant", "user")
+MOST = 50
 HELLO = {"role": "user", "content": "Hello."}
 DAY = {"role": "assistant", "content": "Good day."}
 WHEN = {"role": "user", "content": "When?"}
 
 
 def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
-    return [(each.role, each.text) for each in conversation.messages(Fields(body), ROLES, **more)]
+    return [(each.role, each.text) for each in conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)]
 
 
 def test_messages_in_their_order() -> None:

@@ -2,8 +2,9 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.documents import Job, Upload
+from gateway.documents import Job, StoredDocument, Upload
 from gateway.fakes import FakeIngest
+from gateway.fakes_retrieval import FakeDocument
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
@@ -205,3 +206,32 @@ async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClien
     content = bytes(range(256)) * 300
     await client.post("/documents", data=FORM, files={"file": ("a.bin", content)})
     assert fakes.ingest.uploads[0].content == content
+
+
+async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What is known of each, in pages; an index that is not there is a 404."""
+    fakes.retriever.documents = {
+        "docs": [
+            FakeDocument(StoredDocument(name, f"{name}.md", "text/markdown", "ab" * 32, 7, 1_700_000_000.5, original))
+            for name, original in (("a", "o"), ("b", ""))
+        ]
+    }
+    page = (await client.get("/documents", params={"index": "docs", "limit": 1})).json()
+    assert page["documents"] == [
+        {
+            "document_id": "a",
+            "sourcefile": "a.md",
+            "content_type": "text/markdown",
+            "sha256": "ab" * 32,
+            "size_bytes": 7,
+            "has_original": True,
+            "updated_at": "2023-11-14T22:13:20.500000Z",
+        }
+    ]
+    query = {"index": "docs", "page_token": page["next_page_token"]}
+    rest = (await client.get("/documents", params=query)).json()
+    assert [(each["document_id"], each["has_original"]) for each in rest["documents"]] == [("b", False)]
+    assert rest["next_page_token"] is None
+    assert (await client.get("/documents", params={"index": "none"})).status_code == 404
+    for wrong in ("", "?index=a/b", "?index=docs&limit=0", "?index=docs&page_token=x"):
+        assert (await client.get(f"/documents{wrong}")).status_code == 400

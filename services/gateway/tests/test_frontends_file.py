@@ -2,11 +2,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway.domain import Action, Detector, Detectors
-from gateway.frontends import Frontend, Frontends
+from gateway.domain import Action, Detector, Detectors, Policy
+from gateway.frontends import Frontend, Frontends, GuardrailsWire
 from gateway.frontends_file import AllowEntry, FrontendsFile, ProfileEntry, Profiles, Served, parse
 from gateway.protocols import overrides
-from servicekit.errors import InvalidRequest
+from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.testing import eventually
 from servicekit.yaml_file import BadFile
 
@@ -31,6 +31,7 @@ frontends:
     allow: {indexes: [minutes], models: any, prompt_template: true}
     enforce_access: true
     keys: [page]
+    guardrails_wire: orchestrator
   - {name: bare, mount: bare}
 """
 
@@ -61,6 +62,7 @@ def test_a_full_profile() -> None:
         prompt_template=True,
         enforce_access=True,
         keys=frozenset({"page"}),
+        guardrails_wire=GuardrailsWire.ORCHESTRATOR,
     )
 
 
@@ -180,6 +182,52 @@ async def test_the_policy_stands_before_each_profile() -> None:
     assert profiles() is first
     now[0] = Detectors()
     assert profiles().default.detectors == Detectors()
+
+
+POLICIES = b"""
+policies:
+  strict:
+    input: [{id: words, action: block}]
+    output: [{id: pii, action: redact, on_error: allow}]
+    blocked_message: Not here.
+frontends:
+  - {name: a, mount: a, policy: strict, detectors: {output: [{id: own, action: report}]}}
+  - {name: b, mount: b, policy: strict, blocked_message: Ask us.}
+  - {name: c, mount: c, policy: service}
+  - {name: d, mount: d, policy: service, blocked_message: Ask us.}
+"""
+
+
+def test_a_profile_names_a_policy() -> None:
+    """Its detectors stand before the profile's own; its message holds where the profile has none."""
+    first, second, *_ = read(POLICIES)
+    assert first.detectors.input == (Detector("words", Action.BLOCK),)
+    assert first.detectors.output == (Detector("pii", Action.REDACT, True), Detector("own", Action.REPORT))
+    assert (first.blocked_message, first.answers_blocked) == ("Not here.", True)
+    assert second.blocked_message == "Ask us."
+
+
+def test_a_profile_names_the_policy_of_the_service() -> None:
+    """As long as that is not known requests are refused, and not left unguarded; changes are seen."""
+    file, now = read(POLICIES), [None, Policy(Detectors(output=(Detector("pii", Action.BLOCK),)), "Blocked.")]
+    profiles = Profiles(BASE, Detectors, lambda: file, lambda: now[0])
+    for name in ("c", "d"):
+        with pytest.raises(Unavailable, match="policy"):
+            named(profiles(), name).detectors_for(Detectors())
+    assert named(profiles(), "b").detectors_for(Detectors()).input
+    now.reverse()
+    guarded = named(profiles(), "c")
+    assert guarded.detectors_for(Detectors()).output == (Detector("pii", Action.BLOCK),)
+    # A question that detectors stop is still refused: the policy is one for answers.
+    assert (guarded.blocked_message, guarded.answers_blocked) == ("Blocked.", False)
+    assert named(profiles(), "d").blocked_message == "Ask us."
+    assert profiles() is profiles()
+
+
+def named(frontends: Frontends, mount: str) -> Frontend:
+    found = frontends.by_mount(mount)
+    assert found is not None
+    return found
 
 
 def test_a_profile_called_default_stands_for_the_deployments() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -21,6 +21,7 @@ from gateway.domain import (
     Usage,
 )
 from gateway.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
+from gateway.held import LONGEST_REPLY
 from gateway.ports import Clearance
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +54,7 @@ class Detector:
     texts: dict[int, str] = field(default_factory=dict)
     complete: set[int] = field(default_factory=set)
     cleared: dict[int, int] = field(default_factory=dict)
+    replies: dict[int, bytes] = field(default_factory=dict)
     pieces: int = 0
     ended: bool = False
     closed: bool = False
@@ -61,7 +63,7 @@ class Detector:
         self._out: deque[Clearance] = deque()
         self._wake = asyncio.Event()
 
-    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
         assert choice not in self.complete, "a piece for a choice that was complete"
         assert not self.ended
         assert len(text) <= LONGEST_PIECE
@@ -78,9 +80,11 @@ class Detector:
             if span.start < cleared < span.end:
                 cleared = span.start
         self.cleared[choice] = max(before, cleared)
+        self.replies[choice] = reply_json
         told = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
         blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
-        self._out.append(Clearance(choice, before if blocked else self.cleared[choice], told, blocked))
+        cleared = before if blocked else self.cleared[choice]
+        self._out.append(Clearance(choice, cleared, told, blocked, judged=last and not blocked))
         self._wake.set()
         await asyncio.sleep(0)
 
@@ -106,7 +110,7 @@ class Detector:
             self.closed = True
 
 
-async def model(*batches: Batch | CausewayError) -> AsyncIterator[Batch]:
+async def model(*batches: Batch | CausewayError) -> AsyncGenerator[Batch, None]:
     for batch in batches:
         if isinstance(batch, CausewayError):
             raise batch
@@ -114,9 +118,12 @@ async def model(*batches: Batch | CausewayError) -> AsyncIterator[Batch]:
         await asyncio.sleep(0)
 
 
-async def guarded(watch: Detector, *batches: Batch | CausewayError) -> list[Event]:
+async def guarded(
+    watch: Detector, *batches: Batch | CausewayError, protected: bool = True, chunked: bool = False
+) -> list[Event]:
     events: list[Event] = []
-    await collect(OutputGuard(model(*batches), watch, MESSAGE), events)
+    guard = OutputGuard(model(*batches), watch, MESSAGE, protected=protected, chunked=chunked)
+    await collect(guard, events)
     return events
 
 
@@ -163,7 +170,7 @@ def test_what_is_clean_comes_out_as_it_went_in(
     finishes: list[Event] = [Finish(choice, "stop", b'{"stop_reason":1}') for choice in sorted(finished)]
     usage = Usage(1, 2)
     script: list[Batch] = [[Start(b"{}")], *batches, finishes, [usage]]
-    events = asyncio.run(guarded(Detector(shares=shares), *script))
+    events = asyncio.run(guarded(Detector(shares=shares), *script, protected=False))
     sent = [event for batch in script for event in batch]
     for choice in range(3):
         assert atoms(events, choice) == atoms(sent, choice)
@@ -256,39 +263,157 @@ async def test_a_report_changes_nothing() -> None:
 
 
 async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> None:
-    """A delta whose text is redacted away still brings its other members."""
+    """A delta whose text is redacted away still brings what does not spell the text out."""
     watch = Detector({0: [finding(0, 3, replacement="")]})
-    events = await guarded(watch, [Delta(0, "abc", b"", b'{"logprobs":1}')], [Finish(0, "stop")])
-    assert Delta(0, "", b"", b'{"logprobs":1}') in events
+    raw = b'{"content_filter_results":{"hate":1},"logprobs":{"content":[{"token":"abc"}]},"token_ids":[5]}'
+    events = await guarded(watch, [Delta(0, "abc", b"", raw)], [Finish(0, "stop", raw)])
+    kept = b'{"content_filter_results":{"hate":1}}'
+    assert Delta(0, "", b"", kept) in events
+    assert Finish(0, "stop", kept) in events
+
+
+@given(st.text("ab", min_size=1, max_size=12), st.data())
+@settings(max_examples=80, deadline=None)
+def test_log_probabilities_tell_no_more_than_the_text(text: str, data: st.DataObject) -> None:
+    """Those of a token leave with or after its last character, and never where some of it was redacted."""
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
+    start, end = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
+    spans = [finding(start, end)] if start < end else []
+    tokens = [(a, b, b'{"logprobs":{"content":[{"token":%d}]}}' % a) for a, b in itertools.pairwise(cuts)]
+    batches: list[Batch] = [[Delta(0, text[a:b], b"", raw)] for a, b, raw in tokens]
+    events = asyncio.run(guarded(Detector({0: spans}, data.draw(SHARES)), *batches, [Finish(0, "stop")]))
+    told = [event.choice_json for event in events if isinstance(event, Delta) and event.choice_json]
+    clean = [raw for a, b, raw in tokens if not any(a < s.end and s.start < b for s in spans)]  # type: ignore[operator]
+    assert told == clean
+
+
+CALL = b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}'
+MORE = b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}'
 
 
 @pytest.mark.parametrize("finished", [True, False])
-async def test_every_choice_with_text_is_ended_for_the_detectors_once(finished: bool) -> None:
-    """With its finish, or at the end of a model that never sent one; a choice without text is not theirs."""
+async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> None:
+    """With its finish, or at the end of a model that never sent one; one without text and calls is not theirs."""
     watch = Detector(shares=(0,))
-    ending = [Finish(0, "stop"), Finish(1, "stop"), Finish(2, "tool_calls")] if finished else []
+    ending = [Finish(0, "stop"), Finish(1, "stop"), Finish(2, "tool_calls"), Finish(3, "stop")] if finished else []
     events = await guarded(
-        watch, [Delta(0, "a"), Delta(1, "b"), Delta(2, "", b'{"tool_calls":[{}]}')], [Delta(0, "c")], ending
+        watch, [Delta(0, "a"), Delta(1, "b"), Delta(2, "", CALL)], [Delta(0, "c"), Delta(2, "", MORE)], ending
     )
-    assert watch.complete == {0, 1}
+    assert watch.complete == {0, 1, 2}
     assert watch.ended
     assert said(events, 0) == "ac"
     assert said(events, 1) == "b"
-    assert atoms(events, 2)[0] == b'{"tool_calls":[{}]}'
+    finishes = [event for event in events if isinstance(event, Finish)]
+    assert sorted(finishes, key=lambda finish: finish.choice) == ending
+    # The detectors see the whole call.
+    assert watch.replies[2] == b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}'
+    assert [event.delta_json for event in events if isinstance(event, Delta) and event.choice == 2] == [CALL, MORE]
 
 
 async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
-    """Tool calls stream while another choice's text is held back."""
+    """Where nothing can be stopped, tool calls stream while another choice's text is held back."""
     watch = Detector(shares=(0,))
     gate = asyncio.Event()
 
-    async def slow() -> AsyncIterator[Batch]:
+    async def slow() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "held"), Delta(1, "", b'{"tool_calls":[1]}')]
         await gate.wait()
 
-    async with aclosing(OutputGuard(slow(), watch, MESSAGE).events()) as out:
+    async with aclosing(OutputGuard(slow(), watch, MESSAGE, protected=False).events()) as out:
         assert await asyncio.wait_for(anext(out), 5) == [Delta(1, "", b'{"tool_calls":[1]}')]
         gate.set()
+
+
+async def test_calls_wait_for_the_verdict() -> None:
+    """A detector that judges the whole message may stop its calls; none has left then."""
+    watch = Detector(blocks_at=(0, 5))
+    events = await guarded(
+        watch, [Delta(0, "so: "), Delta(0, "", CALL)], [Delta(0, "", MORE)], [Delta(0, "secret")]
+    )
+    assert said(events) == "so: " + MESSAGE
+    assert not any(event.delta_json for event in events if isinstance(event, Delta))
+
+
+async def test_what_nobody_judges_does_not_leave() -> None:
+    """Reasoning, content in parts: left out where a detector protects the answer, and passed on where none does."""
+    thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
+    parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}]}')
+    events = await guarded(Detector(), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
+    assert events == [Delta(0, "ok"), Finish(0, "stop")]
+    events = await guarded(Detector(), [thought, parts], [Finish(0, "stop")], protected=False)
+    assert events == [thought, parts, Finish(0, "stop")]
+
+
+async def test_too_many_calls_are_not_judged() -> None:
+    """More than can be kept: an error, and nothing of them."""
+    out: list[Event] = []
+    call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
+    batches: list[Batch] = [[Delta(0, "", call)] for _ in range(LONGEST_REPLY // 1000 + 1)]
+    with pytest.raises(Unavailable, match="calls tools"):
+        await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), Detector(), MESSAGE), out)
+    assert out == []
+
+
+async def test_a_choice_ends_when_it_is_judged() -> None:
+    """It does not wait for another that goes on; a block of that one later does not end it again."""
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "done"), Finish(0, "stop"), Delta(1, "on"), Finish(2, "length")]
+        await gate.wait()
+        yield [Delta(1, " secret")]
+
+    out: list[Event] = []
+    async with aclosing(OutputGuard(slow(), Detector(blocks_at=(1, 4)), MESSAGE).events()) as events:
+        async for batch in events:
+            out += batch
+            if Finish(0, "stop") in out and Finish(2, "length") in out:
+                gate.set()
+    assert [event for event in out if isinstance(event, Finish)] == [
+        Finish(2, "length"),
+        Finish(0, "stop"),
+        Finish(1, "content_filter"),
+    ]
+    assert said(out, 0) == "done"
+
+
+async def test_a_chunk_is_one_event() -> None:
+    """What is cleared at once comes out together, behind what was found in it, with all that stands beside it."""
+
+    class Cutting(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            async for clearance in super().clearances():
+                if clearance.judged:
+                    yield Clearance(0, 4, (finding(1, 2, Action.REPORT, ""),), blocked=False)
+                    yield Clearance(0, 6, (), blocked=False, judged=True)
+
+    batches: list[Batch] = [
+        [Delta(0, "ab", b"", b'{"logprobs":{"content":[1]}}')],
+        [
+            Delta(0, "cde", b"", b'{"logprobs":{"content":[2]}}'),
+            Delta(0, "f", b"", b'{"logprobs":{"content":[3]}}'),
+        ],
+    ]
+    events = await guarded(Cutting(), *batches, [Finish(0, "stop")], chunked=True)
+    assert [type(events[0]), *events[1:]] == [
+        Detections,
+        Delta(0, "abcd", b"", b'{"logprobs":{"content":[1]}}'),
+        Delta(0, "ef", b"", b'{"logprobs":{"content":[2,3]}}'),
+        Finish(0, "stop"),
+    ]
+
+
+async def test_a_report_does_not_quote_what_was_taken_out() -> None:
+    """Whoever adds a detector that only reports does not read with it what another one replaces."""
+    hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]
+    shown = finding(6, 8, Action.REPORT, "")
+    events = await guarded(Detector({0: [*hidden, shown]}), [Delta(0, "ab345678")], [Finish(0, "stop")])
+    found = {f: f.withheld for event in events if isinstance(event, Detections) for f in event.findings}
+    assert sorted((f.start, f.end, f.action) for f, withheld in found.items() if withheld) == [
+        (0, 3, Action.REPORT),
+        (5, 8, Action.REPORT),
+    ]
+    assert len(found) == 4
 
 
 async def test_a_block_ends_every_choice_well() -> None:
@@ -322,7 +447,7 @@ async def test_nothing_leaves_after_a_block() -> None:
             yield Clearance(1, 2, (), blocked=False)
             await asyncio.sleep(1)
 
-    async def talkative() -> AsyncIterator[Batch]:
+    async def talkative() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "ab"), Delta(1, "cd")]
         await asyncio.sleep(0)
         await told.wait()
@@ -415,7 +540,7 @@ async def test_detectors_that_end_too_early_are_a_failure() -> None:
 
     forever = asyncio.Event()
 
-    async def endless() -> AsyncIterator[Batch]:
+    async def endless() -> AsyncGenerator[Batch, None]:
         yield [Delta(0, "ab")]
         await forever.wait()
 
@@ -481,7 +606,7 @@ async def test_raw_deltas_count_towards_the_bound() -> None:
     tap = Tap("", b'{"tool_calls":[' + b"1," * 500 + b"1]}")
     async with (
         aclosing(tap.batches()) as batches,
-        aclosing(OutputGuard(batches, Detector(), MESSAGE).events()) as out,
+        aclosing(OutputGuard(batches, Detector(), MESSAGE, protected=False).events()) as out,
     ):
         await anext(out)
         await asyncio.sleep(0.05)

@@ -160,3 +160,29 @@ async def test_unknown_indexes(client: httpx.AsyncClient) -> None:
     ):
         assert answer.status_code == 404
         assert answer.json()["detail"] == "No such index: 'nope' exists."
+        assert answer.json()["error"]["param"] in ("index", "index_name")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/indexes/a%2Fb/documents"),
+        ("GET", "/indexes/a/b/documents"),
+        ("POST", "/indexes/a%2fb/documents/delete"),
+        ("DELETE", "/indexes/a%2Fb"),
+        ("GET", "/indexes/a%2Fb/rebuild"),
+        ("POST", "/persist/a%2Fb"),
+        ("POST", "/load/a/b"),
+    ],
+)
+async def test_a_slash_in_a_name(client: httpx.AsyncClient, method: str, path: str) -> None:
+    """It is the name that is wrong, not the path."""
+    answer = await client.request(method, path)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index")
+    assert "'a/b'" in answer.json()["detail"]
+
+
+async def test_a_path_that_is_none(client: httpx.AsyncClient) -> None:
+    """What only looks like a name stays a 404."""
+    for path in ("/indexes/docs/nothing", "/indexes/docs/documents/x", "/other/a%2Fb"):
+        assert (await client.get(path)).status_code == 404

@@ -152,3 +152,14 @@ async def test_many_documents_keep_their_order(client: httpx.AsyncClient) -> Non
     documents = [{"doc_id": f"{number * 7919 % 1000}", "text": f"Text {number}"} for number in range(1000)]
     response = await add(client, *documents)
     assert [each["doc_id"] for each in response.json()] == [each["doc_id"] for each in documents]
+
+
+async def test_the_same_text_twice(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is one document, and each text of the request is answered."""
+    response = await add(client, {"text": "A"}, {"text": "B"}, {"text": "A", "metadata": {"n": 1}}, index="new")
+    assert [(each["text"], each["metadata"]) for each in response.json()] == [
+        ("A", {"n": 1}),
+        ("B", {}),
+        ("A", {"n": 1}),
+    ]
+    assert len(fakes.indexes.indexes["new"]) == 2

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from gateway.domain import Action, Batch, Delta, Detector, Detectors
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeRetriever
+from gateway.fakes import FakeGenerator, FakeGuardrails
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.main import build_app
 from gateway.routes.dispatch import Stages
 from gateway.settings import Settings

@@ -9,6 +9,20 @@ FRONT_ENDS = (
     *("/chat_history", "/chat_history/sessions", "/chat_history/sessions/{session}"),
 )
 
+ORCHESTRATOR = tuple(
+    f"/api/v2/{path}"
+    for path in (
+        "chat/completions-detection",
+        "text/completions-detection",
+        "text/generation-detection",
+        "text/detection/content",
+        "text/detection/stream-content",
+        "text/detection/chat",
+        "text/detection/context",
+        "text/detection/generated",
+    )
+)
+
 
 async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncClient) -> None:
     """The chat routes, which are declared by hand, beside those that declare themselves; twice the same."""
@@ -22,6 +36,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/indexes/{index}",
         "/indexes/{index}/documents",
         "/indexes/{index}/documents/delete",
+        "/indexes/{index}/rebuild",
         "/persist/{index}",
         "/load/{index}",
         "/retrieve",
@@ -30,7 +45,14 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/v1/embeddings",
         "/health",
         "/metrics",
+        "/jobs",
+        "/jobs/dead",
+        "/jobs/dead/replay",
         "/jobs/{job_id}",
+        "/jobs/{job_id}/cancel",
+        "/jobs/{job_id}/events",
+        *ORCHESTRATOR,
+        "/detectors",
         *FRONT_ENDS,
         "/healthz",
         "/readyz",
@@ -60,11 +82,11 @@ async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient
 
 
 async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
-    """Only a document that cannot be read is a 422; each route says what its errors look like."""
+    """Only a document that cannot be read is a 422, and what the guardrails' routes refuse."""
     document = (await client.get("/openapi.json")).json()
     for path, operations in document["paths"].items():
         for operation in operations.values():
-            assert ("422" in operation["responses"]) == (path == "/upload"), path
+            assert ("422" in operation["responses"]) == (path == "/upload" or path.startswith("/api/v2/")), path
     responses = document["paths"]["/documents"]["post"]["responses"]
     assert {"202", "400", "413", "415", "503"} <= set(responses)
     assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 from gateway import prompts
-from gateway.domain import Action, Detector, Detectors, Message, RetrievalMode, Turn
+from gateway.domain import Action, Detector, Detectors, Message, RetrievalMode, Tuning, Turn
 from gateway.frontends import Frontend
 from gateway.protocols import overrides
 from gateway.protocols.exchange import ChatRequest
@@ -254,3 +254,21 @@ def test_access_lists_can_be_asked_for_and_not_waived(name: str) -> None:
 def test_pictures_may_stand_for_the_text(asked: dict[str, Any], only: bool) -> None:
     """Only where there are pictures at all; the newer names win."""
     assert turn(asked).pictures_only is only
+
+
+def test_several_indexes() -> None:
+    """A list is searched together; without one the profile's own and those beside it."""
+    profile = {"default_index": "docs", "indexes_beside": ("more",), "indexes": frozenset({"other"})}
+    assert turn({}, **profile).retrieval.indexes == ("docs", "more")
+    asked = turn({"overrides": {"index": ["other", "docs", "other"]}}, **profile)
+    assert asked.retrieval.indexes == ("other", "docs")
+    assert turn({"overrides": {"index": "more"}}, **profile).retrieval.indexes == ("more",)
+    with pytest.raises(PermissionDenied, match="closed"):
+        turn({"overrides": {"index": ["docs", "closed"]}}, **profile)
+
+
+def test_the_profiles_tuning_holds() -> None:
+    """Also its wish for a reranker, which no request takes back."""
+    tuning = Tuning(dense_weight=0.3)
+    asked = turn({"overrides": {"semantic_ranker": False}}, tuning=tuning, rerank=True)
+    assert (asked.retrieval.tuning, asked.retrieval.semantic_ranker) == (tuning, True)

@@ -22,6 +22,7 @@ from gateway.domain import (
     Event,
     Finish,
     FollowUps,
+    Found,
     Message,
     Passage,
     PromptStyle,
@@ -29,13 +30,15 @@ from gateway.domain import (
     Selection,
     Start,
     Subject,
+    Surroundings,
     TokenCounts,
     Turn,
     Usage,
     Verdict,
 )
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeRetriever
+from gateway.fakes import FakeGenerator, FakeGuardrails
 from gateway.fakes_application import FakePictures
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.pipeline import Pipeline
 from gateway.ports import Prompt
 from servicekit.deadline import Deadline
@@ -124,7 +127,7 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
     class Retriever(FakeRetriever):
         async def retrieve(
             self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-        ) -> tuple[Passage, ...]:
+        ) -> Found:
             await asyncio.wait_for(both.wait(), 5)
             return await super().retrieve(principal, retrieval, query, top, deadline)
 
@@ -136,9 +139,10 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
             detectors: Sequence[Detector],
             texts: Sequence[str],
             deadline: Deadline,
+            surroundings: Surroundings = Surroundings(),  # noqa: B008  # frozen
         ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             await asyncio.wait_for(both.wait(), 5)
-            return await super().detect(principal, direction, detectors, texts, deadline)
+            return await super().detect(principal, direction, detectors, texts, deadline, surroundings)
 
     world.retriever, world.guardrails = Retriever(world.retriever.indexes), Guardrails()
     events = await world.events(turn(detectors=Detectors(input=words(Action.BLOCK))))
@@ -456,9 +460,9 @@ async def test_leaving_before_the_first_event_stops_both_halves() -> None:
             stopped.append(name)
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
+        async def retrieve(self, *_: Any) -> Found:
             await forever("retriever")
-            return ()
+            return Found()
 
     class Guardrails(FakeGuardrails):
         async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
@@ -478,9 +482,9 @@ async def test_a_blocked_question_does_not_wait_for_retrieval() -> None:
     """The verdict alone is enough; the search is given up."""
 
     class Retriever(FakeRetriever):
-        async def retrieve(self, *_: Any) -> tuple[Passage, ...]:
+        async def retrieve(self, *_: Any) -> Found:
             await asyncio.Event().wait()
-            return ()
+            return Found()
 
     world = World(retriever=Retriever())
     with pytest.raises(Blocked):
@@ -496,7 +500,7 @@ async def test_every_step_gets_the_requests_deadline() -> None:
     class Retriever(FakeRetriever):
         async def retrieve(
             self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-        ) -> tuple[Passage, ...]:
+        ) -> Found:
             seen.append(deadline)
             return await super().retrieve(principal, retrieval, query, top, deadline)
 
@@ -511,7 +515,7 @@ async def test_every_step_gets_the_requests_deadline() -> None:
 
     class Guardrails(FakeGuardrails):
         async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-            seen.append(args[-1])
+            seen.append(args[4])
             return await super().detect(*args)
 
     world = World(Retriever({"docs": []}), Generator(FakeGenerator.saying("a").script), Guardrails())
@@ -693,6 +697,9 @@ async def test_the_rerankers_order_and_what_is_missing_without_one() -> None:
         0
     ].passages
     assert kept.id == "p2"
+    world.retriever.not_reranked = "The reranker 'r' failed."
+    [note] = of(Context, await world.events(turn(retrieval=wanted)))[0].notes
+    assert note.text == "The reranker 'r' failed: the order is the search's own."
 
 
 async def test_the_answers_language_is_said_to_the_model() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from gateway import prompts
 from gateway.domain import Message, Passage, PromptStyle, Retrieval, Turn
 from servicekit.principal import LOCAL
@@ -51,3 +53,11 @@ def test_without_passages_the_messages_are_the_callers() -> None:
     style = PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
     assert prompts.compose(turn(style), []) == (*HISTORY, Message("user", "why?"))
     assert prompts.compose(Turn(LOCAL, "", HISTORY, style=style), []) == HISTORY
+
+
+def test_captions_stand_in_place_of_the_passage() -> None:
+    """Those that still stand in its text: what a detector has changed is not shown by them."""
+    passage = replace(PASSAGE, captions=("one", "three"))
+    assert prompts.data_point(passage) == "a.pdf#page=2: one three"
+    assert prompts.data_point(replace(passage, text="[REDACTED] two three")) == "a.pdf#page=2: three"
+    assert prompts.data_point(replace(passage, text="nothing left")) == "a.pdf#page=2: nothing left"

@@ -22,7 +22,7 @@ def test_documents_as_they_are_given() -> None:
         b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
         b'{"text":"B","doc_id":"x/y","metadata":null}]}'
     )
-    index, [first, second] = ragengine.indexing(raw)
+    index, [first, second], _ = ragengine.indexing(raw)
     digest = hashlib.sha256(" ä \n".encode()).hexdigest()
     assert index == "notes"
     assert (first.document_id, first.text, first.metadata_json, first.sha256) == (
@@ -88,7 +88,6 @@ BAD: dict[str, tuple[bytes, str]] = {
         body(documents=[{"text": "a", "doc_id": "x"}, {"text": "b"}, {"text": "c", "doc_id": "x"}]),
         "documents[2].doc_id",
     ),
-    "the same text twice": (body(documents=[{"text": "a"}, {"text": "a"}]), "documents[1].doc_id"),
     "too many": (body(documents=[{"text": str(n)} for n in range(10_001)]), "10000"),
 }
 
@@ -184,3 +183,17 @@ def test_conditions_in_a_query_string() -> None:
     for bad in ("{", "[]", "1", '{"a":{}}', "[" * 5000, '{"a":NaN}'):
         with pytest.raises(InvalidRequest, match="f"):
             ragengine.conditions_of_text(bad, "f")
+
+
+def test_the_same_text_twice_is_one_document() -> None:
+    """Without an id, or with the same; the last metadata hold, and each text knows its document."""
+    documents = [
+        {"text": "a"},
+        {"text": "b"},
+        {"text": "a", "metadata": {"n": 1}},
+        {"text": "c", "doc_id": "x"},
+        {"text": "c", "doc_id": "x"},
+    ]
+    _, made, places = ragengine.indexing(body(documents=documents))
+    assert [(each.text, each.metadata_json) for each in made] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
+    assert places == [0, 1, 0, 2, 2]

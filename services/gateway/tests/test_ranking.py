@@ -1,46 +1,43 @@
-from gateway.domain import Passage, Retrieval
-from gateway.ranking import missed, ranked
+from gateway.domain import Passage, Retrieval, Selection
+from gateway.ranking import missed
 
 
-def passage(name: str, score: float | None) -> Passage:
-    return Passage(name, "docs", "d", "a.md", "a.md", "text", 1.0, reranker_score=score)
+def found(score: float | None, not_reranked: str = "") -> Selection:
+    passage = Passage("a", "docs", "d", "a.md", "a.md", "text", 1.0, reranker_score=score)
+    return Selection((passage,), not_reranked=not_reranked)
 
 
-SCORED = [passage("a", 1.0), passage("b", 3.0), passage("c", None), passage("e", 2.0), passage("d", 2.0)]
-PLAIN = [passage("b", None), passage("a", None)]
+WANTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
 
 
-def names(passages: tuple[Passage, ...]) -> str:
-    return "".join(each.id for each in passages)
-
-
-def test_the_rerankers_order() -> None:
-    """Equals by their ids, those without a score last; without the wish, as they were found."""
-    assert names(ranked(SCORED, Retrieval(semantic_ranker=True))) == "bdeac"
-    assert names(ranked(SCORED, Retrieval())) == "abced"
-
-
-def test_what_the_reranker_rates_too_low_is_left_out() -> None:
-    """With or without its order."""
-    assert names(ranked(SCORED, Retrieval(minimum_reranker_score=2.0))) == "bed"
-    assert names(ranked(SCORED, Retrieval(minimum_reranker_score=2.5, semantic_ranker=True))) == "b"
-
-
-def test_without_a_reranker_all_stays() -> None:
-    """And what was wanted of one is told."""
-    wanted = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True, semantic_captions=True)
-    assert names(ranked(PLAIN, wanted)) == "ba"
-    assert missed(PLAIN, wanted) == (
-        "No reranker is configured: the order is the search's own; nothing was left out for its score; "
-        "there are no captions, the model got the whole passages."
+def test_without_a_reranker() -> None:
+    """What was wanted of one is told."""
+    assert missed(found(None), WANTED) == (
+        "No reranker is configured: the order is the search's own; nothing was left out for its score."
     )
-    assert missed(PLAIN, Retrieval(semantic_ranker=True)) == (
+    assert missed(found(None), Retrieval(semantic_ranker=True)) == (
         "No reranker is configured: the order is the search's own."
     )
 
 
+def test_a_reranker_that_failed() -> None:
+    """Its failure is told with what it did not do."""
+    failed = found(None, "The reranker 'r' did not answer within 2 s.")
+    assert missed(failed, Retrieval(semantic_ranker=True)) == (
+        "The reranker 'r' did not answer within 2 s: the order is the search's own."
+    )
+
+
+def test_a_minimum_alone_runs_no_reranker() -> None:
+    """It is told; but not where it is 0, as clients send it that have none."""
+    assert missed(found(None), Retrieval(minimum_reranker_score=1.5)) == (
+        "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
+    )
+    assert missed(found(None), Retrieval(minimum_reranker_score=0.0)) == ""
+
+
 def test_nothing_is_missed() -> None:
     """That nobody wanted, of nothing, or that a reranker did."""
-    assert missed(PLAIN, Retrieval()) == ""
-    assert missed([], Retrieval(semantic_ranker=True)) == ""
-    assert missed(SCORED, Retrieval(semantic_ranker=True)) == ""
+    assert missed(found(None), Retrieval(semantic_captions=True)) == ""
+    assert missed(None, WANTED) == missed(Selection(()), WANTED) == ""
+    assert missed(found(1.0), WANTED) == ""

@@ -2,8 +2,8 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Passage, Retrieval
-from gateway.fakes import FakeRetriever
+from gateway.domain import Found, Retrieval
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.texts import Equals
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
@@ -32,9 +32,9 @@ class Recording(FakeRetriever):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> tuple[Passage, ...]:
+    ) -> Found:
         self.asked.append((retrieval.indexes, retrieval.metadata, top))
-        return ()
+        return Found()
 
 
 @pytest.fixture
@@ -49,6 +49,25 @@ async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: 
     answer = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 7})
     assert answer.json() == {"query": "q", "results": [], "count": 0}
     assert recording.asked == [(("docs",), (Equals("a", '"b"'),), 5), (("docs",), (), 7)]
+
+
+async def test_how_to_search_can_be_said(
+    monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
+) -> None:
+    """By words or by meaning alone, and with a reranker."""
+    wanted: list[Retrieval] = []
+
+    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
+        wanted.append(retrieval)
+        return Found()
+
+    monkeypatch.setattr(recording, "retrieve", retrieve)
+    search = {"index_name": "docs", "query": "q"}
+    for said in ({}, {"retrieval_mode": "text", "semantic_ranker": True}):
+        assert (await client.post("/retrieve", json={**search, **said})).status_code == 200
+    assert [(each.mode.value, each.semantic_ranker) for each in wanted] == [("hybrid", False), ("text", True)]
+    wrong = await client.post("/retrieve", json={**search, "retrieval_mode": "best"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "retrieval_mode")
 
 
 async def test_refusals(client: httpx.AsyncClient) -> None:

@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Callable
 
 import httpx
 import pytest
-from gateway.domain import Batch, Passage, Retrieval
-from gateway.fakes import FakeGenerator, FakeRetriever
+from gateway.domain import Batch, Found, Passage, Retrieval
+from gateway.fakes import FakeGenerator
+from gateway.fakes_retrieval import FakeRetriever
 from gateway.main import build_app
 from gateway.ports import Prompt
 from gateway.settings import Settings
@@ -25,7 +26,7 @@ class SlowRetriever(FakeRetriever):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> tuple[Passage, ...]:
+    ) -> Found:
         await asyncio.sleep(0.4)
         return await super().retrieve(principal, retrieval, query, top, deadline)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 def test_sentences_side_by_side_with_the_whole() -> None:
     """Chunkers of both kinds cut the same text by themselves."""
-    sentences, whole = Windows(Chunking.SENTENCE, 100), Windows(Chunking.WHOLE, 100)
+    sentences, whole = Windows(Chunking.SENTENCE.chunker(), 100), Windows(Chunking.WHOLE.chunker(), 100)
     assert sentences.feed("One. Two. Th", last=False) == [Window(0, "One."), Window(4, " Two.")]
     assert whole.feed("One. Two. Th", last=False) == []
     assert sentences.feed("ree", last=True) == [Window(9, " Three")]
@@ -19,7 +19,7 @@ def test_sentences_side_by_side_with_the_whole() -> None:
 @given(pieces=st.lists(st.text("aA. \n。", max_size=6), min_size=1, max_size=6))
 def test_windows_are_the_text(chunking: Chunking, pieces: list[str]) -> None:
     """Windows follow each other without gaps, and are those of the whole text."""
-    windows = Windows(chunking, 100)
+    windows = Windows(chunking.chunker(), 100)
     found = [
         window for index, piece in enumerate(pieces) for window in windows.feed(piece, index == len(pieces) - 1)
     ]
@@ -32,9 +32,9 @@ def test_windows_are_the_text(chunking: Chunking, pieces: list[str]) -> None:
 @pytest.mark.parametrize("chunking", Chunking)
 def test_a_window_has_a_limit(chunking: Chunking) -> None:
     """A window that grows beyond the limit is an error, before it is complete and after."""
-    windows = Windows(chunking, 10)
+    windows = Windows(chunking.chunker(), 10)
     assert windows.feed("a" * 10, last=False) == []
     with pytest.raises(TooLong):
         windows.feed("a", last=False)
     with pytest.raises(TooLong):
-        Windows(chunking, 10).feed("a" * 11, last=True)
+        Windows(chunking.chunker(), 10).feed("a" * 11, last=True)

@@ -190,7 +190,7 @@ async def test_detect(stub: Stub) -> None:
     assert (response.cleared_until, response.action) == (11, pb.ACTION_REDACT)
     assert [(each.start, each.end, each.replacement) for each in response.findings] == [(3, 9, "[REDACTED]")]
     await call.write(_piece("end", last=True))
-    assert await call.read() == pb.DetectResponse(cleared_until=14)
+    assert await call.read() == pb.DetectResponse(cleared_until=14, judged=True)
     await call.done_writing()
     assert await call.read() is EOF
 
@@ -229,7 +229,7 @@ async def test_waiting_pieces_are_answered_together(servicer: GuardrailsServicer
 
     context = cast("grpc.aio.ServicerContext[Any, Any]", None)  # not looked at
     responses = [response async for response in servicer.Detect(requests(), context)]
-    assert responses[-1] == pb.DetectResponse(cleared_until=1100)
+    assert responses[-1] == pb.DetectResponse(cleared_until=1100, judged=True)
     assert len(responses) < 5
 
 
@@ -280,6 +280,17 @@ async def test_list_detectors(stub: Stub) -> None:
     for detector in response.detectors:
         assert detector.streaming
         assert json.loads(detector.params_schema_json)
+
+
+async def test_who_wants_to_know_them_only_does_not_wait_for_their_health(
+    stub: Stub, detector: DetectorStub
+) -> None:
+    """Nothing is said of it."""
+    detector.status = 503
+    request = pb.ListDetectorsRequest(principal=_PRINCIPAL, without_health=True)
+    listed = (await stub.ListDetectors(request)).detectors
+    assert {each.health for each in listed} == {pb.DETECTOR_HEALTH_UNSPECIFIED}
+    assert all(each.params_schema_json and each.kinds for each in listed)
 
 
 def _hap(action: pb.Action.ValueType = pb.ACTION_REDACT) -> pb.DetectorConfig:

@@ -110,8 +110,8 @@ def test_nothing_is_said_where_nothing_changes() -> None:
     assert client.feed("1") == []
     assert client.feed("") == []
     assert client.feed("2") == []
-    assert client.feed("", last=True) == [Progress(0, 2)]
-    assert _Client(_rules(_regex(Action.BLOCK, "email"))).feed("", last=True) == [Progress(0, 0)]
+    assert client.feed("", last=True) == [Progress(0, 2, judged=True)]
+    assert _Client(_rules(_regex(Action.BLOCK, "email"))).feed("", last=True) == [Progress(0, 0, judged=True)]
 
 
 def test_redact() -> None:
@@ -372,3 +372,12 @@ def test_what_is_released_is_the_verdict_of_the_whole(
         return
     assert client.released == (verdict.redacted_text if verdict.action is Action.REDACT else text)
     assert sorted(map(repr, client.findings)) == sorted(map(repr, verdict.findings))
+
+
+def test_text_may_wait_for_rules_that_only_report() -> None:
+    """Where a caller wants it; else they hold nothing."""
+    rules = _rules(_regex(Action.REPORT, "email"))
+    for all_hold, cleared in ((False, [8, 16]), (True, [5, 16])):
+        session = Session(rules, all_hold=all_hold)
+        steps = [*session.feed([Piece(0, "mail ann")]), *session.feed([Piece(0, "@example", last=True)])]
+        assert [step.cleared_until for step in steps] == cleared

@@ -18,6 +18,7 @@ from guardrails.testing import quick
 from guardrails.workers import Workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from servicekit.testing import eventually
 
 
 @pytest.fixture
@@ -276,7 +277,7 @@ async def test_the_end_is_always_told(workers: Workers) -> None:
     client = _Client(Session([_rule(ScriptedJudge("x"))]), workers)
     client.feed("", last=True)
     await client.end()
-    assert client.steps == [Progress(0, 0)]
+    assert client.steps == [Progress(0, 0, judged=True)]
 
 
 async def test_choices_do_not_wait_for_each_other(workers: Workers) -> None:
@@ -330,3 +331,48 @@ async def test_across_choices(workers: Workers) -> None:
     verdicts, _ = await judge(["a secret", "none"], [_rule(detector, Action.REPORT)], Surroundings(), workers)
     assert detector.asked == [["a secret", "none"]]
     assert [[finding.detection.start for finding in verdict.findings] for verdict in verdicts] == [[2], [None]]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+async def test_growing_choices_are_asked_about_together(workers: Workers, order: tuple[int, int]) -> None:
+    """Once, when all are complete; none is released before, and what is found counts for each."""
+    detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, across=True)
+    client = _Client(Session([_rule(detector)]), workers)
+    client.feed("a secret", choice=0)
+    for choice in order:
+        client.feed(" here", last=True, choice=choice)
+    await client.settle()
+    assert client.released == {}
+    assert detector.asked == []
+    await client.end()
+    assert detector.asked == [["a secret here", " here"]]
+    # In the other choice there is nothing to be replaced, so that redacting it means to block.
+    assert client.blocked
+    assert client.released == {0: "a # here"}
+
+
+async def test_growing_choices_that_are_judged_together_and_found_clean(workers: Workers) -> None:
+    """They are released; one that is too long is judged no more, and fails by itself."""
+    detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, across=True)
+    rule = _rule(detector, on_error=OnError.ALLOW)
+    client = _Client(Session([rule], holding=Holding(whole=10)), workers)
+    client.feed("fine", last=True, choice=0)
+    client.feed("longer than ten", last=True, choice=1)
+    client.feed("good", last=True, choice=2)
+    await client.end()
+    assert client.released == {0: "fine", 1: "longer than ten", 2: "good"}
+    assert detector.asked == [["fine", "good"]]
+    assert [step.failures[0].detector_id for step in client.steps if step.failures] == ["judge"]
+
+
+async def test_leaving_stops_what_is_asked_about_all_choices(workers: Workers) -> None:
+    """As any other detector."""
+    detector = ScriptedJudge("secret", chunking=Chunking.WHOLE, across=True)
+    detector.gate.clear()
+    client = _Client(Session([_rule(detector)]), workers)
+    client.feed("fine", last=True)
+    ending = asyncio.ensure_future(client.end())
+    await eventually(lambda: bool(detector.asked))
+    ending.cancel()
+    await client.leave()
+    assert detector.cancelled == 1

@@ -4,16 +4,29 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked
+from servicekit.errors import Blocked, DeadlineExceeded, RateLimited, Unavailable
 
-from gateway.domain import Action, Detections, DetectorFailure, Direction, Passage, Turn, Verdict
+from gateway import surroundings
+from gateway.domain import (
+    Action,
+    Detections,
+    DetectorFailure,
+    Direction,
+    Finding,
+    InputScope,
+    Passage,
+    Turn,
+    Verdict,
+)
+from gateway.held import withheld
 from gateway.ports import Guardrails
-from gateway.timeline import Timeline
+from gateway.timeline import QUERY, Timeline
 
 WITHHELD = "(withheld)"
 """Stands for an old message that a detector stops: its place must not be empty, models differ in what they take."""
 
 _CHECKED = ("user", "tool", "function")
+_SYSTEM = ("system", "developer")
 
 
 class BlockedQuestion(Blocked):
@@ -29,6 +42,21 @@ class BlockedQuestion(Blocked):
         self.detections = detections
 
 
+class Unjudged(Unavailable, BlockedQuestion):
+    """A question is stopped because a detector that must judge it failed, and nothing else is wrong with it."""
+
+
+class UnjudgedInTime(DeadlineExceeded, BlockedQuestion):
+    """Likewise: it took too long."""
+
+
+class UnjudgedForNow(RateLimited, BlockedQuestion):
+    """Likewise: its server has too much to do."""
+
+
+_UNJUDGED: dict[int, type[BlockedQuestion]] = {429: UnjudgedForNow, 504: UnjudgedInTime}
+
+
 class Checks:
     """Puts the words of a turn, and those that it is answered from, through the detectors."""
 
@@ -42,31 +70,33 @@ class Checks:
 
         Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
         the request: one old message does not close a conversation for ever. It does not reach a model, either.
+        `Turn.input_scope` may say otherwise.
 
         Raises:
             BlockedQuestion: A detector stops it.
         """
         if not turn.detectors.input:
             return turn, ()
-        spoken = [at for at, message in enumerate(turn.history) if message.role in _CHECKED]
-        texts = [turn.history[at].text for at in spoken]
-        if turn.question:
-            spoken.append(len(turn.history))
-            texts.append(turn.question)
+        spoken = _spoken(turn)
+        texts = [turn.history[at].text if at < len(turn.history) else turn.question for at in spoken]
         if not texts:
             return turn, ()
         with timeline.step("check input"):
             verdicts, failures = await self._guardrails.detect(
-                turn.principal, Direction.INPUT, turn.detectors.input, texts, deadline
+                turn.principal,
+                Direction.INPUT,
+                turn.detectors.input,
+                texts,
+                deadline,
+                surroundings.of_turn(turn),
             )
-        answered = max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
+        found = _detections(Direction.INPUT, spoken, verdicts, failures)
+        timeline.detections += found
+        answered = _answered(turn)
         history, question = list(turn.history), turn.question
         for at, verdict in zip(spoken, verdicts, strict=True):
             if verdict.action is Action.BLOCK and at > answered:
-                raise BlockedQuestion(
-                    f"The question was stopped by the guardrails: {_reason(verdict, failures)}.",
-                    _detections(Direction.INPUT, spoken, verdicts, failures),
-                )
+                raise _stopped(verdict, failures, found)
             if at == len(history):
                 question = _text_after(verdict, question)
             else:
@@ -74,7 +104,7 @@ class Checks:
                 text = WITHHELD if stopped else _text_after(verdict, history[at].text)
                 history[at] = replace(history[at], text=text)
         checked = replace(turn, history=tuple(history), question=question)
-        return checked, _detections(Direction.INPUT, spoken, verdicts, failures)
+        return checked, found
 
     async def of_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
@@ -89,33 +119,71 @@ class Checks:
                 turn.detectors.context,
                 [passage.text for passage in passages],
                 deadline,
+                surroundings.of_turn(turn),
             )
         kept = tuple(
             replace(passage, text=_text_after(verdict, passage.text))
             for passage, verdict in zip(passages, verdicts, strict=True)
             if verdict.action is not Action.BLOCK
         )
-        return kept, _detections(Direction.CONTEXT, range(len(passages)), verdicts, failures)
+        found = _detections(Direction.CONTEXT, range(len(passages)), verdicts, failures)
+        timeline.detections += found
+        return kept, found
 
-    async def clears(self, turn: Turn, text: str, deadline: Deadline) -> bool:
-        """Whether a model's words may be shown as they are."""
+    async def clears(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
+        """Whether a search query that a model made may be shown as it is."""
         if not turn.detectors.output:
             return True
-        [verdict], _ = await self._guardrails.detect(
-            turn.principal, Direction.OUTPUT, turn.detectors.output, [text], deadline
+        verdicts, failures = await self._guardrails.detect(
+            turn.principal,
+            Direction.OUTPUT,
+            turn.detectors.output,
+            [query],
+            deadline,
+            surroundings.of_query(turn),
         )
+        timeline.detections += _detections(Direction.OUTPUT, (QUERY,), verdicts, failures)
+        [verdict] = verdicts
         return verdict.action not in (Action.REDACT, Action.BLOCK)
+
+
+def _spoken(turn: Turn) -> list[int]:
+    """Numbers of the messages that are judged; the question's is behind them all."""
+    everything = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
+    if turn.input_scope is InputScope.LAST:
+        return [len(everything) - 1] if everything else []
+    checked = (*_CHECKED, *_SYSTEM) if turn.input_scope is InputScope.ALL else _CHECKED
+    return [at for at, role in enumerate(everything) if role in checked]
+
+
+def _answered(turn: Turn) -> int:
+    """Number of the latest answer; what stands behind it stops a request, as does what alone is judged."""
+    if turn.input_scope is InputScope.LAST:
+        return -1
+    return max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
 
 
 def _text_after(verdict: Verdict, text: str) -> str:
     return verdict.redacted_text if verdict.action is Action.REDACT else text
 
 
+def _stopped(
+    verdict: Verdict, failures: tuple[DetectorFailure, ...], found: tuple[Detections, ...]
+) -> BlockedQuestion:
+    names = [f.detection or f.detector_id for f in verdict.findings if f.action is Action.BLOCK]
+    if names or not failures:
+        reason = ", ".join(dict.fromkeys(names))
+        return BlockedQuestion(f"The question was stopped by the guardrails: {reason}.", found)
+    reason = ", ".join(dict.fromkeys(f"the detector {failure.detector_id} failed" for failure in failures))
+    error = _UNJUDGED.get(failures[0].status, Unjudged)
+    return error(f"The question cannot be judged by the guardrails: {reason}.", found)
+
+
 def _detections(
     direction: Direction, items: Sequence[int], verdicts: Sequence[Verdict], failures: tuple[DetectorFailure, ...]
 ) -> tuple[Detections, ...]:
     found = [
-        Detections(direction, item, verdict.findings)
+        Detections(direction, item, _shown(direction, verdict))
         for item, verdict in zip(items, verdicts, strict=True)
         if verdict.findings
     ]
@@ -124,6 +192,9 @@ def _detections(
     return tuple(found)
 
 
-def _reason(verdict: Verdict, failures: tuple[DetectorFailure, ...]) -> str:
-    names = [f.detection or f.detector_id for f in verdict.findings if f.action is Action.BLOCK]
-    return ", ".join(dict.fromkeys(names or [f"the detector {failure.detector_id} failed" for failure in failures]))
+def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
+    """The findings; what a client did not say itself is not told by those beside what was taken out."""
+    if direction is Direction.INPUT:
+        return verdict.findings
+    taken = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]
+    return withheld(verdict.findings, [(s, e) for s, e in taken if s is not None and e is not None])

@@ -3,117 +3,38 @@
 import asyncio
 import uuid
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, InvalidRequest, NotFound
+from servicekit.errors import CausewayError, NotFound
 from servicekit.principal import Principal
 
-from gateway.documents import Job, Removal, StoredDocument, Upload
+from gateway.documents import Job, Upload
 from gateway.domain import (
     Action,
     Batch,
+    Chunking,
     Delta,
     Detector,
     DetectorFailure,
+    DetectorInfo,
+    DetectorKind,
     Direction,
     Finding,
     Finish,
     Message,
     Model,
-    Passage,
-    Retrieval,
+    Policy,
     Start,
+    Surroundings,
     TokenCounts,
     Usage,
     Verdict,
 )
 from gateway.ports import Clearance, Prompt, Watch
-
-
-@dataclass(frozen=True, slots=True)
-class FakeDocument:
-    """A document of the fake catalogue."""
-
-    stored: StoredDocument
-    oids: tuple[str, ...] = ()
-    metadata: Mapping[str, str] = field(default_factory=dict)
-
-    def visible_to(self, principal: Principal) -> bool:
-        """Whether its access list opens it to the principal."""
-        return principal.sees_everything or not self.oids or not set(self.oids).isdisjoint(principal.oids)
-
-    def fields(self) -> dict[str, str]:
-        """What conditions can ask for."""
-        return {
-            "document_id": self.stored.document_id,
-            "sourcefile": self.stored.sourcefile,
-            **{f"metadata.{name}": value for name, value in self.metadata.items()},
-        }
-
-
-@dataclass(slots=True)
-class FakeRetriever:
-    """Finds, in named indexes, the passages that share most words with the query; knows their documents."""
-
-    indexes: dict[str, list[Passage]] = field(default_factory=dict)
-    queries: list[str] = field(default_factory=list)
-    documents: dict[str, list[FakeDocument]] = field(default_factory=dict)
-
-    async def find(
-        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
-    ) -> tuple[StoredDocument, ...]:
-        """See `ports.Catalogue`."""
-        if index not in self.indexes:
-            raise NotFound(f"No such index: '{index}' exists.", resource=index)
-        return tuple(
-            each.stored
-            for each in sorted(self.documents.get(index, ()), key=lambda each: each.stored.document_id)
-            if each.visible_to(principal)
-            and all(each.fields().get(field) == value for field, value in values.items())
-        )
-
-    async def remove(
-        self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
-    ) -> Removal:
-        """See `ports.Catalogue`."""
-        if index not in self.indexes:
-            raise NotFound(f"No such index: '{index}' exists.", resource=index)
-        there = {passage.document_id for passage in self.indexes[index]}
-        there |= {each.stored.document_id for each in self.documents.get(index, ())}
-        pictured = {each.document_id for each in self.indexes[index] if each.has_pictures}
-        wanted = dict.fromkeys(document_ids)
-        self.documents[index] = [
-            each for each in self.documents.get(index, ()) if each.stored.document_id not in wanted
-        ]
-        self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
-        return Removal(
-            tuple(each for each in wanted if each in there),
-            tuple(each for each in wanted if each not in there),
-            tuple(each for each in wanted if each in pictured),
-        )
-
-    async def retrieve(
-        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> tuple[Passage, ...]:
-        """See `ports.Retriever`."""
-        self.queries.append(query)
-        if not query.strip():
-            raise InvalidRequest("Query string cannot be empty.", field="query")
-        await self.require(principal, retrieval.indexes, deadline)
-        passages = [passage for index in retrieval.indexes for passage in self.indexes[index]]
-        words = set(query.lower().split())
-        passages.sort(key=lambda passage: (-len(words & set(passage.text.lower().split())), passage.id))
-        return tuple(passages[:top])
-
-    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
-        """See `ports.Retriever`."""
-        for index in indexes:
-            if index not in self.indexes:
-                raise NotFound(f"No such index: '{index}' exists.", resource=index)
 
 
 @dataclass(slots=True)
@@ -186,6 +107,9 @@ class FakeGenerator:
         )
 
 
+_NONE = Surroundings()
+
+
 @dataclass(slots=True)
 class FakeGuardrails:
     """One detector, ``words``: finds each of some secret words, wherever they stand.
@@ -195,6 +119,8 @@ class FakeGuardrails:
 
     words: tuple[str, ...] = ("secret",)
     judged: list[str] = field(default_factory=list)
+    surroundings: list[Surroundings] = field(default_factory=list)
+    rules: Policy | None = None
 
     async def detect(
         self,
@@ -203,9 +129,11 @@ class FakeGuardrails:
         detectors: Sequence[Detector],
         texts: Sequence[str],
         deadline: Deadline,
+        surroundings: Surroundings = _NONE,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.Guardrails`."""
         self.judged += texts
+        self.surroundings.append(surroundings)
         action = _action(detectors)
         verdicts = []
         for text in texts:
@@ -215,10 +143,26 @@ class FakeGuardrails:
 
     @asynccontextmanager
     async def watch(
-        self, principal: Principal, detectors: Sequence[Detector], deadline: Deadline
+        self,
+        principal: Principal,
+        detectors: Sequence[Detector],
+        deadline: Deadline,
+        surroundings: Surroundings = _NONE,
+        chunking: Chunking | None = None,
     ) -> AsyncIterator[Watch]:
         """See `ports.Guardrails`."""
+        self.surroundings.append(surroundings)
         yield _FakeWatch(self, _action(detectors))
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        """See `ports.Guardrails`."""
+        return self.rules
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        """See `ports.Guardrails`."""
+        return (DetectorInfo("words", DetectorKind.CONTENTS, healthy=True if health else None),)
 
     def _find(self, text: str, action: Action) -> list[Finding]:
         found = []
@@ -250,7 +194,7 @@ class _FakeWatch:
         self._out: deque[Clearance | None] = deque()
         self._ready = asyncio.Event()
 
-    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
         self._guardrails.judged.append(text)
         findings = self._guardrails._find(whole, self._action)  # two halves of one fake
@@ -258,7 +202,7 @@ class _FakeWatch:
         self._known[choice] = len(findings)
         blocked = bool(new) and self._action is Action.BLOCK
         cleared = len(whole) - (0 if last else self._guardrails.held(whole))
-        self._put(Clearance(choice, 0 if blocked else cleared, new, blocked))
+        self._put(Clearance(choice, 0 if blocked else cleared, new, blocked, judged=last and not blocked))
 
     async def end(self) -> None:
         self._put(None)

@@ -1,15 +1,31 @@
 """Front end profiles: what a chat front end gets where its requests leave things open, and what they may choose."""
 
-from collections.abc import Callable, Iterable, Mapping
+import enum
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from servicekit.errors import PermissionDenied
+from servicekit.errors import InvalidRequest, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 
-from gateway.domain import Detectors
+from gateway.domain import Detectors, Tuning
 
 ANY_ORIGIN = "*"
+
+
+class Audit(enum.Enum):
+    """Whether what detectors find is recorded."""
+
+    OFF = "off"
+    ON = "on"
+    REQUIRED = "required"  # requests are refused while records get nowhere
+
+
+class GuardrailsWire(enum.Enum):
+    """Whose ways the guardrails orchestrator's routes have where they differ: the ADR's, or the reference's."""
+
+    ADR = "adr"
+    ORCHESTRATOR = "orchestrator"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +53,17 @@ class Frontend:
         enforce_access: Access lists bind administrators, too.
         cors: Origins of other pages that may call it, ``*`` for all.
         client: A client whose habits the answers follow (``azure-js-component``); empty: as the protocol has it.
-        keys: Names of the API keys that are bound to it.
+        keys: Names of the API keys that are bound to it, and so are good for nothing else.
+        indexes_beside: Searched together with the default one, where a request names none.
+        tuning: How a search weighs what it finds.
+        rerank: A reranker orders what every search finds, where there is one.
+        max_messages: Most messages of a request; None: any number.
+        max_answer_tokens: Longest answer that a request may ask for; None: any.
+        service_policy: The policy of the guardrails service holds, too.
+        unguarded: Why requests cannot be guarded as they should be; all are refused then. Empty: they can.
+        guardrails_wire: Whose ways the guardrails orchestrator's routes have.
+        audit: Whether what detectors find is recorded.
+        audit_text: The record holds the text that was found.
     """
 
     name: str = "default"
@@ -59,6 +85,16 @@ class Frontend:
     cors: frozenset[str] = frozenset()
     client: str = ""
     keys: frozenset[str] = frozenset()
+    indexes_beside: tuple[str, ...] = ()
+    tuning: Tuning = field(default_factory=Tuning)
+    rerank: bool = False
+    max_messages: int | None = None
+    max_answer_tokens: int | None = None
+    service_policy: bool = False
+    unguarded: str = ""
+    guardrails_wire: GuardrailsWire = GuardrailsWire.ADR
+    audit: Audit = Audit.ON
+    audit_text: bool = False
 
     def index_for(self, asked: str, field: str) -> str:
         """The index that a request searches: the one that it asks for, else the profile's own; may be empty.
@@ -71,6 +107,17 @@ class Frontend:
             PermissionDenied: The profile does not let requests choose this one.
         """
         return _chosen(asked, self.default_index, self.indexes, "index", field)
+
+    def indexes_for(self, asked: Sequence[str], field: str) -> tuple[str, ...]:
+        """The indexes that a request searches together: those that it asks for, else all of the profile's.
+
+        Raises:
+            PermissionDenied: The profile does not let requests choose one of them.
+        """
+        own = (self.default_index, *self.indexes_beside)
+        if not asked:
+            return tuple(name for name in dict.fromkeys(own) if name)
+        return tuple(name if name in own else self.index_for(name, field) for name in dict.fromkeys(asked))
 
     def model_for(self, asked: str, field: str) -> str:
         """The model that a request goes to, likewise."""
@@ -91,8 +138,32 @@ class Frontend:
                 f"{field}: this front end does not take a prompt of the request's own.", field=field
             )
 
+    def check_messages(self, count: int, field: str) -> None:
+        """To be asked of a request's messages.
+
+        Raises:
+            InvalidRequest: They are too many.
+        """
+        if self.max_messages is not None and count > self.max_messages:
+            raise InvalidRequest(f"{field}: a request may have {self.max_messages} messages.", field=field)
+
+    def check_answer_tokens(self, asked: int | None, field: str) -> None:
+        """To be asked of the longest answer that a request wants.
+
+        Raises:
+            InvalidRequest: It is too long.
+        """
+        if self.max_answer_tokens is not None and asked is not None and asked > self.max_answer_tokens:
+            raise InvalidRequest(f"{field}: an answer may have {self.max_answer_tokens} tokens.", field=field)
+
     def detectors_for(self, asked: Detectors) -> Detectors:
-        """What a request goes through: the profile's detectors, and those that it asks for."""
+        """What a request goes through: the profile's detectors, and those that it asks for.
+
+        Raises:
+            Unavailable: The profile's are not known.
+        """
+        if self.unguarded:
+            raise Unavailable(self.unguarded)
         return self.detectors + asked
 
     def principal_for(self, principal: Principal, *, filter_asked: bool) -> Principal:
@@ -125,6 +196,14 @@ class Frontends:
         self._mounts = {each.mount: each for each in everyone if each.mount}
         self._hosts = {host: each for each in everyone for host in each.hosts}
         self._origins = {origin: each for each in everyone for origin in each.origins}
+        self._bound: dict[str, frozenset[str]] = {}
+        for each in everyone:
+            for key in each.keys:
+                self._bound[key] = self.bound_to(key) | {each.name}
+
+    def bound_to(self, key: str) -> frozenset[str]:
+        """Names of the profiles that an API key of this name is bound to; empty: it is bound to none."""
+        return self._bound.get(key, frozenset())
 
     def by_mount(self, segment: str) -> Frontend | None:
         """The profile whose paths begin with this segment."""

@@ -8,14 +8,17 @@ from types import TracebackType
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
-from servicekit import keys
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import BadFile, Document, Key
 
-from gateway.domain import Detectors
-from gateway.frontends import ANY_ORIGIN, Frontend, Frontends
-from gateway.policy import DetectorLists
+from gateway.domain import Detectors, Policy
+from gateway.frontends import ANY_ORIGIN, Audit, Frontend, Frontends, GuardrailsWire
+from gateway.policy import DetectorLists, PolicyEntry
+from gateway.retrieval_block import RetrievalEntry, index_name
+
+SERVICE_POLICY = "service"
+"""The policy that the guardrails service has been given; a profile names it like one of the file's."""
 
 DEFAULT = "default"
 """Name of the profile that holds where no other does."""
@@ -27,11 +30,7 @@ _OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prom
 
 
 def _index(name: str) -> str:
-    try:
-        return keys.index_name(name) if name else name
-    except InvalidRequest:
-        said = "an index is 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
-        raise ValueError(said) from None
+    return index_name(name) if name else name
 
 
 def _host(text: str) -> str:
@@ -87,14 +86,21 @@ class ProfileEntry(_Model):
     model: str = ""
     system_prompt: str | None = None
     overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
+    policy: str = ""
     detectors: DetectorLists = DetectorLists()
     blocked_message: _Name | None = None
     allow: AllowEntry = AllowEntry()
     enforce_access: bool = False
     keys: list[_Name] = []
+    retrieval: RetrievalEntry = RetrievalEntry()
+    guardrails_wire: Literal["adr", "orchestrator"] = "adr"
+    audit: Literal["off", "on", "required"] = "on"
+    audit_text: bool = False
 
-    def frontend(self, base: Frontend) -> Frontend:
-        """It, as requests find it; ``base`` says what it leaves open."""
+    def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
+        """It, as requests find it; ``base`` says what it leaves open, ``policies`` has the one that it names."""
+        policy = policies.get(self.policy, Policy())
+        message = self.blocked_message or policy.blocked_message
         return Frontend(
             name=self.name,
             mount=self.mount,
@@ -105,9 +111,10 @@ class ProfileEntry(_Model):
             model=self.model,
             system_prompt=self.system_prompt,
             overrides=self.overrides,
-            detectors=self.detectors.detectors(),
-            blocked_message=self.blocked_message or base.blocked_message,
-            answers_blocked=bool(self.blocked_message),
+            detectors=policy.detectors + self.detectors.detectors(),
+            blocked_message=message or base.blocked_message,
+            answers_blocked=bool(message),
+            service_policy=self.policy == SERVICE_POLICY,
             indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
             models=None if self.allow.models == "any" else frozenset(self.allow.models),
             prompt_template=self.allow.prompt_template,
@@ -115,10 +122,19 @@ class ProfileEntry(_Model):
             cors=frozenset(self.cors),
             client=self.client,
             keys=frozenset(self.keys),
+            indexes_beside=tuple(self.retrieval.indexes),
+            tuning=self.retrieval.tuning(),
+            rerank=self.retrieval.rerank,
+            max_messages=base.max_messages,
+            max_answer_tokens=base.max_answer_tokens,
+            guardrails_wire=GuardrailsWire(self.guardrails_wire),
+            audit=Audit(self.audit),
+            audit_text=self.audit_text,
         )
 
 
 class _File(_Model):
+    policies: dict[Annotated[str, Field(pattern=f"^{_WORD}$")], PolicyEntry] = {}
     frontends: list[ProfileEntry] = []
 
 
@@ -150,13 +166,17 @@ def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Fronte
         BadFile: The file is wrong; the message has the line and the key.
     """
     document = Document(raw, name)
-    profiles = document.validated(_File).frontends
-    for key, problem in _problems(profiles, served):
+    file = document.validated(_File)
+    if SERVICE_POLICY in file.policies:
+        raise document.wrong(("policies", SERVICE_POLICY), "the guardrails service's own policy has this name")
+    known = {*file.policies, SERVICE_POLICY}
+    for key, problem in _problems(file.frontends, served, known):
         raise document.wrong(key, problem)
-    return tuple(profile.frontend(base) for profile in profiles)
+    policies = {name: entry.policy() for name, entry in file.policies.items()}
+    return tuple(profile.frontend(base, policies) for profile in file.frontends)
 
 
-def _problems(profiles: list[ProfileEntry], served: Served) -> Iterable[tuple[Key, str]]:
+def _problems(profiles: list[ProfileEntry], served: Served, policies: set[str]) -> Iterable[tuple[Key, str]]:
     seen: dict[tuple[str, str], str] = {}
     for at, profile in enumerate(profiles):
         key = ("frontends", at)
@@ -164,6 +184,8 @@ def _problems(profiles: list[ProfileEntry], served: Served) -> Iterable[tuple[Ke
             yield (*key, "mount"), f"the gateway's own paths begin with '{profile.mount}'"
         if served.dialects is not None and profile.dialect and profile.dialect not in served.dialects:
             yield (*key, "dialect"), f"there is no such dialect; they are {', '.join(sorted(served.dialects))}"
+        if profile.policy and profile.policy not in policies:
+            yield (*key, "policy"), f"there is no such policy; they are {', '.join(sorted(policies))}"
         try:
             served.check_overrides(profile.overrides)
         except InvalidRequest as error:
@@ -233,6 +255,7 @@ class Profiles:
         default: Holds where no other does, unless the file has one of this name.
         policy: The detectors that every request goes through.
         others: The file's profiles.
+        of_service: The guardrails service's policy, for profiles that name it; None: it is not known.
     """
 
     def __init__(
@@ -240,20 +263,40 @@ class Profiles:
         default: Frontend,
         policy: Callable[[], Detectors],
         others: Callable[[], tuple[Frontend, ...]] = tuple,
+        of_service: Callable[[], Policy | None] = lambda: None,
     ) -> None:
         self._default = default
         self._policy = policy
         self._others = others
-        self._made_of: tuple[Detectors, tuple[Frontend, ...]] | None = None
+        self._of_service = of_service
+        self._made_of: tuple[Detectors, tuple[Frontend, ...], Policy | None] | None = None
         self._frontends = Frontends(default)
 
     def __call__(self) -> Frontends:
         """The snapshot; the same one as long as nothing changes."""
-        parts = self._policy(), self._others()
+        others = self._others()
+        of_service = self._of_service() if any(each.service_policy for each in others) else None
+        parts = self._policy(), others, of_service
         if parts != self._made_of:
-            policy, others = parts
-            guarded = [replace(each, detectors=policy + each.detectors) for each in (self._default, *others)]
+            policy = parts[0]
+            guarded = [
+                replace(each, detectors=policy + each.detectors)
+                for each in (self._default, *(_with_policy(each, of_service) for each in others))
+            ]
             default = next((each for each in guarded[1:] if each.name == DEFAULT), guarded[0])
             self._frontends = Frontends(default, [each for each in guarded[1:] if each is not default])
             self._made_of = parts
         return self._frontends
+
+
+def _with_policy(profile: Frontend, of_service: Policy | None) -> Frontend:
+    if not profile.service_policy:
+        return profile
+    if of_service is None:
+        reason = "The policy of this front end is not known: the guardrails service has none, or cannot be asked."
+        return replace(profile, unguarded=reason)
+    return replace(
+        profile,
+        detectors=of_service.detectors + profile.detectors,
+        blocked_message=profile.blocked_message if profile.answers_blocked else of_service.blocked_message,
+    )

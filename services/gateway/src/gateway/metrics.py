@@ -34,10 +34,10 @@ _SCORES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 
 
 
 class Metrics:
-    """The gateway's metrics, in a registry of their own."""
+    """The gateway's metrics, in a registry of their own: ``registry``."""
 
     def __init__(self) -> None:
-        registry = self._registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         names = [_CHAT, *_ROUTES.values()]
         self._requests = {
             name: Counter(f"{name}_requests", f"Requests of {name}", ["status"], registry=registry)
@@ -91,7 +91,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """All of them, in Prometheus' text format."""
-        return generate_latest(self._registry)
+        return generate_latest(self.registry)
 
 
 class Measured:

@@ -5,10 +5,22 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from gateway import openapi_stages
+from gateway import openapi_orchestrator, openapi_stages
+from gateway.identity.access import TABLE, Role
 
 FRONT_ENDS = "front ends"
 """Tag of the routes whose errors are a text."""
+
+_SCHEMES = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key or an OpenID Connect token, where the deployment asks for one",
+    },
+    "api-key": {"type": "apiKey", "in": "header", "name": "api-key", "description": "An API key"},
+}
+# As the document writes the paths.
+_ROLES = {path.replace(":path}", "}"): methods for path, methods in TABLE.items()}
 
 _DETECTORS = {
     "type": "object",
@@ -69,16 +81,31 @@ def describe(app: FastAPI) -> None:
     generate = app.openapi
 
     def described() -> dict[str, Any]:
+        if app.openapi_schema is not None:
+            return app.openapi_schema  # as it was described before: FastAPI keeps the one that it made
         document = generate()
         document["paths"] |= _paths()
-        for operations in document["paths"].values():
-            for operation in operations.values():
+        document.setdefault("components", {})["securitySchemes"] = _SCHEMES
+        for path, operations in document["paths"].items():
+            for method, operation in operations.items():
+                _describe_access(operation, _ROLES[path][method.upper()])
                 _describe_errors(operation)
         for schema in ("HTTPValidationError", "ValidationError"):
             document.get("components", {}).get("schemas", {}).pop(schema, None)
         return document
 
     app.openapi = described  # type: ignore[method-assign]  # FastAPI's documented way to extend the document
+
+
+def _describe_access(operation: dict[str, Any], role: Role) -> None:
+    """Which role it takes, where the deployment asks who asks."""
+    if role is Role.OPEN:
+        operation["security"] = []
+        return
+    operation["security"] = [{scheme: []} for scheme in _SCHEMES]
+    operation["description"] = f"{operation.get('description', '')}\n\nRole: `{role}`.".strip()
+    operation["responses"].setdefault("401", {"description": "No credentials, or no good ones"})
+    operation["responses"].setdefault("403", {"description": "The caller may not do this"})
 
 
 def _describe_errors(operation: dict[str, Any]) -> None:
@@ -88,7 +115,11 @@ def _describe_errors(operation: dict[str, Any]) -> None:
         del responses["422"]
     for status, text in _refusals(operation):
         responses.setdefault(status, {"description": text})
-    schema = openapi_stages.TEXT_ERROR if FRONT_ENDS in operation.get("tags", ()) else _PROBLEM
+    schema = _PROBLEM
+    if FRONT_ENDS in operation.get("tags", ()):
+        schema = openapi_stages.TEXT_ERROR
+    elif openapi_orchestrator.TAG in operation.get("tags", ()) and "requestBody" in operation:
+        schema = openapi_orchestrator.ERROR
     for status, response in responses.items():
         if status >= "400":
             response.setdefault("content", {"application/json": {"schema": schema}})
@@ -111,7 +142,11 @@ def _paths() -> dict[str, Any]:
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         _PROBLEM,
     )
-    return {"/v1/chat/completions": {"post": completion}} | openapi_stages.paths(_operation, _DETECTORS)
+    return (
+        {"/v1/chat/completions": {"post": completion}}
+        | openapi_stages.paths(_operation, _DETECTORS)
+        | openapi_orchestrator.paths()
+    )
 
 
 def _operation(

@@ -12,17 +12,21 @@ import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
 
-from gateway import budget, prompts
+from gateway import budget, prompts, surroundings
 from gateway.checks import BlockedQuestion, Checks
 from gateway.context_selection import ContextSelection
 from gateway.conversation_window import ConversationWindow, Fit
+from gateway.detector_kinds import DetectorKinds
 from gateway.domain import (
+    Action,
     Batch,
     Chunk,
+    Chunking,
     Completion,
     Context,
     Delta,
     Detections,
+    DetectorInfo,
     Done,
     Event,
     Finish,
@@ -31,6 +35,7 @@ from gateway.domain import (
     Picture,
     PromptStyle,
     Selection,
+    Start,
     Turn,
     Usage,
 )
@@ -105,26 +110,37 @@ class Pipeline:
         self._generator = generator
         self._guardrails = guardrails
         self._checks = Checks(guardrails)
+        self._kinds = DetectorKinds(guardrails)
         self._rewriting = QueryRewriting(generator, self._checks)
         self._context = ContextSelection(retriever, generator, node_tokens)
         self._window = ConversationWindow(generator, node_tokens)
         self._pictures = PagePictures(pictures)
 
-    async def answer(self, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+    async def answer(
+        self, turn: Turn, deadline: Deadline, timeline: Timeline | None = None
+    ) -> AsyncGenerator[Batch, None]:
         """The events of the answer, in batches of one at least, `Done` last.
 
         Closing the iterator stops everything that runs for it. Nothing is yielded before the model has begun, so
         that what fails until then can still be a status.
 
+        Args:
+            turn: What is asked.
+            deadline: When it must be over.
+            timeline: Notes what happens on the way, for whoever wants to know it however the answer ends.
+
         Raises:
             CausewayError: Whatever any step raises; `BlockedQuestion` where the detectors stop the question and
                 nothing is to be said instead.
         """
-        timeline = Timeline()
-        await self._admit(turn, timeline, deadline)
+        timeline = timeline or Timeline()
+        turn, known = await self._admit(turn, timeline, deadline)
         try:
             prepared = await self._prepare(turn, timeline, deadline)
         except BlockedQuestion as blocked:
+            if turn.blocked_is_empty:
+                yield await self._nothing(turn, blocked, timeline, deadline)
+                return
             if not turn.answers_blocked:
                 raise
             yield _instead(turn, blocked, timeline)
@@ -135,7 +151,7 @@ class Pipeline:
             prompt = Prompt(turn.principal, turn.model, passthrough_json=turn.original_json)
         else:
             prompt = _prompt(prepared)
-            opening = [_context(prepared, prompt, timeline), *prepared.detections]
+            opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
         generated = self._generate(prompt, turn, timeline, deadline)
         shown = parted(generated, turn.blocked_message) if turn.follow_ups else generated
         async with aclosing(shown) as events:
@@ -144,13 +160,16 @@ class Pipeline:
                 opening = []
         yield [Done(timeline.steps, prepared.selection)]
 
-    async def _admit(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> None:
-        """Refuses what cannot be answered, an unknown index before anything else."""
+    async def _admit(
+        self, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, tuple[DetectorInfo, ...]]:
+        """Refuses what cannot be answered, an unknown index before anything else; see `DetectorKinds.admit`."""
         if turn.required_indexes:
             with timeline.step("find index"):
                 await self._retriever.require(turn.principal, turn.required_indexes, deadline)
         if turn.objection is not None:
             raise turn.objection
+        return await self._kinds.admit(turn, deadline)
 
     async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Prepared:
         """Checks, searches and selects: everything before the model is asked."""
@@ -176,7 +195,12 @@ class Pipeline:
             query=query.text if found else "",
             left_out=fit.left_out,
             notes=notes(
-                checked, fit.turn, query=query.note, found=passages, left_out=fit.left_out, pictures=no_more
+                checked,
+                fit.turn,
+                query=query.note,
+                found=found and replace(found, passages=passages),
+                left_out=fit.left_out,
+                pictures=no_more,
             ),
         )
 
@@ -197,6 +221,7 @@ class Pipeline:
             Unavailable: The model said nothing at all.
         """
         begin = time.perf_counter()
+        timeline.model = turn.model
         spoke = counted = False
         texts: defaultdict[int, list[str]] = defaultdict(list)
         async with aclosing(self._released(prompt, turn, deadline)) as batches:
@@ -207,8 +232,18 @@ class Pipeline:
                 for event in batch:
                     if type(event) is Delta:
                         texts[event.choice].append(event.text)
+                    elif type(event) is Chunk:
+                        timeline.chunks += 1
+                        timeline.raw_json = event.raw_json
                     elif type(event) is Usage:
                         counted = True
+                        timeline.usage = event
+                    elif type(event) is Start:
+                        timeline.start_json = event.raw_json
+                    elif type(event) is Completion:
+                        timeline.raw_json = event.raw_json
+                    elif type(event) is Detections:
+                        timeline.detections.append(event)
                 if batch:
                     yield batch
         if not spoke:
@@ -217,8 +252,19 @@ class Pipeline:
             # An answer that was stopped ends before the model says its numbers.
             usage = await self._count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
             if usage is not None:
+                timeline.usage = usage
                 yield [usage]
         timeline.add("generate", time.perf_counter() - begin)
+
+    async def _nothing(self, turn: Turn, blocked: BlockedQuestion, timeline: Timeline, deadline: Deadline) -> Batch:
+        """No answer to a question that was stopped; what was asked is counted, and no model hears of it."""
+        counted = await self._count(_prompt(Prepared(turn)), [], deadline)
+        return [
+            Context("", (), (), timeline.steps),
+            *blocked.detections,
+            counted or Usage(0, 0),
+            Done(timeline.steps),
+        ]
 
     async def _count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
         try:
@@ -237,8 +283,18 @@ class Pipeline:
                 async for batch in batches:
                     yield batch
                 return
-            async with self._guardrails.watch(prompt.principal, turn.detectors.output, deadline) as watch:
-                guard = OutputGuard(batches, watch, turn.blocked_message)
+            detectors = turn.detectors.output
+            around = surroundings.of_turn(turn, prompt.sources)
+            async with self._guardrails.watch(
+                prompt.principal, detectors, deadline, around, turn.chunking
+            ) as watch:
+                guard = OutputGuard(
+                    batches,
+                    watch,
+                    turn.blocked_message,
+                    protected=any(each.action is not Action.REPORT for each in detectors),
+                    chunked=turn.chunking not in (None, Chunking.MINIMAL),
+                )
                 async with aclosing(guard.events()) as events:
                     async for batch in events:
                         yield batch
@@ -255,7 +311,7 @@ async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline) -> Context:
+def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tuple[DetectorInfo, ...]) -> Context:
     return Context(
         prepared.query,
         prepared.passages,
@@ -264,6 +320,7 @@ def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline) -> Context:
         prepared.left_out,
         prepared.notes,
         prepared.pictures,
+        known,
     )
 
 
@@ -282,4 +339,6 @@ def _instead(turn: Turn, blocked: BlockedQuestion, timeline: Timeline) -> Batch:
 def _prompt(prepared: Prepared) -> Prompt:
     turn, passages = prepared.turn, prepared.passages
     messages = prompts.compose(turn, passages, prepared.pictures)
-    return Prompt(turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json)
+    return Prompt(
+        turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json, plain=turn.plain
+    )

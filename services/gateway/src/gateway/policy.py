@@ -9,7 +9,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document
 
-from gateway.domain import Action, Detector, Detectors
+from gateway.domain import Action, Detector, Detectors, Policy
 
 
 class DetectorEntry(BaseModel):
@@ -42,6 +42,16 @@ class DetectorLists(BaseModel):
         return Detectors(
             *(tuple(entry.detector() for entry in side) for side in (self.input, self.context, self.output))
         )
+
+
+class PolicyEntry(DetectorLists):
+    """A policy, as files name it."""
+
+    blocked_message: str = ""
+
+    def policy(self) -> Policy:
+        """It, as the pipeline knows it."""
+        return Policy(self.detectors(), self.blocked_message)
 
 
 def load(path: Path) -> Reloadable[Detectors]:

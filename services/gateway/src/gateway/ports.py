@@ -10,17 +10,22 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.conversations import Conversation, ConversationPage
-from gateway.documents import Job, Removal, StoredDocument, Upload
+from gateway.documents import Job, Removal, StoredDocument, StoredPage, Upload
 from gateway.domain import (
     Batch,
+    Chunking,
     Detector,
     DetectorFailure,
+    DetectorInfo,
     Direction,
     Finding,
+    Found,
     Message,
     Model,
     Passage,
+    Policy,
     Retrieval,
+    Surroundings,
     TokenCounts,
     Verdict,
 )
@@ -31,8 +36,8 @@ class Retriever(Protocol):
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> tuple[Passage, ...]:
-        """The best passages for a query, best first.
+    ) -> Found:
+        """The best passages for a query, best first, in a reranker's order where one is wanted and runs.
 
         Raises:
             NotFound: An index does not exist for the principal.
@@ -51,7 +56,10 @@ class Retriever(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What a model is asked; ``passthrough_json`` stands instead of everything but principal and model."""
+    """What a model is asked; ``passthrough_json`` stands instead of everything but principal and model.
+
+    ``plain``: the one message is a text to go on with, and the parameters are those of a text completion.
+    """
 
     principal: Principal
     model: str
@@ -60,6 +68,7 @@ class Prompt:
     sources: tuple[Passage, ...] = ()
     parameters_json: bytes = b"{}"
     passthrough_json: bytes = b""
+    plain: bool = False
 
 
 class Generator(Protocol):
@@ -91,20 +100,31 @@ class Generator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Clearance:
-    """How far a growing text may be released, and what was found up to there."""
+    """How far a growing text may be released, and what was found up to there.
+
+    ``judged``: the choice is complete, and all of it is judged.
+    """
 
     choice: int
     cleared_until: int
     findings: tuple[Finding, ...]
     blocked: bool
     failures: tuple[DetectorFailure, ...] = ()
+    judged: bool = False
 
 
 class Watch(Protocol):
     """Detectors at work on the growing texts of one answer."""
 
-    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
-        """Appends to a choice's text; waits while the detectors are behind."""
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+        """Appends to a choice's text; waits while the detectors are behind.
+
+        Args:
+            choice: Which.
+            text: What is appended; may be empty.
+            last: The choice is complete.
+            reply_json: With the last piece: the members of the message beside its content, one JSON object.
+        """
         ...
 
     async def end(self) -> None:
@@ -114,6 +134,9 @@ class Watch(Protocol):
     def clearances(self) -> AsyncGenerator[Clearance, None]:
         """What may be released, as it becomes known; ends when all is judged."""
         ...
+
+
+_NONE = Surroundings()
 
 
 class Guardrails(Protocol):
@@ -126,6 +149,7 @@ class Guardrails(Protocol):
         detectors: Sequence[Detector],
         texts: Sequence[str],
         deadline: Deadline,
+        surroundings: Surroundings = _NONE,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """One verdict a text.
 
@@ -136,9 +160,33 @@ class Guardrails(Protocol):
         ...
 
     def watch(
-        self, principal: Principal, detectors: Sequence[Detector], deadline: Deadline
+        self,
+        principal: Principal,
+        detectors: Sequence[Detector],
+        deadline: Deadline,
+        surroundings: Surroundings = _NONE,
+        chunking: Chunking | None = None,
     ) -> AbstractAsyncContextManager[Watch]:
-        """Judges the model's texts while they grow."""
+        """Judges the model's texts while they grow.
+
+        Args:
+            principal: Who asks.
+            detectors: What judges.
+            deadline: When it must be over.
+            surroundings: What the texts stand in.
+            chunking: Where they may be cut, and that text waits for the detectors that only report, too; None: cut
+                anywhere, and only those that protect it hold it back.
+        """
+        ...
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        """The policy that the service has been given; None where it has none."""
+        ...
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        """The detectors that can be asked for, ordered by id; ``health``: and how they are, which takes a while."""
         ...
 
 
@@ -149,7 +197,8 @@ class Ingest(Protocol):
         """Stores the original, enqueues its job and returns it; what is returned is not lost.
 
         Raises:
-            Unavailable: The queue cannot be reached; nothing was accepted.
+            Unavailable: The queue cannot be reached, or is full; nothing was accepted.
+            RateLimited: Too many jobs of the tenant wait already.
         """
         ...
 
@@ -191,18 +240,36 @@ class Catalogue(Protocol):
         """
         ...
 
+    async def page(
+        self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
+    ) -> StoredPage:
+        """Some of the documents of an index that the principal may see.
+
+        Raises:
+            NotFound: The index does not exist for the principal.
+            InvalidRequest: The token is none that a page had.
+        """
+        ...
+
 
 class Originals(Protocol):
     """Has the originals of documents."""
 
     def open(
-        self, principal: Principal, sha256: str, size_bytes: int, deadline: Deadline
+        self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AbstractAsyncContextManager[Path]:
         """A file with an original's bytes, until the block is left. Who may see it is for others to ask.
 
         Raises:
             NotFound: There is none.
             Unavailable: It cannot be fetched now.
+        """
+        ...
+
+    async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
+        """Removes originals, once their documents are gone; those that came into another index stay.
+
+        It raises nothing: what is left behind leads nowhere any more, and is logged.
         """
         ...
 

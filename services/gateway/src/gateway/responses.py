@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from servicekit.errors import CausewayError, http_status
+from servicekit.errors import CausewayError, Unauthenticated, http_status
 from starlette.types import Scope, Send
 
 JSON = b"application/json"
@@ -14,14 +14,25 @@ ErrorBody = Callable[[Scope, CausewayError], bytes]
 
 def error_headers(error: CausewayError) -> list[Header]:
     """The headers that an error has beside its body's."""
-    if error.retry_after is None:
-        return []
-    return [(b"retry-after", b"%d" % max(1, round(error.retry_after)))]
+    headers: list[Header] = []
+    if error.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
+    if isinstance(error, Unauthenticated):
+        headers.append((b"www-authenticate", _challenge(error.details.get("challenge", ""))))
+    if allowed := error.details.get("allow"):
+        headers.append((b"allow", allowed.encode()))
+    return headers
 
 
-async def refuse(send: Send, error: CausewayError, body: bytes) -> None:
-    """Answers with an error's status and a body of JSON."""
-    await respond(send, http_status(error), JSON, body, error_headers(error))
+def _challenge(problem: str) -> bytes:
+    """How to come back (RFC 6750, 3); what is wrong, only where a credential came."""
+    realm = b'Bearer realm="causeway"'
+    return realm + b', error="%b"' % problem.encode() if problem else realm
+
+
+async def refuse(send: Send, error: CausewayError, body: bytes, status: int | None = None) -> None:
+    """Answers with an error's status, where no other one is said, and a body of JSON."""
+    await respond(send, status or http_status(error), JSON, body, error_headers(error))
 
 
 async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:

@@ -41,12 +41,14 @@ class Conversation:
         sources: What the last message rests on; its text holds them, too, for models that read only that.
         parameters_json: Members of a chat completion request besides messages, model and stream, as a JSON object.
         question: What the user asked, without the sources around it.
+        plain: The one message is a text to go on with: no chat template; the parameters are a text completion's.
     """
 
     messages: tuple[ChatMessage, ...]
     sources: tuple[Source, ...] = ()
     parameters_json: bytes = b"{}"
     question: str = ""
+    plain: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,8 @@ def _prompt(request: pb.GenerateRequest) -> Prompt:
 def _conversation(message: pb.Conversation) -> Conversation:
     if not message.messages:
         raise InvalidRequest("The conversation has no messages.", field="conversation.messages")
+    if message.plain and len(message.messages) > 1:
+        raise InvalidRequest("A text to go on with is one message.", field="conversation.messages")
     parameters = message.parameters_json or b"{}"
     field = "conversation.parameters_json"
     for name in _OWN_MEMBERS:
@@ -125,6 +127,7 @@ def _conversation(message: pb.Conversation) -> Conversation:
         sources=tuple(Source(source.name, source.text, source.score) for source in message.sources),
         parameters_json=parameters,
         question=message.question,
+        plain=message.plain,
     )
 
 

@@ -238,3 +238,20 @@ def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
     """A client would choke on it."""
     with pytest.raises(Unavailable):
         ChunkRelay().read(payload)
+
+
+def test_choices_of_a_text_completion_have_their_text_beside_them() -> None:
+    """Streamed or whole: what else stands in the choice crosses with the text, or with the end."""
+    events = read(
+        {
+            "id": "c",
+            "choices": [{"index": 0, "text": "Once", "logprobs": {"tokens": ["Once"]}, "finish_reason": None}],
+        },
+        {"id": "c", "choices": [{"index": 1, "text": " upon", "finish_reason": "length"}]},
+    )[1:]
+    assert [(event.kind.name, event.choice, event.text) for event in events] == [
+        ("TEXT", 0, "Once"),
+        ("TEXT", 1, " upon"),
+        ("FINISH", 1, "length"),
+    ]
+    assert raw(events[0]) == {"logprobs": {"tokens": ["Once"]}}

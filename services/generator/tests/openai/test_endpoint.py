@@ -7,9 +7,11 @@ from pydantic import SecretStr
 def test_the_path_is_the_same_for_all_models_but_on_azure() -> None:
     """There the deployment stands in it, whatever its name holds."""
     plain = Endpoint("http://a/v1")
-    assert plain.chat("a b/c") == plain.chat("") == "/chat/completions"
+    assert plain.answers("a b/c") == plain.answers("") == "/chat/completions"
+    assert plain.answers("a", plain=True) == "/completions"
     azure = Endpoint.azure("https://a", "v", None, {}, {})
-    assert azure.chat("a b/c") == "/openai/deployments/a%20b%2Fc/chat/completions"
+    assert azure.answers("a b/c") == "/openai/deployments/a%20b%2Fc/chat/completions"
+    assert azure.answers("a", plain=True) == "/openai/deployments/a/completions"
 
 
 def test_azure_takes_its_key_in_a_header_of_its_own() -> None:

@@ -135,3 +135,14 @@ async def test_the_window_is_the_configured_one_else_the_servers(stub: Stub, ope
     assert await openai_model().context_window() == 4096
     assert await openai_model("other").context_window() == 0
     assert await openai_model().ready()
+
+
+async def test_a_text_to_go_on_with_is_asked_for_as_a_text_completion(stub: Stub, openai_model: MakeModel) -> None:
+    """At its own path; the events are those of any answer."""
+    payloads = [{"choices": [{"index": 0, "text": text, "finish_reason": None}]} for text in ("up", "on")]
+    end = {"choices": [{"index": 0, "text": "", "finish_reason": "length"}]}
+    stub.script(Answer((*map(sse, payloads), sse(end), DONE), content_type=STREAM))
+    prompt = Conversation((ChatMessage("user", "Once"),), plain=True)
+    events = await events_of(openai_model("m"), prompt)
+    assert [event.text for event in events if event.kind is not EventKind.START] == ["up", "on", "length"]
+    assert (stub.requests[0].path, stub.requests[0].json()["prompt"]) == ("/v1/completions", "Once")

@@ -52,3 +52,15 @@ def test_parts_and_further_members_of_messages_cross() -> None:
         {"role": "tool", "content": "42", "tool_call_id": "1"},
         {"role": "assistant", "content": ""},
     ]
+
+
+def test_a_text_to_go_on_with_is_a_prompt() -> None:
+    """It is asked for as a text completion, whose parameters cross as they came."""
+    prompt = Conversation((ChatMessage("user", "Once"),), parameters_json=b'{"echo":true}', plain=True)
+    assert json.loads(request_body(prompt, "m")) == {
+        "model": "m",
+        "prompt": "Once",
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "echo": True,
+    }

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from guardrails.chunking import Window
+from guardrails.chunking import Window, Windows
 from guardrails.detectors.port import DetectorFailed, Judge
 from guardrails.domain import Detection, DetectorKind, Surroundings
 
@@ -32,6 +32,25 @@ async def ask(judge: Judge, windows: Sequence[Window], surroundings: Surrounding
     for (index, window), detections in zip(asked, found, strict=True):
         answers[index] = [_placed(detection, window.start) for detection in detections]
     return answers
+
+
+async def windows(judge: Judge, text: str) -> list[Window]:
+    """What of a whole text is judged at a time.
+
+    Raises:
+        DetectorFailed: It cannot be cut.
+    """
+    ready = asyncio.Event()
+    cutting = Windows(judge.chunker(ready.set), len(text))
+    try:
+        found = cutting.feed(text, last=True)
+        while not cutting.complete:
+            await ready.wait()
+            ready.clear()
+            found += cutting.feed("", last=False)
+    finally:
+        cutting.close()
+    return found
 
 
 def _placed(detection: Detection, start: int) -> Detection:

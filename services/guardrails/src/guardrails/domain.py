@@ -161,7 +161,8 @@ class Piece:
 class Progress:
     """How far a choice's text may be released, and what was found in what is released now.
 
-    With the action block nothing more may be released, of any choice.
+    With the action block nothing more may be released, of any choice. ``judged``: it is complete, and judged to its
+    end.
     """
 
     choice: int
@@ -169,3 +170,4 @@ class Progress:
     findings: tuple[Finding, ...] = ()
     action: Action = Action.NONE
     failures: tuple[Failure, ...] = ()
+    judged: bool = False

@@ -1,10 +1,11 @@
 """One growing text under the rules of a request: what may be released of it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from guardrails.across import Across, AcrossPart
 from guardrails.chunking import Chunking
-from guardrails.detectors.port import DetectorStream, Judge
+from guardrails.detectors.port import DetectorStream, Judge, WholeTextStream
 from guardrails.domain import Action, Detection, Failure, Finding, Piece, Progress, Surroundings
 from guardrails.policy import Rule, arranged, place, strictest, unions
 from guardrails.windowed import Windowed
@@ -40,12 +41,13 @@ class Scan:
 class _Running:
     """A rule with a quick detector on its way through one text."""
 
-    __slots__ = ("decided", "rule", "stream")
+    __slots__ = ("decided", "rule", "stream", "whole")
 
     def __init__(self, rule: Rule, stream: DetectorStream) -> None:
         self.rule = rule
         self.stream = stream
         self.decided = 0
+        self.whole = isinstance(stream, WholeTextStream)
 
 
 class GrowingText:
@@ -61,6 +63,8 @@ class GrowingText:
         chunking: Where it may be cut when it is released; none: anywhere.
         holding: How much may be held back.
         ready: Called, in the event loop, when there is something for `settle`.
+        all_across: For each rule what asks about all choices together, where that is its way.
+        all_hold: It waits for the rules that only report, too, but for those that judge it as a whole.
     """
 
     def __init__(
@@ -71,13 +75,19 @@ class GrowingText:
         chunking: Chunking | None,
         holding: Holding,
         ready: Callable[[], None],
+        *,
+        all_hold: bool = False,
+        all_across: Sequence[Across | None] = (),
     ) -> None:
         self._number = number
         self._running: list[_Running] = []
-        self._windowed: list[Windowed] = []
-        for rule in rules:
+        self._windowed: list[Windowed | AcrossPart] = []
+        self._all_hold = all_hold
+        for rule, across in zip(rules, all_across or [None] * len(rules), strict=True):
             detector = rule.detector
-            if isinstance(detector, Judge):
+            if across is not None:
+                self._windowed.append(across.part(number))
+            elif isinstance(detector, Judge):
                 self._windowed.append(Windowed(rule, surroundings, holding.of(detector.chunking), ready))
             else:
                 self._running.append(_Running(rule, detector.stream()))
@@ -144,14 +154,16 @@ class GrowingText:
 
     def settle(self) -> list[Progress]:
         """What the detectors that took their time have changed. Runs in the event loop."""
-        return self._windows(Windowed.collect, Scan(Piece(self._number, "")))
+        return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
 
     def close(self) -> None:
         """Stops the detectors."""
         for windowed in self._windowed:
             windowed.close()
 
-    def _windows(self, step: Callable[[Windowed], Sequence[Detection] | None], scan: Scan) -> list[Progress]:
+    def _windows(
+        self, step: Callable[[Windowed | AcrossPart], Sequence[Detection] | None], scan: Scan
+    ) -> list[Progress]:
         found, failures, blocked = list(scan.found), list(scan.failures), scan.blocked
         for windowed in tuple(self._windowed):
             try:
@@ -181,6 +193,8 @@ class GrowingText:
         ended = self._finished and not finished
         if findings or failures or (ended and self._cleared == before):
             steps.append(self._progress(findings, failures))
+        if ended:
+            steps[-1] = replace(steps[-1], judged=True)
         return steps
 
     def _progress(
@@ -193,10 +207,10 @@ class GrowingText:
         """Where the text may be released up to now, one place after the other."""
         cleared = self._length
         for running in self._running:
-            if running.rule.protects and running.decided < cleared:
+            if running.decided < cleared and self._waits_for(running.rule, whole=running.whole):
                 cleared = running.decided
         for windowed in self._windowed:
-            if windowed.rule.protects and windowed.decided < cleared:
+            if windowed.decided < cleared and self._waits_for(windowed.rule, whole=windowed.whole):
                 cleared = windowed.decided
         spans = unions(self._pending) if self._pending else ()
         for start, end, _ in spans:
@@ -210,6 +224,9 @@ class GrowingText:
         cuts = [cut for cut in self._cuts if cut <= cleared]
         self._cuts = self._cuts[len(cuts) :]
         return [cut for cut in cuts if not any(start < cut < end for start, end, _ in spans)]
+
+    def _waits_for(self, rule: Rule, *, whole: bool) -> bool:
+        return rule.protects or (self._all_hold and not whole)
 
     def _told(self) -> tuple[Finding, ...]:
         ready: list[Finding] = []

@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
 
-from guardrails.asking import ask
-from guardrails.chunking import Window, windows_of
+from guardrails.across import spread
+from guardrails.asking import ask, windows
+from guardrails.chunking import Window
 from guardrails.detectors.port import Judge
 from guardrails.domain import Action, Detection, DetectorKind, Direction, Failure, Finding, Surroundings, Verdict
 from guardrails.policy import Rule, arranged, place, redacted, strictest
@@ -68,10 +68,11 @@ async def _of_rule(
 
 
 async def _asked(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    chunks: Sequence[Sequence[Window]]
     if judge.kind is DetectorKind.CHAT:
         chunks = [[Window(0, text)] for text in texts]
     else:
-        chunks = [windows_of(text, judge.chunking) for text in texts]
+        chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
     if judge.across and surroundings.direction is Direction.OUTPUT:
         return await _across(judge, texts, surroundings)
     answers = iter(await ask(judge, [window for each in chunks for window in each], surroundings))
@@ -80,12 +81,4 @@ async def _asked(judge: Judge, texts: Sequence[str], surroundings: Surroundings)
 
 async def _across(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
     """All that is found counts for every text; in the others it has no span."""
-    answers = await ask(judge, [Window(0, text) for text in texts], surroundings)
-    return [
-        [
-            detection if own == other else replace(detection, start=None, end=None)
-            for other, detections in enumerate(answers)
-            for detection in detections
-        ]
-        for own in range(len(texts))
-    ]
+    return spread(await ask(judge, [Window(0, text) for text in texts], surroundings))

@@ -38,10 +38,15 @@ _ABBREVIATIONS = frozenset((
 class Sentences:
     """Cuts one growing text into sentences; see `chunking.Chunker`."""
 
+    waiting = 0
+
     def __init__(self) -> None:
         self._text = ""  # from the last cut on
         self._base = 0  # code points before it
         self._from = 0  # where in it the search goes on
+
+    def close(self) -> None:
+        """See `Chunker.close`."""
 
     def feed(self, text: str, last: bool) -> list[int]:
         """See `Chunker.feed`."""

@@ -87,6 +87,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             surroundings,
             wire.chunking(config.chunking),
             self._holding,
+            all_hold=config.all_hold,
         )
         waiting = batches(self._pieces(request_iterator), _AHEAD)
         async with contextlib.aclosing(waiting), contextlib.aclosing(session.run(waiting, self._workers)) as run:
@@ -101,7 +102,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     ) -> pb.ListDetectorsResponse:
         """Lists the detectors."""
         Principal.from_proto(request.principal)
-        infos, healths = self._catalogue.infos(), await self._catalogue.healths()
+        infos = self._catalogue.infos()
+        healths = [None] * len(infos) if request.without_health else await self._catalogue.healths()
         return pb.ListDetectorsResponse(detectors=map(wire.detector_message, infos, healths))
 
     async def GetPolicy(  # noqa: N802  # the contract's name

@@ -6,9 +6,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 
 from servicekit.errors import InvalidRequest
 
+from guardrails.across import Across
 from guardrails.chunking import Chunking
 from guardrails.detectors.port import Judge
-from guardrails.domain import Action, Piece, Progress, Surroundings
+from guardrails.domain import Action, Direction, Piece, Progress, Surroundings
 from guardrails.growing import GrowingText, Holding, Scan
 from guardrails.policy import Rule
 from guardrails.workers import Workers
@@ -27,6 +28,7 @@ class Session:
         surroundings: What they stand in.
         chunking: Where they may be cut when they are released; none: anywhere.
         holding: How much of each may be held back.
+        all_hold: Text waits for rules that only report, too.
 
     Attributes:
         blocked: Whether a rule has blocked; nothing may be fed any more.
@@ -38,17 +40,27 @@ class Session:
         surroundings: Surroundings | None = None,
         chunking: Chunking | None = None,
         holding: Holding | None = None,
+        *,
+        all_hold: bool = False,
     ) -> None:
         self._rules = rules
         self._surroundings = surroundings or Surroundings()
         self._chunking = chunking
         self._holding = holding or Holding()
+        self._all_hold = all_hold
         quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
         self._slow = len(quick) < len(rules)
         self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
         self._quick = bool(quick)
         self._texts: dict[int, GrowingText] = {}
         self._ready = asyncio.Event()
+        output = self._surroundings.direction is Direction.OUTPUT
+        self._across = [
+            Across(rule, self._surroundings, self._holding.whole, self._ready.set)
+            if isinstance(rule.detector, Judge) and rule.detector.across and output
+            else None
+            for rule in rules
+        ]
         self.blocked = False
 
     async def run(
@@ -86,6 +98,9 @@ class Session:
                 if not self.blocked and reading is not None and reading.done():
                     taken, reading = reading.result(), None
                     ended = taken is None
+                    if ended:
+                        for across in filter(None, self._across):
+                            across.ask()
                     if taken is not None:
                         yield self.apply(await workers.run(self.inline(taken), self.scan, taken))
                 if self.blocked:
@@ -148,7 +163,14 @@ class Session:
             if len(self._texts) == _MOST_CHOICES:
                 raise InvalidRequest(f"There are more than {_MOST_CHOICES} choices.", field="piece.choice")
             text = self._texts[number] = GrowingText(
-                number, self._rules, self._surroundings, self._chunking, self._holding, self._ready.set
+                number,
+                self._rules,
+                self._surroundings,
+                self._chunking,
+                self._holding,
+                self._ready.set,
+                all_hold=self._all_hold,
+                all_across=self._across,
             )
         if text.complete:
             raise _complete(number)

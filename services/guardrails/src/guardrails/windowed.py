@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from guardrails.asking import ask
-from guardrails.chunking import TooLong, Window, Windows
+from guardrails.chunking import Chunking, TooLong, Window, Windows
 from guardrails.detectors.port import DetectorFailed, Judge
 from guardrails.domain import Detection, DetectorKind, Surroundings
 from guardrails.policy import Rule
@@ -27,6 +27,7 @@ class Windowed:
     Attributes:
         rule: The rule.
         decided: Code points that are judged.
+        whole: The text is judged as a whole.
     """
 
     def __init__(self, rule: Rule, surroundings: Surroundings, limit: int, ready: Callable[[], None]) -> None:
@@ -34,8 +35,9 @@ class Windowed:
         self.rule = rule
         self.decided = 0
         self._judge = rule.detector
+        self.whole = self._judge.chunking is Chunking.WHOLE
         self._surroundings = surroundings
-        self._windows = Windows(self._judge.chunking, limit)
+        self._windows = Windows(self._judge.chunker(ready), limit)
         self._limit = limit
         self._ready = ready
         self._queue: list[Window] = []
@@ -48,17 +50,17 @@ class Windowed:
         """Code points of complete windows that are not judged, where more may come."""
         if self._last:
             return 0
-        return sum(len(window.text) for window in (*self._asked, *self._queue))
+        return self._windows.waiting + sum(len(window.text) for window in (*self._asked, *self._queue))
 
     @property
     def busy(self) -> bool:
-        """The detector is at work."""
-        return self._task is not None
+        """The detector is at work, or its chunker."""
+        return self._task is not None or (self._last and not self._windows.complete)
 
     @property
     def done(self) -> bool:
         """All of the text is judged, and collected."""
-        return self._last and self._task is None and not self._queue
+        return self._last and self._task is None and not self._queue and self._windows.complete
 
     def feed(self, text: str, last: bool, reply: bytes) -> None:
         """Takes a piece.
@@ -66,10 +68,7 @@ class Windowed:
         Raises:
             DetectorFailed: A window is longer than the limit.
         """
-        try:
-            self._queue += self._windows.feed(text, last)
-        except TooLong:
-            raise DetectorFailed(f"more than {self._limit} characters would have to be held back") from None
+        self._cut(text, last)
         if last:
             self._last = True
             self._surroundings = replace(self._surroundings, replies=(reply,))
@@ -83,6 +82,9 @@ class Windowed:
         Raises:
             DetectorFailed: The detector failed.
         """
+        if not self._windows.complete:
+            self._cut("", last=False)
+            self._ask()
         if self._task is None or not self._task.done():
             return []
         task, self._task = self._task, None
@@ -95,8 +97,15 @@ class Windowed:
     def close(self) -> None:
         """Stops asking."""
         self._queue = []
+        self._windows.close()
         if self._task is not None:
             self._task.cancel()
+
+    def _cut(self, text: str, last: bool) -> None:
+        try:
+            self._queue += self._windows.feed(text, last)
+        except TooLong:
+            raise DetectorFailed(f"more than {self._limit} characters would have to be held back") from None
 
     def _ask(self) -> None:
         if self._queue and self._task is None:

@@ -92,6 +92,7 @@ def progress_message(progress: Progress) -> pb.DetectResponse:
         findings=map(_finding, progress.findings),
         action=_ACTION_VALUES[progress.action],
         failures=failure_messages(progress.failures),
+        judged=progress.judged,
     )
 
 
@@ -129,16 +130,19 @@ def config_message(spec: DetectorSpec) -> pb.DetectorConfig:
     )
 
 
-def detector_message(info: DetectorInfo, health: Health) -> pb.Detector:
-    """The message of a detector that can be asked for."""
+def detector_message(info: DetectorInfo, health: Health | None) -> pb.Detector:
+    """The message of a detector that can be asked for; ``health`` is None where nobody asked for it."""
+    said = pb.DETECTOR_HEALTH_UNSPECIFIED
+    if health is not None:
+        said = pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY
     return pb.Detector(
         detector_id=info.detector_id,
         description=info.description,
         params_schema_json=info.params_schema,
         streaming=info.streaming,
         kinds=[_KINDS[info.kind]],
-        health=pb.DETECTOR_HEALTH_HEALTHY if health.healthy else pb.DETECTOR_HEALTH_UNHEALTHY,
-        health_reason=health.reason,
+        health=said,
+        health_reason=health.reason if health is not None else "",
         remote=info.remote,
     )
 

@@ -3,7 +3,7 @@
 import pytest
 from guardrails.chunking import Chunking
 from guardrails.domain import DetectorKind
-from guardrails.remote.config import parse
+from guardrails.remote.config import ChunkerConfig, parse
 from servicekit.yaml_file import BadFile
 
 _FILE = b"""
@@ -25,12 +25,18 @@ detectors:
     url: http://judge:9000
     chunker: whole_doc
     across_choices: true
+  cut:
+    kind: text_contents
+    url: http://judge:9000
+    chunker: german
+chunkers:
+  german: {target: "dns:///chunkers:8085", chunker_id: de, timeout: 2, tls: {}}
 """
 
 
 def test_file() -> None:
     """A file gives its detectors, with what stands for all of them."""
-    hap, relevance, whole = parse(_FILE, "detectors.yaml")
+    hap, relevance, whole, cut = parse(_FILE, "detectors.yaml")
     assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
     assert (hap.seconds, hap.threshold, hap.concurrency) == (3, 0.5, 4)
     assert (hap.chunking, hap.headers, hap.across) == (
@@ -41,6 +47,8 @@ def test_file() -> None:
     assert hap.tls is not None
     assert (relevance.chunking, relevance.tls) == (Chunking.WHOLE, None)
     assert (whole.chunking, whole.across) == (Chunking.WHOLE, True)
+    assert cut.chunker == ChunkerConfig("german", "dns:///chunkers:8085", "de", 2.0, (None, None, None))
+    assert (cut.chunking, hap.chunker) == (Chunking.SENTENCE, None)
     assert parse(b"", "empty") == ()
 
 
@@ -54,6 +62,7 @@ def test_file() -> None:
         ("{kind: text_contents, url: 'http://x', colour: red}", "detectors.a.colour: there is no such key"),
         ("{kind: text_contents, url: 'http://x', headers: [host]}", "never passed on"),
         ("{kind: text_chat, url: 'http://x', chunker: sentence}", "detectors.a.chunker"),
+        ("{kind: text_contents, url: 'http://x', chunker: german}", "there is no such chunker"),
         ("{kind: text_chat, url: 'http://x', across_choices: true}", "detectors.a.across_choices"),
         ("{kind: text_contents, url: 'http://x', tls: {ca: /nowhere}}", "detectors.a.tls"),
     ],
@@ -70,3 +79,17 @@ def test_taken_names() -> None:
     """A name of a detector that is built in is refused."""
     with pytest.raises(BadFile, match="built in"):
         parse(b"detectors:\n  regex: {kind: text_contents, url: 'http://x'}\n", "d.yaml", {"regex"})
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ("sentence: {target: 'a:1'}", "built in"),
+        ("b: {target: 'a:1', tls: {ca: /nowhere}}", "certificates"),
+        ("b: {}", "target: this is missing"),
+    ],
+)
+def test_wrong_chunkers(entry: str, said: str) -> None:
+    """Likewise."""
+    with pytest.raises(BadFile, match=said):
+        parse(f"chunkers:\n  {entry}\n".encode(), "d.yaml")

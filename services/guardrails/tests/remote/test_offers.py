@@ -6,6 +6,7 @@ import aiohttp
 import pytest
 from guardrails.catalogue import Catalogue
 from guardrails.domain import DetectorSpec
+from guardrails.remote.chunker import Chunkers
 from guardrails.remote.offers import RemoteOffers
 from servicekit.errors import InvalidRequest, NotFound
 from servicekit.testing import eventually
@@ -19,7 +20,7 @@ async def test_changes(tmp_path: Path) -> None:
     path = tmp_path / "detectors.yaml"
     path.write_text(f"detectors:\n{_HAP}")
     async with aiohttp.ClientSession() as session:
-        offers = RemoteOffers(session, ())
+        offers = RemoteOffers(session, Chunkers(), ())
         catalogue = Catalogue([], 8, offers.current)
         async with offers.load(path):
             (hap,) = offers.current()
@@ -39,7 +40,7 @@ async def test_wrong_at_the_start(tmp_path: Path) -> None:
     """A file that is wrong or missing at the start is an error with its place."""
     path = tmp_path / "detectors.yaml"
     async with aiohttp.ClientSession() as session:
-        offers = RemoteOffers(session, ())
+        offers = RemoteOffers(session, Chunkers(), ())
         with pytest.raises(InvalidRequest, match=r"detectors\.yaml"):
             offers.load(path)
         path.write_text("detectors: 3\n")

@@ -7,6 +7,7 @@ import grpc
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
+from servicekit.errors import UpstreamRejected
 from servicekit.principal import Principal
 
 from gateway.domain import (
@@ -35,10 +36,14 @@ class GrpcGenerator:
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """See `ports.Generator`."""
-        async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
-            async for message in messages:
-                # Kinds that a newer generator may know are passed over.
-                yield [_EVENTS[event.kind](event) for event in message.events if event.kind in _EVENTS]
+        try:
+            async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
+                async for message in messages:
+                    # Kinds that a newer generator may know are passed over.
+                    yield [_EVENTS[event.kind](event) for event in message.events if event.kind in _EVENTS]
+        except UpstreamRejected as error:
+            error.resource = prompt.model
+            raise
 
     async def count_tokens(
         self,
@@ -80,11 +85,12 @@ def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
         generator_pb2.Conversation(
             messages=_messages(prompt.messages),
             sources=[
-                generator_pb2.Source(name=passage.sourcepage, text=passage.text, score=passage.score)
+                generator_pb2.Source(name=passage.sourcepage, text=passage.shown, score=passage.relevance)
                 for passage in prompt.sources
             ],
             parameters_json=prompt.parameters_json,
             question=prompt.question,
+            plain=prompt.plain,
         )
     )
     return request

@@ -7,9 +7,22 @@ import grpc
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
-from servicekit.principal import Principal
+from servicekit.principal import LOCAL, Principal
 
-from gateway.domain import Action, Detector, DetectorFailure, Direction, Finding, Verdict
+from gateway.domain import (
+    Action,
+    Chunking,
+    Detector,
+    DetectorFailure,
+    DetectorInfo,
+    DetectorKind,
+    Detectors,
+    Direction,
+    Finding,
+    Policy,
+    Surroundings,
+    Verdict,
+)
 from gateway.ports import Clearance, Watch
 
 DESCRIPTOR = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
@@ -24,6 +37,22 @@ _ACTIONS = {
     guardrails_pb2.ACTION_REDACT: Action.REDACT,
     guardrails_pb2.ACTION_BLOCK: Action.BLOCK,
 }
+_CHUNKINGS = {
+    None: guardrails_pb2.CHUNKING_MINIMAL,
+    Chunking.MINIMAL: guardrails_pb2.CHUNKING_MINIMAL,
+    Chunking.SENTENCE: guardrails_pb2.CHUNKING_SENTENCE,
+}
+_KINDS = {
+    guardrails_pb2.DETECTOR_KIND_TEXT_CONTENTS: DetectorKind.CONTENTS,
+    guardrails_pb2.DETECTOR_KIND_TEXT_CHAT: DetectorKind.CHAT,
+    guardrails_pb2.DETECTOR_KIND_TEXT_CONTEXT_DOC: DetectorKind.CONTEXT_DOC,
+    guardrails_pb2.DETECTOR_KIND_TEXT_GENERATION: DetectorKind.GENERATION,
+}
+_HEALTH = {
+    guardrails_pb2.DETECTOR_HEALTH_HEALTHY: True,
+    guardrails_pb2.DETECTOR_HEALTH_UNHEALTHY: False,
+}
+_NONE = Surroundings()
 _TO_ACTION = {action: number for number, action in _ACTIONS.items()}
 
 
@@ -40,6 +69,7 @@ class GrpcGuardrails:
         detectors: Sequence[Detector],
         texts: Sequence[str],
         deadline: Deadline,
+        surroundings: Surroundings = _NONE,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.Guardrails`."""
         request = guardrails_pb2.DetectTextRequest(
@@ -47,6 +77,7 @@ class GrpcGuardrails:
             direction=_DIRECTIONS[direction],
             detectors=_configs(detectors),
             texts=texts,
+            surroundings=_surroundings(surroundings),
         )
         response: guardrails_pb2.DetectTextResponse = await rpc.unary(self._stub.DetectText, request, deadline)
         verdicts = tuple(
@@ -57,7 +88,12 @@ class GrpcGuardrails:
 
     @asynccontextmanager
     async def watch(
-        self, principal: Principal, detectors: Sequence[Detector], deadline: Deadline
+        self,
+        principal: Principal,
+        detectors: Sequence[Detector],
+        deadline: Deadline,
+        surroundings: Surroundings = _NONE,
+        chunking: Chunking | None = None,
     ) -> AsyncIterator[Watch]:
         """See `ports.Guardrails`."""
         async with rpc.bidi(self._stub.Detect, "causeway.guardrails.v1/Detect", deadline) as call:
@@ -65,9 +101,31 @@ class GrpcGuardrails:
                 principal=principal.to_proto(),
                 direction=guardrails_pb2.DIRECTION_OUTPUT,
                 detectors=_configs(detectors),
+                surroundings=_surroundings(surroundings),
+                chunking=_CHUNKINGS[chunking],
+                all_hold=chunking is not None,
             )
             await call.write(guardrails_pb2.DetectRequest(config=config))
             yield _GrpcWatch(call)
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        """See `ports.Guardrails`."""
+        # The policy is the deployment's own; no tenant has another.
+        request = guardrails_pb2.GetPolicyRequest(principal=LOCAL.to_proto())
+        response: guardrails_pb2.GetPolicyResponse = await rpc.unary(self._stub.GetPolicy, request, deadline)
+        if not response.block_message:
+            return None
+        return Policy(Detectors(output=tuple(map(_detector, response.output))), response.block_message)
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        """See `ports.Guardrails`."""
+        request = guardrails_pb2.ListDetectorsRequest(principal=principal.to_proto(), without_health=not health)
+        response: guardrails_pb2.ListDetectorsResponse = await rpc.unary(
+            self._stub.ListDetectors, request, deadline
+        )
+        return tuple(_info(each) for each in response.detectors)
 
 
 class _GrpcWatch:
@@ -76,8 +134,8 @@ class _GrpcWatch:
     def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
 
-    async def feed(self, choice: int, text: str, *, last: bool = False) -> None:
-        piece = guardrails_pb2.DetectPiece(choice=choice, text=text, last=last)
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+        piece = guardrails_pb2.DetectPiece(choice=choice, text=text, last=last, reply_json=reply_json)
         await self._call.write(guardrails_pb2.DetectRequest(piece=piece))
 
     async def end(self) -> None:
@@ -91,6 +149,7 @@ class _GrpcWatch:
                 _findings(response.findings),
                 response.action == guardrails_pb2.ACTION_BLOCK,
                 _failures(response.failures),
+                response.judged,
             )
 
 
@@ -104,6 +163,41 @@ def _configs(detectors: Iterable[Detector]) -> list[guardrails_pb2.DetectorConfi
         )
         for detector in detectors
     ]
+
+
+def _detector(config: guardrails_pb2.DetectorConfig) -> Detector:
+    return Detector(
+        config.detector_id,
+        # What a newer service may say is taken for the strictest.
+        _ACTIONS.get(config.action or guardrails_pb2.ACTION_REPORT, Action.BLOCK),
+        config.on_error == guardrails_pb2.ON_ERROR_ALLOW,
+        config.params_json or b"{}",
+    )
+
+
+def _surroundings(surroundings: Surroundings) -> guardrails_pb2.Surroundings:
+    return guardrails_pb2.Surroundings(
+        passages=surroundings.passages,
+        passages_are_urls=surroundings.passages_are_urls,
+        prompt=surroundings.prompt,
+        messages_json=surroundings.messages_json,
+        tools_json=surroundings.tools_json,
+        headers=surroundings.headers,
+    )
+
+
+def _info(detector: guardrails_pb2.Detector) -> DetectorInfo:
+    return DetectorInfo(
+        detector.detector_id,
+        # One of a kind that only a newer service has is told apart by looking at nothing that is known here.
+        next((_KINDS[kind] for kind in detector.kinds if kind in _KINDS), DetectorKind.CONTENTS),
+        detector.streaming,
+        detector.description,
+        detector.params_schema_json,
+        detector.remote,
+        _HEALTH.get(detector.health),
+        detector.health_reason,
+    )
 
 
 def _findings(findings: Iterable[guardrails_pb2.Finding]) -> tuple[Finding, ...]:
@@ -125,4 +219,4 @@ def _findings(findings: Iterable[guardrails_pb2.Finding]) -> tuple[Finding, ...]
 
 
 def _failures(failures: Iterable[guardrails_pb2.DetectorFailure]) -> tuple[DetectorFailure, ...]:
-    return tuple(DetectorFailure(failure.detector_id, failure.message) for failure in failures)
+    return tuple(DetectorFailure(failure.detector_id, failure.message, failure.status) for failure in failures)

@@ -1,7 +1,8 @@
 """Detectors, and what they find."""
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 class Direction(enum.Enum):
@@ -10,6 +11,22 @@ class Direction(enum.Enum):
     INPUT = "input"
     CONTEXT = "context"
     OUTPUT = "output"
+
+
+class Chunking(enum.Enum):
+    """Where a growing text may be cut when it is released."""
+
+    MINIMAL = "minimal"
+    SENTENCE = "sentence"
+    DETECTORS = "detectors"  # at sentences where a detector judges those, else anywhere
+
+
+class InputScope(enum.Enum):
+    """Which messages of a conversation the input detectors judge."""
+
+    CONVERSATION = "conversation"  # users' and tools'; only what came since the latest answer stops a request
+    ALL = "all"  # the system's, too
+    LAST = "last"  # the last one, whoever said it
 
 
 class Action(enum.IntEnum):
@@ -44,8 +61,73 @@ class Detectors:
 
 
 @dataclass(frozen=True, slots=True)
+class Policy:
+    """Detectors that go together, and what stands for what they stop; empty where the policy does not say."""
+
+    detectors: Detectors = field(default_factory=Detectors)
+    blocked_message: str = ""
+
+
+class DetectorKind(enum.Enum):
+    """What a detector looks at; the values are the ecosystem's names."""
+
+    CONTENTS = "text_contents"
+    CHAT = "text_chat"
+    CONTEXT_DOC = "text_context_doc"
+    GENERATION = "text_generation"
+
+
+@dataclass(frozen=True, slots=True)
+class DetectorInfo:
+    """A detector that can be asked for.
+
+    Attributes:
+        detector_id: Names it.
+        kind: What it looks at.
+        streaming: It can judge a growing text before the text is complete.
+        description: What it does, in a sentence.
+        params_schema_json: JSON Schema of its parameters.
+        remote: It asks another server.
+        healthy: It can judge; None where it was not asked.
+        reason: Why it cannot, in words for the client.
+    """
+
+    detector_id: str
+    kind: DetectorKind
+    streaming: bool = True
+    description: str = ""
+    params_schema_json: bytes = b"{}"
+    remote: bool = False
+    healthy: bool | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What judged texts stand in; what a detector needs of it and does not get is its failure.
+
+    Attributes:
+        passages: What the texts should rest on: texts, or addresses where ``passages_are_urls``.
+        prompt: What they answer.
+        messages_json: The conversation that they stand in or answer: a JSON list of messages as OpenAI has them.
+        tools_json: Its tools: a JSON list; empty means none.
+        headers: The caller's headers, in lower case; a detector gets those that its configuration allows.
+    """
+
+    passages: tuple[str, ...] = ()
+    passages_are_urls: bool = False
+    prompt: str = ""
+    messages_json: bytes = b""
+    tools_json: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
-    """Something a detector found; ``start`` and ``end`` are code points, None where it is about the whole text."""
+    """Something a detector found; ``start`` and ``end`` are code points, None where it is about the whole text.
+
+    ``withheld``: clients are not told of it, because it would tell something of what was taken out.
+    """
 
     detector_id: str
     detection_type: str
@@ -57,6 +139,7 @@ class Finding:
     text: str = ""
     replacement: str = ""
     extra_json: bytes = b""
+    withheld: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +153,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DetectorFailure:
-    """A detector that failed and was passed over."""
+    """A detector that failed; ``status`` is the HTTP status of a remote one's answer, 504 where it took too long, 0
+    where there is none.
+    """
 
     detector_id: str
     message: str
+    status: int = 0

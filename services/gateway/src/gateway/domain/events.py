@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.domain.detection import DetectorFailure, Direction, Finding
+from gateway.domain.detection import DetectorFailure, DetectorInfo, Direction, Finding
 from gateway.domain.passages import Passage, Picture, Selection
 from gateway.domain.turn import Message
 
@@ -63,6 +63,7 @@ class Context:
         left_out: Number of messages, the oldest ones, for which the model's window had no room.
         notes: What should be known besides.
         pictures: Pictures of pages that the model got.
+        detectors: What is known of all detectors, where the turn names kinds.
     """
 
     query: str
@@ -72,6 +73,7 @@ class Context:
     left_out: int = 0
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    detectors: tuple[DetectorInfo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,33 @@ class Passage:
     found_by: str = "both"
     sha256: str = ""
     has_pictures: bool = False
+    captions: tuple[str, ...] = ()
+
+    @property
+    def relevance(self) -> float:
+        """What a reranker says of it, else the search."""
+        return self.score if self.reranker_score is None else self.reranker_score
+
+    @property
+    def shown(self) -> str:
+        """What a model gets of it: its best sentences where they were asked for, else the whole text.
+
+        A caption that no longer stands in the text is none: a detector has changed what it says.
+        """
+        return " ".join(caption for caption in self.captions if caption in self.text) or self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found, best first.
+
+    Attributes:
+        passages: The passages.
+        not_reranked: Why a reranker that was to order them did not; empty where it did, or where there is none.
+    """
+
+    passages: tuple[Passage, ...] = ()
+    not_reranked: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +78,11 @@ class Selection:
         tokens: Tokens that they take.
         under_threshold: Number of those that are not similar enough to the question.
         too_large: Number of those for which there was no room.
+        not_reranked: As of `Found`.
     """
 
     passages: tuple[Passage, ...]
     tokens: int = 0
     under_threshold: int = 0
     too_large: int = 0
+    not_reranked: str = ""

@@ -1,12 +1,13 @@
 """What is asked."""
 
 import enum
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
-from gateway.domain.detection import Detectors
+from gateway.domain.detection import Chunking, DetectorKind, Detectors, InputScope
 from gateway.texts import Equals
 
 
@@ -36,6 +37,27 @@ class RetrievalMode(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Tuning:
+    """How a search weighs what it finds; a front end's profile says it. None: as the retriever has it.
+
+    Attributes:
+        by_ranks: A hybrid search fuses ranks instead of scores.
+        dense_weight: What meaning counts for in a hybrid search, 0 to 1, words having the rest.
+        expand: Further words are searched for, those that the best passages have in common.
+        diversity: How much what is new in a passage counts beside its score, 0 to 1.
+        neighbours: So many chunks before and behind a passage come with it.
+        reranker: The one that orders what was found, where one is wanted; empty: the default.
+    """
+
+    by_ranks: bool = False
+    dense_weight: float | None = None
+    expand: bool | None = None
+    diversity: float = 0.0
+    neighbours: int = 0
+    reranker: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Retrieval:
     """Where and how to look for passages.
 
@@ -44,11 +66,12 @@ class Retrieval:
         top: Most passages; None lets the model's context window decide (`budget.candidates`).
         minimum_score: Passages below are left out.
         similarity_threshold: Passages whose cosine similarity is lower are left out; None: none are.
-        minimum_reranker_score: Likewise, by the reranker's score, where one ran.
+        minimum_reranker_score: Likewise, by the reranker's score, where one is wanted and runs.
         semantic_ranker: Have a reranker order what was found.
         semantic_captions: Give the model the best sentences of the passages instead of the whole.
         context_token_ratio: Share of the available tokens that passages may take.
         metadata: What must stand in a document's metadata, all of it.
+        tuning: How what is found is weighed.
     """
 
     indexes: tuple[str, ...] = ()
@@ -63,6 +86,7 @@ class Retrieval:
     semantic_captions: bool = False
     context_token_ratio: float = 0.5
     metadata: tuple[Equals, ...] = ()
+    tuning: Tuning = Tuning()
 
 
 class PromptStyle(enum.Enum):
@@ -95,8 +119,16 @@ class Turn:
         passthrough: ``original_json`` goes to the model as it is, and the rest does not matter.
         question_extra_json: Other members of the message that the question came in, as of `Message`.
         required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
+        plain: The one message is a text to go on with, and the parameters are those of a text completion.
+        detector_kinds: Detectors that the request names, and what each may look at where it is named; looked at
+            before anything else happens.
+        input_scope: Which messages the input detectors judge.
+        blocked_is_empty: A question that the detectors stopped is answered by no choices, and its number of tokens.
         objection: What is wrong with the request; raised once the ``required_indexes`` are known to exist, because
             clients are told of an unknown index first.
+        headers: Of the request's headers, in lower case, those that detectors may get.
+        chunking: How the answer is cut where detectors judge it; None: anywhere, and text waits only for those that
+            protect it.
     """
 
     principal: Principal
@@ -122,4 +154,10 @@ class Turn:
     original_messages: tuple[Message, ...] = ()
     question_extra_json: bytes = b""
     required_indexes: tuple[str, ...] = ()
+    plain: bool = False
+    detector_kinds: tuple[tuple[str, frozenset[DetectorKind]], ...] = ()
+    input_scope: InputScope = InputScope.CONVERSATION
+    blocked_is_empty: bool = False
     objection: InvalidRequest | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    chunking: Chunking | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import Unavailable
 
+from gateway.deltas import members_of, merge
 from gateway.domain import (
     Action,
     Batch,
@@ -26,10 +27,6 @@ from gateway.domain import (
     Usage,
 )
 from gateway.protocols.problem import one_line
-
-_object = msgspec.json.Decoder(dict[str, Any])
-_COME_ONCE = frozenset(("id", "type", "role", "name"))
-_REPEATED = "content_filter_results"
 
 
 @dataclass(slots=True)
@@ -110,52 +107,6 @@ class Answer:
         return choice
 
 
-def members_of(raw_json: bytes) -> dict[str, Any]:
-    """The members of an object that a model server sent.
-
-    Raises:
-        Unavailable: It is none.
-    """
-    try:
-        members: dict[str, Any] = _object.decode(raw_json)
-    except (ValueError, RecursionError) as error:
-        raise Unavailable("The model server sent something that cannot be read.") from error
-    return members
-
-
-def merge(whole: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Adds a streamed piece of a choice to what came before it, as OpenAI's clients do.
-
-    Text grows (but for names and ids, which come once), lists of numbered things (tool calls) grow item by item,
-    other lists (token log probabilities) are joined; a filter's results come again and again, the latest of each
-    category holds.
-    """
-    for name, value in piece.items():
-        before = whole.get(name)
-        if name == _REPEATED and isinstance(value, dict):
-            whole[name] = {**(before if isinstance(before, dict) else {}), **value}
-        elif isinstance(value, dict) and isinstance(before, dict):
-            merge(before, value)
-        elif isinstance(value, list) and isinstance(before, list):
-            _merge_lists(before, value)
-        elif isinstance(value, str) and isinstance(before, str) and name not in _COME_ONCE:
-            whole[name] = before + value
-        elif value is not None or name not in whole:
-            whole[name] = value
-
-
-def _merge_lists(whole: list[Any], piece: list[Any]) -> None:
-    for item in piece:
-        same = None
-        if isinstance(item, dict) and "index" in item:
-            number = item["index"]
-            same = next((old for old in whole if isinstance(old, dict) and old.get("index") == number), None)
-        if same is None:
-            whole.append(item)
-        else:
-            merge(same, item)
-
-
 def usage_object(usage: Usage | None) -> Any:
     """Numbers of tokens as OpenAI's clients read them: the model server's own object where it sent one."""
     if usage is None:
@@ -171,15 +122,16 @@ def usage_object(usage: Usage | None) -> Any:
 
 def detection_results(event: Detections) -> list[dict[str, Any]]:
     """Findings as clients of the guardrails ADR read them; those with a span first, by their start."""
-    ordered = sorted(event.findings, key=lambda finding: (finding.start is None, finding.start or 0))
+    told = [finding for finding in event.findings if not finding.withheld]
+    ordered = sorted(told, key=lambda finding: (finding.start is None, finding.start or 0))
     return [_result(finding, event.direction) for finding in ordered]
 
 
 def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
     result: dict[str, Any] = {}
+    # What was kept from the client in the answer is not told here, either; its own words it knows.
+    shown = finding.action is Action.REPORT or direction is Direction.INPUT
     if finding.start is not None:
-        # What was kept from the client in the answer is not told here, either; its own words it knows.
-        shown = finding.action is Action.REPORT or direction is Direction.INPUT
         text = finding.text if shown else finding.replacement
         result = {"start": finding.start, "end": finding.end, "text": text}
     result |= {
@@ -188,7 +140,7 @@ def _result(finding: Finding, direction: Direction) -> dict[str, Any]:
         "detector_id": finding.detector_id,
         "score": finding.score,
     }
-    if finding.extra_json:
+    if finding.extra_json and shown:
         result |= members_of(finding.extra_json)
     return result
 
@@ -205,8 +157,8 @@ def detections_block(detections: Sequence[Detections], asked: Sequence[Direction
     for direction in asked:
         by_item: dict[int, list[dict[str, Any]]] = {}
         for event in detections:
-            if event.direction is direction and event.findings:
-                by_item.setdefault(event.item, []).extend(detection_results(event))
+            if event.direction is direction and (results := detection_results(event)):
+                by_item.setdefault(event.item, []).extend(results)
         block[direction.value] = [
             {item[direction]: index, "results": results} for index, results in sorted(by_item.items())
         ]

@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.deltas import members_of
 from gateway.domain import Delta, Turn
-from gateway.protocols.answer import members_of, usage_object
+from gateway.protocols.answer import usage_object
 from gateway.protocols.lines import LineExchange, encode
 
 _FILTERED = "content_filter_results"

@@ -117,7 +117,8 @@ def thoughts(
     prompt = [views.message(message) for message in context.prompt]
     left_out = {"messages_left_out": context.left_out} if context.left_out else {}
     listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
-    if "check input" in spent or "check context" in spent:
+    checked = "check input" in spent or "check context" in spent
+    if checked or (answer is not None and turn.detectors.output):
         found = [line for event in answer.detections for line in _found(event)] if answer else []
         checks = {"duration_ms": round(spent.get("check input", 0) + spent.get("check context", 0), 3)}
         listed.append(_thought("Guardrails", found, checks))
@@ -128,7 +129,11 @@ def thoughts(
 
 def _found(event: Detections) -> list[str]:
     """One line a finding; never its text, which may be what was kept from the client."""
-    return [f"{event.direction.value}: {each.detection or each.detector_id}" for each in event.findings]
+    return [
+        f"{event.direction.value}: {each.detection or each.detector_id}"
+        for each in event.findings
+        if not each.withheld
+    ]
 
 
 def _said(answer: Answer) -> str:
@@ -150,6 +155,7 @@ def result(passage: Passage) -> dict[str, Any]:
     """A passage as the protocol lists it among the results."""
     return {
         "id": passage.id,
+        "index": passage.index,
         "content": passage.text,
         "embedding": None,
         "imageEmbedding": None,
@@ -158,7 +164,7 @@ def result(passage: Passage) -> dict[str, Any]:
         "sourcefile": passage.sourcefile,
         "oids": list(passage.oids),
         "groups": list(passage.groups),
-        "captions": [],
+        "captions": [{"text": text, "highlights": None} for text in passage.captions],
         "score": passage.score,
         "reranker_score": passage.reranker_score,
     }

@@ -6,6 +6,7 @@ from typing import Any
 from servicekit.errors import InvalidRequest
 
 from gateway.domain import Message
+from gateway.frontends import Frontend
 from gateway.protocols.reading import Fields
 
 READ = ("messages", "input", "context")
@@ -15,6 +16,7 @@ READ = ("messages", "input", "context")
 def messages(
     body: Fields,
     roles: Sequence[str],
+    frontend: Frontend,
     *,
     single_turn: bool = False,
     attached: Mapping[int, Sequence[Message]] | None = None,
@@ -24,6 +26,7 @@ def messages(
     Args:
         body: The members named in `READ`.
         roles: Those that the dialect knows.
+        frontend: Says how many there may be.
         single_turn: Only the last message of the user counts.
         attached: What stands before a message, by the message's number.
 
@@ -36,6 +39,7 @@ def messages(
         said = [{"role": "user", "content": said}]
     if not isinstance(said, list) or not said:
         raise body.wrong("messages", "must be a non-empty list of messages")
+    frontend.check_messages(len(said), name)
     spoken = [_message(item, f"{name}[{at}]", roles) for at, item in enumerate(said)]
     last = len(spoken) - 1
     if single_turn:

@@ -1,9 +1,10 @@
 """What the chat routes need of a dialect."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from servicekit.errors import CausewayError
+from servicekit.errors import CausewayError, http_status
 from servicekit.principal import Principal
 
 from gateway.domain import Batch, Turn
@@ -17,12 +18,18 @@ class Media:
     Attributes:
         form: Requests may be forms (``multipart/form-data``), too.
         retried: Clients ask again by themselves after any 5xx, so that one must mean that nothing was spent.
+        named: A request must say that it is JSON; else it may leave that open.
+        status: Says the status of an error.
+        fails_inside: What fails once a stream was asked for is told inside of it, behind a 200, and is no status.
     """
 
     unary: bytes
     stream: bytes
     form: bool = False
     retried: bool = False
+    named: bool = False
+    status: Callable[[CausewayError], int] = http_status
+    fails_inside: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +43,7 @@ class ChatRequest:
         streaming: What the path says of streaming; None where the body decides.
         content_type: The header, with its parameters.
         single_turn: Only the last message of the user counts.
+        headers: Those that detectors may get, in lower case.
     """
 
     body: bytes
@@ -44,6 +52,7 @@ class ChatRequest:
     streaming: bool | None = None
     content_type: str = "application/json"
     single_turn: bool = False
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class Exchange(Protocol):

@@ -151,7 +151,9 @@ class LineDialect:
         """
         raw = reading.members(json)
         body = reading.pick(raw, conversation.READ)
-        messages = conversation.messages(body, self.roles, single_turn=request.single_turn, attached=attached)
+        messages = conversation.messages(
+            body, self.roles, request.frontend, single_turn=request.single_turn, attached=attached
+        )
         turn = overrides.turn(request, messages, body.object("context"))
         return self.answering(request, turn, raw)
 

@@ -4,6 +4,7 @@ Sources: the OpenAI API reference for chat completions; the RAGEngine chat compl
 ``context_token_ratio``, the splitting of messages and the cases that go through to the model as they came.
 """
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -33,11 +34,16 @@ _INVALID = "Invalid request format"
 
 # What is read of a request that goes to the model as it came; its other members are the model server's to judge.
 _READ_FIRST = ("index_name", "model", "stream")
-_READ_OF_A_CONVERSATION = ("retrieval", "stream_options", "max_tokens", "max_completion_tokens")
+_LIMITS = ("max_tokens", "max_completion_tokens")
+_READ_OF_A_CONVERSATION = ("retrieval", "stream_options", *_LIMITS)
 
+_SHORTEST_MESSAGE = len(b"{},")
+_listed = msgspec.json.Decoder(list[msgspec.Raw])
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 Raw = dict[str, msgspec.Raw]
+
+_NAMES = {"index": "index_name"}
 
 
 class OpenAiChat:
@@ -63,6 +69,7 @@ class OpenAiChat:
         raw = reading.members(request.body)
         known = _fields(raw, _READ_FIRST)
         stream = known.flag("stream") if request.streaming is None else request.streaming
+        _check_limits(raw, request.frontend)
         index = _index(known, request.frontend)
         turn = Turn(
             principal=request.frontend.principal_for(request.principal, filter_asked=False),
@@ -74,6 +81,7 @@ class OpenAiChat:
             blocked_message=request.frontend.blocked_message,
             answers_blocked=request.frontend.answers_blocked,
             required_indexes=(index,) if index else (),
+            headers=request.headers,
         )
         try:
             return self._exchange(turn, raw, index, request.frontend, streaming=stream)
@@ -96,6 +104,8 @@ class OpenAiChat:
             turn = _conversation(turn, raw, known, messages, detectors)
         if searches:
             turn = self._searching(turn, known.object("retrieval"), messages, index, ratio)
+            asked = replace(turn.retrieval, tuning=frontend.tuning, semantic_ranker=frontend.rerank)
+            turn = replace(turn, retrieval=asked)
         return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(index))
 
     def _searching(self, turn: Turn, options: Fields, messages: list[Message], index: str, ratio: float) -> Turn:
@@ -124,7 +134,7 @@ class OpenAiChat:
 
     def error(self, error: CausewayError) -> bytes:
         """OpenAI's clients read ``error``, RAGEngine's read ``detail``: both are there."""
-        return problem(error)
+        return problem(error, _NAMES)
 
 
 def _fields(raw: Raw, names: Sequence[str]) -> Fields:
@@ -135,6 +145,23 @@ def _index(known: Fields, frontend: Frontend) -> str:
     """The index that the request names; empty where it names none, which here means that nothing is searched."""
     asked = known.text("index_name")
     return frontend.index_for(keys.index_name(asked, "index_name"), "index_name") if asked else ""
+
+
+def _check_limits(raw: Raw, frontend: Frontend) -> None:
+    """What the deployment refuses, wherever the request goes.
+
+    Raises:
+        InvalidRequest: Too many messages, or too long an answer asked for.
+    """
+    said = raw.get("messages", b"")
+    # Hardly a request is long enough to be counted.
+    if frontend.max_messages is not None and len(said) > _SHORTEST_MESSAGE * frontend.max_messages:
+        with contextlib.suppress(ValueError, RecursionError):  # no list: whoever reads it says so
+            frontend.check_messages(len(_listed.decode(said)), "messages")
+    if frontend.max_answer_tokens is not None:
+        for name in _LIMITS:
+            asked = reading.value(raw.get(name), name)
+            frontend.check_answer_tokens(asked if isinstance(asked, int) else None, name)
 
 
 def _has_items(raw: Raw, name: str) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
+from gateway.deltas import members_of, merge
 from gateway.domain import (
     Batch,
     Chunk,
@@ -27,8 +28,6 @@ from gateway.protocols.answer import (
     Answer,
     asked_of,
     detections_block,
-    members_of,
-    merge,
     usage_object,
     warnings_of,
 )
@@ -237,6 +236,7 @@ def source_node(passage: Passage) -> dict[str, Any]:
         "score": passage.score,
         "dense_score": passage.dense_score,
         "sparse_score": passage.sparse_score,
+        **({} if passage.reranker_score is None else {"reranker_score": passage.reranker_score}),
         "source": passage.found_by,
         "metadata": {
             "sourcefile": passage.sourcefile,

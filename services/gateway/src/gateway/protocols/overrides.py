@@ -77,11 +77,12 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     frontend = request.frontend
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
-    index = frontend.index_for(settings.text("index"), settings.path("index"))
     filtered = [settings.flag(name) for name in ("use_oid_security_filter", "use_groups_security_filter")]
     # Nothing chooses among vector fields here; a client that sends nonsense is told so all the same.
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
+    longest = settings.integer("max_tokens", 1, _LONGEST_ANSWER)
+    frontend.check_answer_tokens(longest, settings.path("max_tokens"))
     return Turn(
         principal=frontend.principal_for(request.principal, filter_asked=any(filtered)),
         question=question.text,
@@ -89,20 +90,21 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         frontend=frontend.name,
         model=frontend.model_for(settings.text("model"), settings.path("model")),
         retrieval=Retrieval(
-            indexes=(index,) if index else (),
+            indexes=frontend.indexes_for(settings.texts("index"), settings.path("index")),
             mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
             top=settings.integer("top", 1, 50) or DEFAULT_TOP,
             include_category=settings.text("include_category"),
             exclude_category=settings.text("exclude_category"),
             minimum_score=settings.number("minimum_search_score", -1e9, 1e9),
             minimum_reranker_score=settings.number("minimum_reranker_score", -1e9, 1e9),
-            semantic_ranker=settings.flag("semantic_ranker"),
+            semantic_ranker=settings.flag("semantic_ranker") or frontend.rerank,
             semantic_captions=settings.flag("semantic_captions"),
             context_token_ratio=settings.number("context_token_ratio", 0.2, 0.8) or 0.5,
+            tuning=frontend.tuning,
         ),
         system_prompt=_system_prompt(settings, frontend),
         parameters_json=_parameters(settings),
-        max_tokens=settings.integer("max_tokens", 1, _LONGEST_ANSWER),
+        max_tokens=longest,
         detectors=frontend.detectors_for(detectors_block.parse(settings.object("detectors"))),
         rewrite=settings.flag("query_rewriting"),
         follow_ups=settings.flag("suggest_followup_questions"),
@@ -111,6 +113,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         pictures_only=pictures and not texts,
         blocked_message=frontend.blocked_message,
         answers_blocked=frontend.answers_blocked,
+        headers=request.headers,
     )
 
 

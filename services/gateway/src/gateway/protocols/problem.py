@@ -1,5 +1,7 @@
 """The error body of OpenAI's route and of every route that has no dialect of its own."""
 
+from collections.abc import Mapping
+
 import msgspec
 from servicekit import errors
 from servicekit.errors import CausewayError, UpstreamRejected
@@ -17,10 +19,14 @@ _SERVER_FAULT = 500
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def problem(error: CausewayError) -> bytes:
+def problem(error: CausewayError, names: Mapping[str, str] | None = None) -> bytes:
     """``{"error": {message, type, param, code}, "detail": message}``, on one line.
 
     A model server's own answer takes its place, where it is a JSON object.
+
+    Args:
+        error: What went wrong.
+        names: What the request calls fields that the services call otherwise.
     """
     if isinstance(error, UpstreamRejected) and (own := _object_of(error.body.encode())):
         return own
@@ -32,7 +38,7 @@ def problem(error: CausewayError) -> bytes:
             "error": {
                 "message": error.message,
                 "type": kind,
-                "param": error.field,
+                "param": (names or {}).get(error.field or "", error.field),
                 "code": row.reason.lower(),
             },
             "detail": error.message,

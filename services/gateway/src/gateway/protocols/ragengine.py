@@ -4,13 +4,13 @@ import hashlib
 import unicodedata
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from servicekit import keys
 from servicekit.errors import InvalidRequest, PayloadTooLarge
 
-from gateway.domain import Passage
+from gateway.domain import Passage, RetrievalMode
 from gateway.protocols.openai_render import source_node
 from gateway.protocols.reading import Fields, members, value
 from gateway.texts import Equals, ListedDocument, TextDocument
@@ -43,7 +43,21 @@ def index_name(name: str, field: str) -> str:
 # --- documents ------------------------------------------------------------------------------------------------
 
 
-def indexing(body: bytes) -> tuple[str, list[TextDocument]]:
+class Indexing(NamedTuple):
+    """What ``POST /index`` brings: texts that are there twice are one document.
+
+    Attributes:
+        index_name: The index's name.
+        documents: The documents.
+        places: For each text of the request the number of its document.
+    """
+
+    index_name: str
+    documents: list[TextDocument]
+    places: list[int]
+
+
+def indexing(body: bytes) -> Indexing:
     """The index and the documents of ``POST /index``; all of them, or none where anything is wrong.
 
     Raises:
@@ -53,7 +67,9 @@ def indexing(body: bytes) -> tuple[str, list[TextDocument]]:
     name = Fields({"index_name": value(raw.get("index_name"), "index_name")}).text("index_name")
     if not name:
         raise InvalidRequest("index_name is missing.", field="index_name")
-    return index_name(name, "index_name"), _documents(raw, _own_id_or_digest)
+    made = Indexing(index_name(name, "index_name"), [], [])
+    made.documents.extend(_documents(raw, _own_id_or_digest, made.places))
+    return made
 
 
 def updates(body: bytes) -> list[TextDocument]:
@@ -83,7 +99,10 @@ def removals(body: bytes) -> list[str]:
     return list(dict.fromkeys(ids))
 
 
-def _documents(raw: dict[str, msgspec.Raw], name: Callable[[Fields, str], str]) -> list[TextDocument]:
+def _documents(
+    raw: dict[str, msgspec.Raw], name: Callable[[Fields, str], str], places: list[int] | None = None
+) -> list[TextDocument]:
+    """The documents; with ``places`` the same one may come again, and its last metadata hold."""
     try:
         items = _list.decode(raw["documents"]) if "documents" in raw else []
     except (ValueError, RecursionError):
@@ -93,15 +112,20 @@ def _documents(raw: dict[str, msgspec.Raw], name: Callable[[Fields, str], str]) 
     if len(items) > MOST_DOCUMENTS:
         said = f"documents holds {len(items)} documents; at most {MOST_DOCUMENTS} are taken at once."
         raise PayloadTooLarge(said, field="documents")
-    seen: dict[str, int] = {}
-    documents = []
+    seen: dict[str, tuple[int, int]] = {}
+    documents: list[TextDocument] = []
     for number, item in enumerate(items):
         document = _document(item, f"documents[{number}]", name)
-        first = seen.setdefault(document.document_id, number)
-        if first != number:
+        first, place = seen.setdefault(document.document_id, (number, len(documents)))
+        if first == number:
+            documents.append(document)
+        elif places is not None and documents[place].sha256 == document.sha256:
+            documents[place] = document
+        else:
             path = f"documents[{number}].doc_id"
             raise InvalidRequest(f"{path}: documents[{first}] has the same id; one would replace it.", field=path)
-        documents.append(document)
+        if places is not None:
+            places.append(place)
     return documents
 
 
@@ -196,6 +220,8 @@ class Search:
     query: str
     top: int
     conditions: tuple[Equals, ...]
+    mode: RetrievalMode = RetrievalMode.HYBRID
+    semantic_ranker: bool = False
 
 
 def search(body: bytes) -> Search:
@@ -205,7 +231,7 @@ def search(body: bytes) -> Search:
         InvalidRequest: Naming the field.
     """
     raw = members(body)
-    names = ("index_name", "query", "max_node_count", "metadata_filter")
+    names = ("index_name", "query", "max_node_count", "metadata_filter", "retrieval_mode", "semantic_ranker")
     fields = Fields({name: value(raw[name], name) for name in names if name in raw})
     name, query = fields.text("index_name"), fields.text("query")
     top = fields.integer("max_node_count", 1, MOST_NODES)
@@ -214,7 +240,14 @@ def search(body: bytes) -> Search:
     if not query.strip():
         raise InvalidRequest("Query string cannot be empty.", field="query")
     asked = conditions(fields.get("metadata_filter"), "metadata_filter")
-    return Search(index_name(name, "index_name"), query, 5 if top is None else top, asked)
+    return Search(
+        index_name(name, "index_name"),
+        query,
+        5 if top is None else top,
+        asked,
+        RetrievalMode(fields.one_of("retrieval_mode", tuple(mode.value for mode in RetrievalMode)) or "hybrid"),
+        fields.flag("semantic_ranker"),
+    )
 
 
 def conditions(said: Any, path: str) -> tuple[Equals, ...]:

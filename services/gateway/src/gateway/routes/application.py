@@ -5,6 +5,8 @@ Source: the React front end of the Azure RAG demo, which reads these routes and 
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -15,10 +17,10 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, NotSupported, UnreadableDocument
 from servicekit.principal import Principal
 
-from gateway.documents import Job, Upload
+from gateway.documents import ENDED, Job, Upload
 from gateway.frontends import Frontend
 from gateway.openapi import FRONT_ENDS
-from gateway.ports import Catalogue, Generator, Ingest, Pictures
+from gateway.ports import Catalogue, Generator, Ingest, Originals, Pictures
 from gateway.profiles import frontend_of
 from gateway.routes.uploads import Turns, file_names, multipart
 
@@ -27,15 +29,37 @@ _log = structlog.get_logger(__name__)
 OWNER = "uploaded_by"
 """Key of the metadata that says whose own a document is."""
 
-_ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 _POLL = 0.1
 _SLOWEST_POLL = 1.0
 _STATE_SECONDS = 10.0
 _MODELS_SECONDS = 2.0
 
 
+@dataclass(frozen=True, slots=True)
+class Login:
+    """How a page signs its users in.
+
+    Attributes:
+        client_id: The page's id at the provider.
+        authority: The provider's address, as the front end's login library takes it.
+        scopes: What the token is asked for.
+    """
+
+    client_id: str
+    authority: str
+    scopes: Sequence[str]
+
+
 def router(
-    ingest: Ingest, catalogue: Catalogue, pictures: Pictures, generator: Generator, turns: Turns, *, timeout: float
+    ingest: Ingest,
+    catalogue: Catalogue,
+    pictures: Pictures,
+    originals: Originals,
+    generator: Generator,
+    turns: Turns,
+    *,
+    timeout: float,
+    login: Login | None = None,
 ) -> APIRouter:
     """``/config``, ``/auth_setup``, ``/upload``, ``/list_uploaded``, ``/delete_uploaded``, ``/speech``.
 
@@ -43,9 +67,11 @@ def router(
         ingest: Takes documents in.
         catalogue: Knows the documents.
         pictures: Has pictures of their pages, which go with them.
+        originals: Has their originals, likewise.
         generator: Says what its models take.
         turns: How many uploads are handed over at once.
         timeout: Seconds that an upload may take, until the document can be found.
+        login: How pages sign their users in; None: they do not.
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
@@ -57,8 +83,8 @@ def router(
 
     @routes.get("/auth_setup", summary="How a front end signs its users in")
     async def auth_setup(request: Request) -> Response:
-        """Not at all: the front end asks without a login."""
-        return _json(_auth_setup(frontend_of(request.scope)))
+        """By OpenID Connect where a client for it is set, else not at all: who answers for the page sends a key."""
+        return _json(_auth_setup(frontend_of(request.scope), login))
 
     @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
     async def speech() -> Response:
@@ -88,7 +114,7 @@ def router(
         job = await _ended(ingest, principal, job, deadline)
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
-        if job.state not in _ENDED:
+        if job.state not in ENDED:
             return _json({"message": f"{name} is stored, and is still being read.", "job": job.id}, 202)
         return _json({"message": f"{name} was uploaded."})
 
@@ -118,6 +144,7 @@ def router(
             raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
         removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
         await pictures.forget(principal, index, removal.pictured)
+        await originals.forget(principal, index, removal.originals)
         return _json({"message": f"{filename} was deleted."})
 
     return routes
@@ -168,23 +195,23 @@ def _config(frontend: Frontend, *, pictures: bool) -> dict[str, Any]:
     }
 
 
-def _auth_setup(frontend: Frontend) -> dict[str, Any]:
+def _auth_setup(frontend: Frontend, login: Login | None) -> dict[str, Any]:
     return {
-        "useLogin": False,
-        "requireAccessControl": frontend.enforce_access,
-        "enableUnauthenticatedAccess": True,
+        "useLogin": login is not None,
+        "requireAccessControl": frontend.enforce_access or login is not None,
+        "enableUnauthenticatedAccess": login is None,
         "msalConfig": {
             "auth": {
-                "clientId": "",
-                "authority": "",
+                "clientId": login.client_id if login else "",
+                "authority": login.authority if login else "",
                 "redirectUri": "/redirect",
                 "postLogoutRedirectUri": "/",
                 "navigateToLoginRequestUrl": False,
             },
             "cache": {"cacheLocation": "localStorage", "storeAuthStateInCookie": False},
         },
-        "loginRequest": {"scopes": []},
-        "tokenRequest": {"scopes": []},
+        "loginRequest": {"scopes": list(login.scopes) if login else []},
+        "tokenRequest": {"scopes": list(login.scopes) if login else []},
     }
 
 
@@ -221,7 +248,7 @@ async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadl
     pause = _POLL
     with contextlib.suppress(TimeoutError, DeadlineExceeded):
         async with asyncio.timeout(deadline.timeout()):
-            while job.state not in _ENDED:
+            while job.state not in ENDED:
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _SLOWEST_POLL)
                 job = await ingest.job(principal, job.id, Deadline.after(_STATE_SECONDS))

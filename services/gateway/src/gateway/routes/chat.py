@@ -5,7 +5,7 @@ the body is read once, the events are written as bytes.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -22,12 +22,13 @@ from servicekit.errors import (
 )
 from starlette.types import Message, Receive, Scope, Send
 
-from gateway.domain import Done, Step
+from gateway.domain import Batch, Done, Step
 from gateway.frontends import Frontend
 from gateway.pipeline import Pipeline
 from gateway.profiles import frontend_of
-from gateway.protocols.exchange import ChatRequest, Dialect, Exchange
+from gateway.protocols.exchange import ChatRequest, Dialect, Exchange, Media
 from gateway.responses import JSON, refuse, respond
+from gateway.timeline import Timeline
 
 _log = structlog.get_logger(__name__)
 
@@ -35,6 +36,7 @@ _log = structlog.get_logger(__name__)
 _SLACK = 1.0
 _FORM = b"multipart/form-data"
 
+Answer = AsyncGenerator[Batch, None]
 Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
 """A request's profile, headers and body → the dialect that is spoken; the body is empty until it has come."""
 
@@ -61,6 +63,7 @@ class ChatEndpoint:
         timeout: Seconds a whole answer may take, once the request is there.
         streaming: What the path says of streaming; None where the body decides.
         single_turn: Only the last message of the user counts.
+        passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
     def __init__(
@@ -71,12 +74,14 @@ class ChatEndpoint:
         timeout: float,
         streaming: bool | None = None,
         single_turn: bool = False,
+        passed_headers: frozenset[str] = frozenset(),
     ) -> None:
         self._choose = choose
         self._pipeline = pipeline
         self._timeout = timeout
         self._streaming = streaming
         self._single_turn = single_turn
+        self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
         """What is spoken with a client, as far as it is known without the body."""
@@ -90,11 +95,11 @@ class ChatEndpoint:
             await respond(send, http_status(wrong), JSON, dialect.error(wrong), [(b"allow", b"POST")])
             return
         try:
-            body = await _body(scope, receive, form=dialect.media.form)
+            body = await _body(scope, receive, dialect.media)
         except _ClientLeft:
             return
         except CausewayError as error:
-            await refuse(send, error, dialect.error(error))
+            await refuse(send, error, dialect.error(error), dialect.media.status(error))
             return
         tasks = (
             asyncio.ensure_future(self._answer(self.dialect(scope, body), scope, body, send)),
@@ -121,11 +126,13 @@ class ChatEndpoint:
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
                 exchange = dialect.parse(self._request(scope, body))
-                deadline = Deadline.after(self._timeout)
+                timeline = scope["state"]["timeline"] = Timeline()
+                scope["state"]["dialect"] = dialect.name
+                answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
                 if exchange.streaming:
-                    done = await self._stream(dialect, exchange, deadline, send_noted)
+                    done = await self._stream(dialect, exchange, answer, send_noted)
                 else:
-                    done = await self._whole(dialect, exchange, deadline, send_noted, progress)
+                    done = await self._whole(dialect, exchange, answer, send_noted, progress)
             scope["state"]["done"] = done
             scope["state"]["log"] |= _counts(done)
             return
@@ -143,20 +150,26 @@ class ChatEndpoint:
             return
         if progress.heard and dialect.media.retried:
             failure = BrokenOff(failure.message)
-        await refuse(send, failure, dialect.error(failure))
+        await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
 
     def _request(self, scope: Scope, body: bytes) -> ChatRequest:
-        content_type = dict(scope["headers"]).get(b"content-type", b"").decode("latin-1")
-        principal = scope["state"]["principal"]
+        headers = dict(scope["headers"])
+        passed = self._passed_headers & headers.keys()
         return ChatRequest(
-            body, principal, frontend_of(scope), self._streaming, content_type, single_turn=self._single_turn
+            body,
+            scope["state"]["principal"],
+            frontend_of(scope),
+            self._streaming,
+            headers.get(b"content-type", b"").decode("latin-1"),
+            single_turn=self._single_turn,
+            headers={name.decode(): headers[name].decode("latin-1") for name in passed},
         )
 
     async def _whole(
-        self, dialect: Dialect, exchange: Exchange, deadline: Deadline, send: Send, progress: _Progress
+        self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send, progress: _Progress
     ) -> Done:
         done = Done(())
-        async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
+        async with aclosing(answer) as events:
             async for batch in events:
                 progress.heard = True
                 exchange.take(batch)
@@ -166,23 +179,20 @@ class ChatEndpoint:
         await respond(send, 200, dialect.media.unary, exchange.complete(), headers)
         return done
 
-    async def _stream(self, dialect: Dialect, exchange: Exchange, deadline: Deadline, send: Send) -> Done | None:
+    async def _stream(self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send) -> Done | None:
         """The answer's end; None where it broke off."""
-        async with aclosing(self._pipeline.answer(exchange.turn, deadline)) as events:
+        async with aclosing(answer) as events:
             # Until the first events are there the answer can still be a status.
-            batch = await anext(events)
-            first = exchange.render(batch)
-            await send(
-                {
-                    "type": "http.response.start",
-                    "status": 200,
-                    "headers": [
-                        (b"content-type", dialect.media.stream),
-                        (b"cache-control", b"no-cache"),
-                        (b"x-accel-buffering", b"no"),
-                    ],
-                }
-            )
+            try:
+                batch = await anext(events)
+                first = exchange.render(batch)
+            except CausewayError as error:
+                if not dialect.media.fails_inside:
+                    raise
+                await _begin(send, dialect.media)
+                await send({"type": "http.response.body", "body": exchange.render_failure(error)})
+                return None
+            await _begin(send, dialect.media)
             try:
                 await _write(send, first)
                 async for batch in events:
@@ -218,10 +228,20 @@ class _ClientLeft(Exception):
     """The connection closed before the request was complete."""
 
 
-async def _body(scope: Scope, receive: Receive, *, form: bool) -> bytes:
+async def _begin(send: Send, media: Media) -> None:
+    headers = [
+        (b"content-type", media.stream),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def _body(scope: Scope, receive: Receive, taking: Media) -> bytes:
     media = dict(scope["headers"]).get(b"content-type", b"").split(b";")[0].strip().lower()
-    if media not in (JSON, b"") and not media.endswith(b"+json") and not (form and media == _FORM):
-        taken = "application/json or multipart/form-data" if form else "application/json"
+    known = media == JSON or media.endswith(b"+json") or (taking.form and media == _FORM)
+    if not known and (media or taking.named):
+        taken = "application/json or multipart/form-data" if taking.form else "application/json"
         raise UnsupportedMedia(
             f"Content-Type must be {taken}, not {media.decode('latin-1')}.", field="content-type"
         )

@@ -23,8 +23,13 @@ from gateway.profiles import frontend_of
 _log = structlog.get_logger(__name__)
 # Some clients send the fragment that a citation ends with.
 _PAGE = re.compile(r"#page=\d+$")
-# In these a document could act as a page of this host.
-_ACTIVE = ("text/html", "application/xhtml+xml", "image/svg+xml", "text/xml", "application/xml")
+# What browsers show without running anything of it. All else, known or not, gets an origin of its own.
+_PASSIVE = frozenset(
+    {
+        *("application/pdf", "application/json", "text/plain", "text/markdown", "text/csv"),
+        *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
+    }
+)
 # What is being read stays on the disk.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -47,16 +52,20 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     ) -> Response:
         """The document as it was uploaded, whole or in ranges."""
         frontend = frontend_of(request.scope)
-        chosen = frontend.index_for(index, "index")
+        chosen = frontend.indexes_for((index,) if index else (), "index")
         if not chosen:
             raise InvalidRequest("There is no index to look in; name one.", field="index")
-        keys.index_name(chosen)
         principal = frontend.principal_for(request.scope["state"]["principal"], filter_asked=False)
         deadline = Deadline.after(timeout)
-        found = await catalogue.find(principal, chosen, {"sourcefile": _PAGE.sub("", path)}, deadline)
-        kept = [document for document in found if document.sha256]
-        if not kept:
-            raise NotFound(f"There is no document {path[:200]!r} in the index '{chosen}'.", resource=path)
+        kept: list[StoredDocument] = []
+        for name in map(keys.index_name, chosen):
+            found = await catalogue.find(principal, name, {"sourcefile": _PAGE.sub("", path)}, deadline)
+            kept = [document for document in found if document.original]
+            if kept:
+                break
+        else:
+            where = "', '".join(chosen)
+            raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
         document = max(kept, key=lambda each: each.updated_at)
         headers = _headers(document)
         if _known(request.headers.get("if-none-match", ""), headers["etag"]):
@@ -105,7 +114,7 @@ class _Original(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         document = self._document
-        opened = self._originals.open(self._principal, document.sha256, document.size_bytes, self._deadline)
+        opened = self._originals.open(self._principal, document.original, document.size_bytes, self._deadline)
         async with opened as path:
             try:
                 async with asyncio.timeout(_SENDING_SECONDS):
@@ -130,7 +139,7 @@ def _headers(document: StoredDocument) -> dict[str, str]:
         "cache-control": "private, no-cache",
         "x-content-type-options": "nosniff",
     }
-    if media in _ACTIVE:
+    if media.partition(";")[0].strip().lower() not in _PASSIVE:
         headers["content-security-policy"] = _SANDBOX
     return headers
 

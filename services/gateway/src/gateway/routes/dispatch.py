@@ -110,7 +110,12 @@ def always(dialect: Dialect) -> Chooser:
 
 
 def chat_endpoints(
-    pipeline: Pipeline, openai: Dialect, stages: Stages, *, timeout: float
+    pipeline: Pipeline,
+    openai: Dialect,
+    stages: Stages,
+    *,
+    timeout: float,
+    passed_headers: frozenset[str] = frozenset(),
 ) -> dict[str, ChatEndpoint]:
     """All chat paths, with what answers there.
 
@@ -119,16 +124,26 @@ def chat_endpoints(
         openai: Speaks at ``/v1/chat/completions``.
         stages: Speak at the other paths.
         timeout: Seconds a whole answer may take.
+        passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
 
-    def endpoint(path: str, choose: Chooser) -> ChatEndpoint:
-        streaming, single_turn = path.endswith("/stream"), path.endswith("/ask")
-        return ChatEndpoint(choose, pipeline, timeout=timeout, streaming=streaming, single_turn=single_turn)
+    def endpoint(path: str, choose: Chooser, *, streaming: bool | None) -> ChatEndpoint:
+        return ChatEndpoint(
+            choose,
+            pipeline,
+            timeout=timeout,
+            streaming=streaming,
+            single_turn=path.endswith("/ask"),
+            passed_headers=passed_headers,
+        )
+
+    def stage(path: str, choose: Chooser) -> ChatEndpoint:
+        return endpoint(path, choose, streaming=path.endswith("/stream"))
 
     return {
-        "/v1/chat/completions": ChatEndpoint(always(openai), pipeline, timeout=timeout),
-        **{path: endpoint(path, always(dialect)) for path, dialect in stages.fixed().items()},
-        **{path: endpoint(path, choose) for path, choose in stages.bare().items()},
+        "/v1/chat/completions": endpoint("/v1/chat/completions", always(openai), streaming=None),
+        **{path: stage(path, always(dialect)) for path, dialect in stages.fixed().items()},
+        **{path: stage(path, choose) for path, choose in stages.bare().items()},
     }
 
 
@@ -143,7 +158,7 @@ class ChatRoutes:
         others: All other paths.
     """
 
-    def __init__(self, endpoints: Mapping[str, ChatEndpoint], others: ASGIApp) -> None:
+    def __init__(self, endpoints: Mapping[str, ASGIApp], others: ASGIApp) -> None:
         self._endpoints = endpoints
         self._others = others
 

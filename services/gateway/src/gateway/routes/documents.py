@@ -1,26 +1,33 @@
-"""Documents in, and how far they are."""
+"""Documents in, and what is there."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter, Depends, File, Form, Request, Response, UploadFile
+from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, InvalidRequest, Unavailable, http_status
+from servicekit.errors import CausewayError, InvalidRequest, RateLimited, Unavailable, http_status
 
-from gateway.documents import Job, Upload
-from gateway.ports import Ingest
+from gateway.documents import Job, StoredDocument, Upload
+from gateway.ports import Catalogue, Ingest
 from gateway.protocols import ragengine
 from gateway.protocols.problem import problem
 from gateway.responses import error_headers
+from gateway.routes.jobs import job_json
+from gateway.routes.schemas import answers
+from gateway.routes.schemas_jobs import DOCUMENT_PAGE
 from gateway.routes.uploads import Turns, file_names, multipart
 
+_MOST_DOCUMENTS = 1000
 
-def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
-    """``POST /documents`` and ``GET /jobs/{id}``.
+
+def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float) -> APIRouter:
+    """``/documents``.
 
     Args:
         ingest: Takes the documents.
+        catalogue: Knows those that are there.
         turns: How many uploads are handed over at once.
         timeout: Seconds that handing over an upload may take.
     """
@@ -35,10 +42,10 @@ def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
             400: {"description": "A field or a file is wrong; nothing was accepted"},
             413: {"description": "The upload is too large"},
             415: {"description": "The body is not a form of several parts"},
-            429: {"description": "Too many uploads are under way; see Retry-After"},
+            429: {"description": "Too many uploads are under way, or too many of your jobs wait; see Retry-After"},
             503: {
-                "description": "The queue is away; see Retry-After. Where it went away in the middle, `jobs` holds "
-                "those of the files that were accepted"
+                "description": "The queue is away, or full; see Retry-After. Where that happened in the middle, "
+                "`jobs` holds those of the files that were accepted"
             },
         },
     )
@@ -82,40 +89,41 @@ def router(ingest: Ingest, turns: Turns, *, timeout: float) -> APIRouter:
         return _json({"jobs": [job_json(job) for job in jobs]}, 202)
 
     @routes.get(
-        "/jobs/{job_id}",
-        summary="How far a job is",
-        responses={404: {"description": "No such job"}, 503: {"description": "The queue is away; see Retry-After"}},
+        "/documents", summary="The documents of an index", responses=answers(DOCUMENT_PAGE, {404: "No such index"})
     )
-    async def read_job(request: Request, job_id: str) -> Response:
-        """The job as it stands now."""
-        job = await ingest.job(request.scope["state"]["principal"], job_id, Deadline.after(timeout))
-        return _json(job_json(job), 200)
+    async def list_documents(
+        request: Request,
+        index: Annotated[str, Query(description="The index")],
+        limit: Annotated[int, Query(ge=1, le=_MOST_DOCUMENTS)] = 100,
+        page_token: Annotated[str, Query(max_length=4096, description="`next_page_token` of the page before")] = "",
+    ) -> Response:
+        """What is known of each, without its text; by id, in pages."""
+        keys.index_name(index)
+        principal = request.scope["state"]["principal"]
+        page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
+        documents = [_document_json(each) for each in page.documents]
+        return _json({"documents": documents, "next_page_token": page.next_token or None}, 200)
 
     return routes
 
 
-def job_json(job: Job) -> dict[str, Any]:
-    """A job as clients see it."""
-    error = {"reason": job.error_reason, "message": job.error_message} if job.error_reason else None
+def _document_json(document: StoredDocument) -> dict[str, Any]:
     return {
-        "id": job.id,
-        "state": job.state,
-        "index": job.index,
-        "document_id": job.document_id,
-        "sourcefile": job.sourcefile,
-        "progress": dict(job.progress),
-        "error": error,
-        "attempt": job.attempt,
-        "created_at": job.created_at,
-        "updated_at": job.updated_at,
-        "trace_id": job.trace_id,
+        "document_id": document.document_id,
+        "sourcefile": document.sourcefile,
+        "content_type": document.content_type,
+        "sha256": document.sha256,
+        "size_bytes": document.size_bytes,
+        "has_original": bool(document.original),
+        "updated_at": datetime.fromtimestamp(document.updated_at, UTC).isoformat().replace("+00:00", "Z"),
     }
 
 
 def _broken_off(error: CausewayError, jobs: list[Job], names: list[str]) -> Response:
     """The answer where some files are accepted and the others are not: what is accepted cannot be taken back."""
     accepted = f"Of {len(names)} files {len(jobs)} were accepted, not {names[len(jobs)]!r} and what follows it."
-    told = Unavailable(f"{error.message} {accepted}", retry_after=error.retry_after)
+    kind = RateLimited if isinstance(error, RateLimited) else Unavailable
+    told = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
     body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs]}
     response = _json(body, http_status(told))
     response.raw_headers += error_headers(told)

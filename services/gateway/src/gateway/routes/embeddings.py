@@ -31,6 +31,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         if asked.dimensions is not None:
             openai_embeddings.check_dimensions(asked, await embedder.models(principal, deadline))
         made = await while_connected(request, embedder.embed(principal, asked.model, asked.texts, deadline))
+        request.scope["state"]["embedded"] = (made.model, made.tokens)
         return json_answer(openai_embeddings.render(made, asked))
 
     return routes

@@ -1,5 +1,6 @@
 """The indexes and their documents, as RAGEngine's clients manage them."""
 
+import re
 from typing import Annotated
 
 import msgspec
@@ -7,8 +8,9 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
+from starlette.types import Scope
 
-from gateway.ports import Catalogue, Pictures
+from gateway.ports import Catalogue, Originals, Pictures
 from gateway.ports_index import Indexes
 from gateway.protocols import ragengine
 from gateway.routes.body import json_answer, json_body
@@ -25,6 +27,10 @@ _PAGE = {
     "properties": {"documents": DOCUMENTS, "count": {"type": "integer"}, "total_items": {"type": "integer"}},
 }
 
+_MISNAMED = re.compile(
+    r"/(?:indexes/(?P<name>.+?)(?P<tail>/documents(?:/delete)?|/rebuild)?|(?:persist|load)/(?P<other>.+))$"
+)
+
 _Name = Annotated[str, Path(description="The index")]
 _SnapshotPath = Annotated[
     str,
@@ -34,13 +40,16 @@ _SnapshotPath = Annotated[
 ]
 
 
-def router(indexes: Indexes, catalogue: Catalogue, pictures: Pictures, *, timeout: float) -> APIRouter:
+def router(
+    indexes: Indexes, catalogue: Catalogue, pictures: Pictures, originals: Originals, *, timeout: float
+) -> APIRouter:
     """Listing, deleting, and snapshots.
 
     Args:
         indexes: Manages them.
         catalogue: Removes documents.
         pictures: Has pictures of their pages, which go with them.
+        originals: Has their originals, likewise.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(tags=["indexes"])
@@ -98,6 +107,7 @@ def router(indexes: Indexes, catalogue: Catalogue, pictures: Pictures, *, timeou
         ids = ragengine.removals(await json_body(request))
         removal = await catalogue.remove(_principal(request), name, ids, Deadline.after(timeout))
         await pictures.forget(_principal(request), name, removal.pictured)
+        await originals.forget(_principal(request), name, removal.originals)
         said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
         return json_answer(msgspec.json.encode(said))
 
@@ -105,8 +115,11 @@ def router(indexes: Indexes, catalogue: Catalogue, pictures: Pictures, *, timeou
     async def delete_index(request: Request, index: _Name) -> Response:
         """Removes an index with everything in it, for good."""
         name = ragengine.index_name(index, "index")
-        await indexes.delete(_principal(request), name, Deadline.after(timeout))
-        await pictures.forget(_principal(request), name)
+        principal, deadline = _principal(request), Deadline.after(timeout)
+        documents = await catalogue.find(principal, name, {}, deadline)
+        await indexes.delete(principal, name, deadline)
+        await pictures.forget(principal, name)
+        await originals.forget(principal, name, [each.original for each in documents])
         return _message(f"Successfully deleted index {name}.")
 
     @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
@@ -135,6 +148,14 @@ def router(indexes: Indexes, catalogue: Catalogue, pictures: Pictures, *, timeou
         return _message(f"Successfully loaded index {name} from {place}.")
 
     return routes
+
+
+def misnamed(scope: Scope) -> str:
+    """The name with a slash that is given where an index's stands, so that no route was found; else empty."""
+    found = _MISNAMED.search(scope["path"])
+    name: str = (found["name"] or found["other"]) if found else ""
+    is_encoded = b"%2f" in scope.get("raw_path", b"").lower()
+    return name if "/" in name and (is_encoded or not found or found["tail"] or found["other"]) else ""
 
 
 def _principal(request: Request) -> Principal:

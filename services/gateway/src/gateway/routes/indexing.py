@@ -15,7 +15,7 @@ from gateway.ports import Retriever
 from gateway.ports_index import Texts
 from gateway.protocols import ragengine
 from gateway.routes.body import is_large, json_answer, json_body, while_connected
-from gateway.routes.documents import job_json
+from gateway.routes.jobs import job_json
 from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, answers, body
 from gateway.routes.spool import Part, Spool, listed
 from gateway.routes.uploads import Turns
@@ -26,8 +26,8 @@ _OTHERS = {
     400: "Something is wrong with the request; nothing of it is applied",
     413: "Too many documents, or too large ones; nothing of it is applied",
     415: "The body is not JSON",
-    429: "Too many large requests are under way; see Retry-After",
-    503: "The queue is away; see Retry-After",
+    429: "Too many large requests are under way, or too many of your jobs wait; see Retry-After",
+    503: "The queue is away, or full; see Retry-After",
 }
 _GROUPS = {
     "updated_documents": (TextOutcome.STORED, TextOutcome.SUPERSEDED),
@@ -50,8 +50,11 @@ def router(
     """
     routes = APIRouter(tags=["documents"])
 
-    async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job]:
-        """Reads the request, all of it, and queues it; its documents are kept for the answer."""
+    async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job, list[int]]:
+        """Reads the request, all of it, and queues it; its documents are kept for the answer.
+
+        The numbers are those of the document that each text of the request became.
+        """
         principal: Principal = request.scope["state"]["principal"]
         deadline = Deadline.after(upload_timeout)
         async with contextlib.AsyncExitStack() as stack:
@@ -60,14 +63,15 @@ def router(
             raw = await json_body(request)
             # In a thread: ten thousand documents would keep every answer that is under way waiting.
             if index is None:
-                name, documents = await asyncio.to_thread(ragengine.indexing, raw)
+                name, documents, places = await asyncio.to_thread(ragengine.indexing, raw)
             else:
                 name, documents = index, await asyncio.to_thread(ragengine.updates, raw)
+                places = list(range(len(documents)))
                 await retriever.require(principal, [name], deadline)
             del raw
             job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
             await asyncio.to_thread(_keep, spool, documents)
-            return principal, job
+            return principal, job, places
 
     async def finish(request: Request, principal: Principal, job: Job) -> Job:
         deadline = Deadline.after(index_timeout)
@@ -84,11 +88,11 @@ def router(
         that is there with the same text gets the new metadata; with another text it is replaced.
         """
         with Spool() as spool:
-            principal, job = await accept(request, spool, None)
+            principal, job, places = await accept(request, spool, None)
             job = await finish(request, principal, job)
             if not job.outcomes:
                 return _under_way(spool, job)
-            return _sent(spool, listed(range(len(job.outcomes))))
+            return _sent(spool, listed(places))
 
     @routes.post(
         "/indexes/{index}/documents",
@@ -99,7 +103,7 @@ def router(
     async def update_documents(request: Request, index: str) -> Response:
         """Gives documents that are there another text, other metadata, or both, and says which were not there."""
         with Spool() as spool:
-            principal, job = await accept(request, spool, ragengine.index_name(index, "index"))
+            principal, job, _ = await accept(request, spool, ragengine.index_name(index, "index"))
             job = await finish(request, principal, job)
             if not job.outcomes:
                 return _under_way(spool, job)

@@ -12,6 +12,9 @@ from starlette.routing import Mount, Route
 
 from gateway import openapi
 from gateway.responses import ErrorBody, error_headers
+from gateway.routes.indexes import misnamed
+
+VERSION = "0.1.0"
 
 
 def paths(*routers: FastAPI | APIRouter) -> list[str]:
@@ -29,7 +32,7 @@ def rest(routers: Sequence[APIRouter], error_body: ErrorBody) -> FastAPI:
     # With the page's scripts in the package: FastAPI's own page loads them from elsewhere.
     app = FastAPIOffline(
         title="Causeway",
-        version="0.1.0",
+        version=VERSION,
         description="Retrieval-augmented generation behind every chat protocol.",
         exception_handlers=_refusals(error_body),
         redoc_url=None,
@@ -55,6 +58,8 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         if isinstance(error.__cause__, CausewayError):
             # A body that a limit stopped while a form was read.
             failure = error.__cause__
+        elif error.status_code == 404 and (name := misnamed(request.scope)):
+            failure = InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
         elif error.status_code == 404:
             failure = NotFound(f"There is nothing at {request.url.path}.", resource=request.url.path)
         elif error.status_code == 405:

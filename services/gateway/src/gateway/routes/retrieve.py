@@ -2,9 +2,11 @@
 
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
+from servicekit.errors import NotFound
 
 from gateway.domain import Retrieval
 from gateway.ports import Retriever
+from gateway.profiles import frontend_of
 from gateway.protocols import ragengine
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.schemas import FOUND, SEARCH, answers, body
@@ -29,9 +31,21 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
         """By meaning and by words, best first, each with its scores."""
         search = ragengine.search(await json_body(request))
         principal = request.scope["state"]["principal"]
-        retrieval = Retrieval(indexes=(search.index,), metadata=search.conditions)
-        found = await retriever.retrieve(principal, retrieval, search.query, search.top, Deadline.after(timeout))
-        request.scope["state"]["sources"] = found
-        return json_answer(ragengine.found_json(search.query, found))
+        frontend = frontend_of(request.scope)
+        retrieval = Retrieval(
+            indexes=(search.index,),
+            mode=search.mode,
+            semantic_ranker=search.semantic_ranker or frontend.rerank,
+            metadata=search.conditions,
+            tuning=frontend.tuning,
+        )
+        try:
+            found = await retriever.retrieve(
+                principal, retrieval, search.query, search.top, Deadline.after(timeout)
+            )
+        except NotFound as error:
+            raise NotFound(error.message, field="index_name", resource=error.resource) from error
+        request.scope["state"]["sources"] = found.passages
+        return json_answer(ragengine.found_json(search.query, found.passages))
 
     return routes

@@ -46,6 +46,36 @@ UPDATES = _object(
 )
 REMOVALS = _object(["doc_ids"], {"doc_ids": ["bearing"]}, doc_ids=_list(_TEXT, MOST_DOCUMENTS))
 
+_SETTING: Schema = {"type": ["integer", "null"], "description": "null: as the platform is configured"}
+SETTINGS = _object(
+    [],
+    {"embedding": "bge-m3"},
+    embedding={"type": "string", "description": "One of GET /v1/models; the one that it has where none is named"},
+    chunk_tokens={"type": "integer", "minimum": 16, "maximum": 8192},
+    chunk_overlap={"type": "integer", "minimum": 0},
+)
+CREATION = _object(
+    ["index_name"],
+    {"index_name": "notes", "chunk_tokens": 128},
+    index_name=_TEXT,
+    embedding={"type": "string", "description": "An embedding model of GET /v1/models; the default one"},
+    chunk_tokens={"type": "integer", "minimum": 16, "maximum": 8192},
+    chunk_overlap={"type": "integer", "minimum": 0},
+)
+INDEX = _object([], index_name=_TEXT, embedding=_TEXT, chunk_tokens=_SETTING, chunk_overlap=_SETTING)
+REBUILD = _object(
+    [],
+    state={"type": "string", "enum": ["running", "succeeded", "failed"]},
+    embedding=_TEXT,
+    chunk_tokens=_SETTING,
+    chunk_overlap=_SETTING,
+    documents_done={"type": "integer"},
+    documents_total={"type": "integer"},
+    error=_TEXT,
+    started_at={"type": "string", "format": "date-time"},
+    finished_at={"type": ["string", "null"], "format": "date-time"},
+)
+
 _SCORE: Schema = {"type": ["number", "null"]}
 FOUND = _object(
     [],
@@ -76,6 +106,8 @@ SEARCH = _object(
         "description": "All of these values must be in the document's metadata",
         "additionalProperties": {"type": ["string", "number", "boolean"]},
     },
+    retrieval_mode={"enum": ["hybrid", "vectors", "text"], "default": "hybrid"},
+    semantic_ranker={"type": "boolean", "default": False, "description": "Have a reranker order what was found"},
 )
 
 MODEL = _object(

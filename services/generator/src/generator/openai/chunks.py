@@ -1,4 +1,4 @@
-"""Chunks of a streamed chat completion, read into events.
+"""Chunks of a streamed chat completion, or of a text completion, read into events.
 
 Only what the platform needs is read: content, finish reasons, the choice, usage. Everything else crosses as the
 JSON it came in. Members whose value is null say nothing and are left out, and so is the role that every answer has.
@@ -16,6 +16,7 @@ _NULL = Raw(b"null")
 # `obfuscation` is padding against eavesdroppers on the wire it came over.
 _READ_OF_CHUNK = frozenset(("choices", "usage", "obfuscation", "error"))
 _READ_OF_CHOICE = frozenset(("index", "delta", "message", "finish_reason"))
+_READ_OF_PLAIN_CHOICE = frozenset(("index", "text", "finish_reason"))
 _MOST_CHOICES = 1 << 16
 _MOST_TOKENS = (1 << 32) - 1
 _REFUSALS = range(400, 600)
@@ -180,12 +181,15 @@ class ChunkReader:
         delta = _said(_object.decode(body)) if body != _NULL else {}
         if delta.get("role") == _ASSISTANT:
             del delta["role"]
-        text = ""
-        if "content" in delta and bytes(delta["content"])[:1] == b'"':
+        text, read = "", _READ_OF_CHOICE
+        if body == _NULL and "text" in choice:
+            # A text completion's.
+            text, read = msgspec.json.decode(choice["text"], type=str), _READ_OF_PLAIN_CHOICE
+        elif "content" in delta and bytes(delta["content"])[:1] == b'"':
             text = msgspec.json.decode(delta.pop("content"), type=str)
         reason = choice.get("finish_reason", _NULL)
         finished = reason != _NULL
-        others = {name: raw for name, raw in _said(choice).items() if name not in _READ_OF_CHOICE}
+        others = {name: raw for name, raw in _said(choice).items() if name not in read}
         if delta:
             events.append(Event(EventKind.DELTA, index, raw_json=_encode(delta)))
         if text or (others and not finished):

@@ -15,6 +15,7 @@ class Endpoint:
         base_url: What the paths are below; its query stays.
         bearer: The key that goes as ``Authorization: Bearer``, if one does.
         chat_path: Of chat completions; ``{model}`` stands for the server's name of the model.
+        text_path: Of text completions, likewise.
         models_path: Of the list of models.
         headers: Sent with every request.
         query: Parameters of every URL.
@@ -23,6 +24,7 @@ class Endpoint:
     base_url: str
     bearer: SecretStr | None = None
     chat_path: str = "/chat/completions"
+    text_path: str = "/completions"
     models_path: str = "/models"
     headers: Mapping[str, SecretStr] = field(default_factory=dict)
     query: Mapping[str, SecretStr] = field(default_factory=dict)
@@ -40,11 +42,13 @@ class Endpoint:
         return cls(
             url,
             chat_path="/openai/deployments/{model}/chat/completions",
+            text_path="/openai/deployments/{model}/completions",
             models_path="/openai/models",
             headers={**({} if key is None else {"api-key": key}), **headers},
             query={**query, "api-version": SecretStr(version)},
         )
 
-    def chat(self, model: str) -> str:
-        """The path of a model's chat completions."""
-        return self.chat_path.replace("{model}", quote(model, safe=""))
+    def answers(self, model: str, *, plain: bool = False) -> str:
+        """The path of a model's chat completions; ``plain``: of its text completions."""
+        path = self.text_path if plain else self.chat_path
+        return path.replace("{model}", quote(model, safe=""))

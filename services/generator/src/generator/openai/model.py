@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Mapping
 import msgspec
 from pydantic import SecretStr
 
-from generator.domain import Event, EventKind, OpenAIRequest, Prompt
+from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Prompt
 from generator.openai.chunks import ChunkReader, ChunkRelay
 from generator.openai.errors import ended_early
 from generator.openai.request import request_body
@@ -48,13 +48,14 @@ class OpenAIModel:
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says. What the server sends and the platform does not model crosses as its JSON."""
         reader: ChunkReader | ChunkRelay
+        plain = isinstance(prompt, Conversation) and prompt.plain
         if isinstance(prompt, OpenAIRequest):
             body = set_member(prompt.body, "model", msgspec.json.encode(self._server_name))
             reader = ChunkRelay()
         else:
             body = request_body(prompt, self._server_name)
             reader = ChunkReader()
-        async with self._server.chat(body, self._server_name, self._headers) as reply:
+        async with self._server.chat(body, self._server_name, self._headers, plain=plain) as reply:
             if not reply.streams:
                 answer = await reply.whole()
                 if isinstance(reader, ChunkRelay):

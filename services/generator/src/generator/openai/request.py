@@ -1,4 +1,4 @@
-"""A conversation as the body of a chat completion request."""
+"""A conversation as the body of a chat completion request, a text to go on with as that of a text completion."""
 
 import msgspec
 from msgspec import Raw
@@ -25,12 +25,18 @@ def request_body(prompt: Conversation, model: str) -> bytes:
     return _encode(
         {
             "model": model,
-            "messages": [_message(message) for message in prompt.messages],
+            **_said(prompt),
             "stream": True,
             "stream_options": {**streaming, "include_usage": _TRUE},
             **parameters,
         }
     )
+
+
+def _said(prompt: Conversation) -> dict[str, object]:
+    if prompt.plain:
+        return {"prompt": prompt.messages[0].text}
+    return {"messages": [_message(message) for message in prompt.messages]}
 
 
 def _message(message: ChatMessage) -> dict[str, object]:

@@ -51,7 +51,7 @@ class ModelServer:
         self._endpoint = endpoint
         self._base_url = URL(endpoint.base_url).update_query(_plain(endpoint.query))
         self._session: aiohttp.ClientSession | None = None
-        self._chat_urls: dict[str, URL] = {}
+        self._urls: dict[tuple[str, bool], URL] = {}
         self._headers = {
             "accept": "application/json",
             "accept-encoding": "identity",
@@ -70,7 +70,7 @@ class ModelServer:
 
     @contextlib.asynccontextmanager
     async def chat(
-        self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None
+        self, body: bytes, model: str = "", headers: Mapping[str, SecretStr] | None = None, *, plain: bool = False
     ) -> AsyncIterator[Reply]:
         """Posts a chat completion request; a reply that was not read to its end is closed with its connection.
 
@@ -78,15 +78,16 @@ class ModelServer:
             body: The request.
             model: The server's name of the model, for those that want it in the path.
             headers: Sent besides the server's.
+            plain: It is a text completion request instead.
 
         Raises:
             UpstreamRejected: The server refused.
             DeadlineExceeded: It did not connect, or not begin to answer, in time.
             Unavailable: It cannot be reached.
         """
-        url = self._chat_urls.get(model)
+        url = self._urls.get((model, plain))
         if url is None:
-            url = self._chat_urls[model] = _below(self._base_url, self._endpoint.chat(model))
+            url = self._urls[model, plain] = _below(self._base_url, self._endpoint.answers(model, plain=plain))
         async with self._asked("POST", url, self._limits.first_byte, body, headers) as reply:
             yield reply
 

@@ -77,7 +77,9 @@ class SseParser:
             line = line.removeprefix(codecs.BOM_UTF8)
         if not line:
             if self._data:
-                payloads.append(b"\n".join(self._data) if len(self._data) > 1 else self._data[0])
+                payload = b"\n".join(self._data) if len(self._data) > 1 else self._data[0]
+                if payload:  # else it says no more than that the server lives
+                    payloads.append(payload)
                 self._data.clear()
                 self._data_size = 0
             return

@@ -56,7 +56,8 @@ class TritonModel:
 
     async def _answer(self, prompt: Conversation) -> AsyncGenerator[Event, None]:
         wanted = sampling(prompt.parameters_json, self._config.answer_tokens)
-        text = self._template.prompt(plain_messages(prompt.messages))
+        [first, *_] = messages = plain_messages(prompt.messages)
+        text = first["content"] if prompt.plain else self._template.prompt(messages)
         model = await self._server.describe()
         answer = Answer(wanted)
         responses = self._server.stream(model.tensors(text, wanted))

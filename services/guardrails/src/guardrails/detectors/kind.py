@@ -1,5 +1,6 @@
 """A kind of detector: what it is called, what it can be told, how one is made."""
 
+import functools
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -11,6 +12,12 @@ from guardrails.detectors.port import Detector, Judge
 from guardrails.domain import DetectorInfo, DetectorKind, Health
 
 P = TypeVar("P", bound=Params)
+
+
+@functools.cache
+def _schema(params: type[Params]) -> bytes:
+    """Requests look detectors up all the time, and making a schema takes long."""
+    return msgspec.json.encode(msgspec.json.schema(params))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,7 @@ class Kind(Generic[P]):
 
     def info(self) -> DetectorInfo:
         """See `Offer.info`."""
-        schema = msgspec.json.encode(msgspec.json.schema(self.params))
-        return DetectorInfo(self.detector_id, self.description, schema, self.streaming, self.kind)
+        return DetectorInfo(self.detector_id, self.description, _schema(self.params), self.streaming, self.kind)
 
     async def health(self) -> Health:
         """See `Offer.health`."""

@@ -1,10 +1,10 @@
 """What a detector is to the rest of the service."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from guardrails.chunking import Chunking
+from guardrails.chunking import Chunker, Chunking
 from guardrails.domain import Detection, DetectorKind, Health, Surroundings
 
 
@@ -77,6 +77,10 @@ class Judge(ABC):
     chunking: Chunking
     seconds: float
     across: bool = False
+
+    def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # for those that answer later
+        """What cuts one text into windows; ``ready`` is called, in the event loop, when it has more to say."""
+        return self.chunking.chunker()
 
     @abstractmethod
     async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:

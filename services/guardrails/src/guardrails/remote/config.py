@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
-from servicekit.yaml_file import Document
+from servicekit.yaml_file import Document, Key
 from yarl import URL
 
 from guardrails.chunking import Chunking
@@ -21,7 +21,27 @@ _NEVER_PASSED = frozenset((
     "proxy-authorization", "proxy-authenticate", "accept-encoding", "detector-id",
 ))
 # fmt: on
+_OWN_CHUNKERS = tuple(each.value for each in Chunking)
 Header = Annotated[str, StringConstraints(pattern="^[A-Za-z0-9-]+$", to_lower=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkerConfig:
+    """How a chunker of another server is asked.
+
+    Attributes:
+        name: As the file calls it.
+        target: Its gRPC target.
+        chunker_id: What its server calls it; empty: its only one.
+        seconds: What looking at a piece may take.
+        credentials: For TLS: the authorities' certificates, our own and its key, each PEM or None; none: no TLS.
+    """
+
+    name: str
+    target: str
+    chunker_id: str = ""
+    seconds: float = 10.0
+    credentials: tuple[bytes | None, bytes | None, bytes | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +59,7 @@ class RemoteConfig:
         tls: For ``https``; none: the system's authorities.
         headers: Of the caller's headers, in lower case, those that it gets.
         across: See `Judge`.
+        chunker: What cuts its windows, where it is a server of its own.
         description: What it does.
     """
 
@@ -52,6 +73,7 @@ class RemoteConfig:
     tls: ssl.SSLContext | None = None
     headers: frozenset[str] = frozenset()
     across: bool = False
+    chunker: ChunkerConfig | None = None
     description: str = ""
 
 
@@ -79,7 +101,7 @@ class _Detector(BaseModel):
     kind: Literal["text_contents", "text_chat", "text_context_doc", "text_generation"]
     url: str = Field(max_length=2000)
     timeout: float = Field(10.0, gt=0, le=600)
-    chunker: Literal["sentence", "whole_doc"] | None = None
+    chunker: str | None = None
     default_threshold: float = Field(0.0, ge=0, le=1)
     concurrency: int = Field(16, ge=1, le=1000)
     tls: _Tls | None = None
@@ -96,10 +118,34 @@ class _Detector(BaseModel):
         return value
 
 
+class _ChunkerTls(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+
+
+class _Chunker(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    target: Annotated[str, StringConstraints(pattern=r"^[^\s]{1,500}$")]
+    chunker_id: str = Field("", max_length=100)
+    timeout: float = Field(10.0, gt=0, le=600)
+    tls: _ChunkerTls | None = None
+
+    def config(self, name: str) -> ChunkerConfig:
+        credentials = None
+        if self.tls is not None:
+            credentials = (_pem(self.tls.ca), _pem(self.tls.cert), _pem(self.tls.key))
+        return ChunkerConfig(name, self.target, self.chunker_id, self.timeout, credentials)
+
+
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     headers: list[Header] = []
+    chunkers: dict[Annotated[str, StringConstraints(pattern=r"^[\w.:/-]{1,100}$")], _Chunker] = {}
     detectors: dict[Annotated[str, StringConstraints(pattern=r"^[\w.:/-]{1,100}$")], _Detector] = {}
 
 
@@ -117,6 +163,15 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
     """
     document = Document(raw, name)
     file = document.validated(_File)
+    chunkers = {}
+    for chunker, entry in file.chunkers.items():
+        if chunker in _OWN_CHUNKERS:
+            raise document.wrong(("chunkers", chunker), "a chunker that is built in has this name")
+        try:
+            chunkers[chunker] = entry.config(chunker)
+        except OSError as error:
+            place: Key = ("chunkers", chunker, "tls")
+            raise document.wrong(place, f"the certificates cannot be used: {error}") from None
     configs = []
     for detector_id, said in file.detectors.items():
         place = ("detectors", detector_id)
@@ -125,7 +180,10 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
         headers = frozenset((*file.headers, *said.headers))
         if headers & _NEVER_PASSED:
             raise document.wrong(place, f"{min(headers & _NEVER_PASSED)} is a header that is never passed on")
-        if said.chunker == "sentence" and said.kind == "text_chat":
+        if said.chunker not in (None, *_OWN_CHUNKERS, *chunkers):
+            known = ", ".join((*_OWN_CHUNKERS, *chunkers))
+            raise document.wrong((*place, "chunker"), f"there is no such chunker; they are {known}")
+        if said.chunker not in (None, "whole_doc") and said.kind == "text_chat":
             raise document.wrong((*place, "chunker"), "a conversation is judged as a whole")
         contents = said.kind == "text_contents"
         if said.across_choices and not contents:
@@ -140,13 +198,25 @@ def parse(raw: bytes, name: str, taken: Collection[str] = ()) -> tuple[RemoteCon
                 DetectorKind(said.kind),
                 URL(said.url.rstrip("/")),
                 said.timeout,
-                Chunking(said.chunker or ("sentence" if contents and not said.across_choices else "whole_doc")),
+                _chunking(said, contents=contents),
                 said.default_threshold,
                 said.concurrency,
                 tls,
                 headers,
                 said.across_choices,
+                chunkers.get(said.chunker or ""),
                 said.description,
             )
         )
     return tuple(configs)
+
+
+def _chunking(said: _Detector, *, contents: bool) -> Chunking:
+    if said.chunker is None:
+        return Chunking.SENTENCE if contents and not said.across_choices else Chunking.WHOLE
+    # A chunk of another server's is held back as a sentence is.
+    return Chunking(said.chunker) if said.chunker in _OWN_CHUNKERS else Chunking.SENTENCE
+
+
+def _pem(path: Path | None) -> bytes | None:
+    return None if path is None else path.read_bytes()

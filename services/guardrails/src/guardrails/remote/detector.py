@@ -1,13 +1,14 @@
 """A detector of another server, asked over the detector API."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import aiohttp
 import msgspec
 import structlog
 
+from guardrails.chunking import Chunker
 from guardrails.detectors.kind import Made
 from guardrails.detectors.params import BadParam, decode_members
 from guardrails.detectors.port import DetectorFailed, Judge
@@ -37,6 +38,9 @@ _PARAMS_SCHEMA = msgspec.json.encode(
 _log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
+OpenChunker = Callable[[Callable[[], None]], Chunker]
+"""What `Judge.chunker` is."""
+
 
 class RemoteOffer:
     """A remote detector that can be asked for; ``threshold`` and ``replacement`` are ours, the rest is its own.
@@ -44,9 +48,13 @@ class RemoteOffer:
     Args:
         config: How it is asked.
         session: Its connections, which all remote detectors share.
+        chunker: Opens what cuts its windows, where that is a server of its own.
     """
 
-    def __init__(self, config: RemoteConfig, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self, config: RemoteConfig, session: aiohttp.ClientSession, chunker: OpenChunker | None = None
+    ) -> None:
+        self._chunker = chunker
         self.detector_id = config.detector_id
         self._config = config
         self._session = session
@@ -61,7 +69,7 @@ class RemoteOffer:
             raise BadParam("threshold", "must be a number from 0 to 1")
         if not isinstance(replacement, str) or len(replacement) > 200:  # as in `Params`
             raise BadParam("replacement", "must be a text of at most 200 characters")
-        judge = RemoteJudge(self._config, self._session, self._turns, params)
+        judge = RemoteJudge(self._config, self._session, self._turns, params, self._chunker)
         return Made(judge, replacement, float(threshold))
 
     def info(self) -> DetectorInfo:
@@ -95,6 +103,7 @@ class RemoteJudge(Judge):
         session: Its connections.
         turns: Questions that may be asked at once.
         params: What its server is told.
+        chunker: See `RemoteOffer`.
     """
 
     def __init__(
@@ -103,6 +112,7 @@ class RemoteJudge(Judge):
         session: aiohttp.ClientSession,
         turns: asyncio.Semaphore,
         params: dict[str, Any],
+        chunker: OpenChunker | None = None,
     ) -> None:
         self.kind = config.kind
         self.chunking = config.chunking
@@ -112,7 +122,12 @@ class RemoteJudge(Judge):
         self._session = session
         self._turns = turns
         self._params = params
+        self._open_chunker = chunker
         self._url = config.url.joinpath(_PATHS[config.kind].lstrip("/"))
+
+    def chunker(self, ready: Callable[[], None]) -> Chunker:
+        """See `Judge.chunker`."""
+        return super().chunker(ready) if self._open_chunker is None else self._open_chunker(ready)
 
     async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
         """See `Judge.judge`."""

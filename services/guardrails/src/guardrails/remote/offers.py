@@ -1,14 +1,16 @@
 """The remote detectors that there are at the moment."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 
+from guardrails.remote.chunker import Chunkers
 from guardrails.remote.config import RemoteConfig, parse
-from guardrails.remote.detector import RemoteOffer
+from guardrails.remote.detector import OpenChunker, RemoteOffer
 
 
 class RemoteOffers:
@@ -16,10 +18,12 @@ class RemoteOffers:
 
     Args:
         session: The connections that all share.
+        chunkers: Those that cut for some of them.
         taken: Names of detectors that are built in.
     """
 
-    def __init__(self, session: aiohttp.ClientSession, taken: Collection[str]) -> None:
+    def __init__(self, session: aiohttp.ClientSession, chunkers: Chunkers, taken: Collection[str]) -> None:
+        self._chunkers = chunkers
         self._session = session
         self._taken = taken
         self._offers: dict[RemoteConfig, RemoteOffer] = {}
@@ -43,5 +47,9 @@ class RemoteOffers:
 
     def _change(self, configs: tuple[RemoteConfig, ...]) -> None:
         self._offers = {
-            config: self._offers.get(config) or RemoteOffer(config, self._session) for config in configs
+            config: self._offers.get(config) or RemoteOffer(config, self._session, self._chunker(config))
+            for config in configs
         }
+
+    def _chunker(self, config: RemoteConfig) -> OpenChunker | None:
+        return partial(self._chunkers.chunker, config.chunker) if config.chunker is not None else None

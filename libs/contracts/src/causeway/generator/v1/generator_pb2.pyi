@@ -122,12 +122,17 @@ class Conversation(_message.Message):
     SOURCES_FIELD_NUMBER: _builtins.int
     PARAMETERS_JSON_FIELD_NUMBER: _builtins.int
     QUESTION_FIELD_NUMBER: _builtins.int
+    PLAIN_FIELD_NUMBER: _builtins.int
     parameters_json: _builtins.bytes
     """Members of the OpenAI chat completion request besides `messages`, `model` and `stream` (temperature,
     max_tokens, stop, n, …), as one JSON object; values that are not modelled cross as they came.
     """
     question: _builtins.str
     """What the user asked, without the sources around it."""
+    plain: _builtins.bool
+    """The one message is a text to go on with, and no turn of a conversation: it gets no chat template, and an OpenAI
+    server is asked for a text completion, whose parameters these are.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
         """Oldest first."""
@@ -143,10 +148,11 @@ class Conversation(_message.Message):
         sources: _abc.Iterable[Global___Source] | None = ...,
         parameters_json: _builtins.bytes = ...,
         question: _builtins.str = ...,
+        plain: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "parameters_json", b"parameters_json", "question", b"question", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["messages", b"messages", "parameters_json", b"parameters_json", "plain", b"plain", "question", b"question", "sources", b"sources"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -545,10 +545,13 @@ class DetectConfig(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     SURROUNDINGS_FIELD_NUMBER: _builtins.int
     CHUNKING_FIELD_NUMBER: _builtins.int
+    ALL_HOLD_FIELD_NUMBER: _builtins.int
     direction: Global___Direction.ValueType
     """Where the text stands."""
     chunking: Global___Chunking.ValueType
     """Where the text may be cut when it is released."""
+    all_hold: _builtins.bool
+    """Text waits for the detectors that only report, too, as far as they judge it before it is complete."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -574,10 +577,11 @@ class DetectConfig(_message.Message):
         passages: _abc.Iterable[_builtins.str] | None = ...,
         surroundings: Global___Surroundings | None = ...,
         chunking: Global___Chunking.ValueType = ...,
+        all_hold: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunking", b"chunking", "detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_hold", b"all_hold", "chunking", b"chunking", "detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -628,6 +632,7 @@ class DetectResponse(_message.Message):
     FINDINGS_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
+    JUDGED_FIELD_NUMBER: _builtins.int
     choice: _builtins.int
     """Which choice."""
     cleared_until: _builtins.int
@@ -636,6 +641,8 @@ class DetectResponse(_message.Message):
     """Block: nothing more may be released, on any choice, beyond what was cleared before. Redact: the
     findings' spans are to be replaced before the release. Unspecified where there are no findings.
     """
+    judged: _builtins.bool
+    """The choice is complete and judged to its end: nothing more will be said of it."""
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
         """New findings that end within what is cleared now, and those that block."""
@@ -652,10 +659,11 @@ class DetectResponse(_message.Message):
         findings: _abc.Iterable[Global___Finding] | None = ...,
         action: Global___Action.ValueType = ...,
         failures: _abc.Iterable[Global___DetectorFailure] | None = ...,
+        judged: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "choice", b"choice", "cleared_until", b"cleared_until", "failures", b"failures", "findings", b"findings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "choice", b"choice", "cleared_until", b"cleared_until", "failures", b"failures", "findings", b"findings", "judged", b"judged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -668,6 +676,9 @@ class ListDetectorsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PRINCIPAL_FIELD_NUMBER: _builtins.int
+    WITHOUT_HEALTH_FIELD_NUMBER: _builtins.int
+    without_health: _builtins.bool
+    """Do not ask how they are, which takes as long as the slowest of them."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -676,10 +687,11 @@ class ListDetectorsRequest(_message.Message):
         self,
         *,
         principal: _principal_pb2.Principal | None = ...,
+        without_health: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "without_health", b"without_health"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,88 @@
+"""Text completions with detections: a legacy completion request of OpenAI's, with one prompt that is a text.
+
+Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``; its answers have the shape of
+ADR 005.
+"""
+
+from dataclasses import replace
+
+from servicekit.errors import CausewayError
+
+from gateway.domain import DetectorKind, PromptStyle, Turn
+from gateway.frontends import GuardrailsWire
+from gateway.protocols import orchestrator_errors as errors
+from gateway.protocols import orchestrator_fields as fields
+from gateway.protocols import reading
+from gateway.protocols.exchange import ChatRequest, Exchange
+from gateway.protocols.orchestrator_chat import OURS, asked, guarded, media
+from gateway.protocols.orchestrator_forms import TextForm
+from gateway.protocols.orchestrator_render import OrchestratorExchange
+
+_OWN = (*OURS, "detectors", "model", "prompt", "stream", "stream_options")
+_OUTPUT = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
+
+
+class OrchestratorCompletions:
+    """`Dialect` of ``POST /api/v2/text/completions-detection``.
+
+    Args:
+        wire: Whose ways.
+    """
+
+    name = "orchestrator-completions"
+
+    def __init__(self, wire: GuardrailsWire) -> None:
+        self.media = media(wire)
+        self._wire = wire
+        self._form = TextForm()
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`."""
+        raw = fields.members(request.body)
+        model = fields.text(raw, "model")
+        turn = text_turn(request, model, fields.text(raw, "prompt"), fields.without(raw, _OWN))
+        said = asked(raw)
+        turn = replace(turn, detectors=request.frontend.detectors_for(said))
+        if self._wire is GuardrailsWire.ADR:
+            fields.required(turn.detectors)
+        usage = reading.pick(raw, ("stream_options",)).object("stream_options")
+        return OrchestratorExchange(
+            replace(
+                guarded(turn, raw, self._wire),
+                detector_kinds=(
+                    *fields.kinds(fields.CONTENTS, (*said.input, *said.context)),
+                    *fields.kinds(_OUTPUT, said.output),
+                ),
+            ),
+            self._form,
+            self._wire,
+            streaming=reading.pick(raw, ("stream",)).flag("stream"),
+            include_usage=usage.flag("include_usage"),
+            continuous_usage=usage.flag("continuous_usage_stats"),
+        )
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return errors.body(error, self._wire, asked=self._form.asked)
+
+
+def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes) -> Turn:
+    """The turn of a text that a model is to go on with.
+
+    Args:
+        request: As it came.
+        model: Which is asked.
+        prompt: The text.
+        parameters_json: What else the model server is told.
+    """
+    return Turn(
+        principal=request.principal,
+        question=prompt,
+        model=request.frontend.model_for(model, "model"),
+        frontend=request.frontend.name,
+        style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+        parameters_json=parameters_json,
+        blocked_message=request.frontend.blocked_message,
+        headers=request.headers,
+        plain=True,
+    )

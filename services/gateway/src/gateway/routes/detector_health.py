@@ -1,0 +1,77 @@
+"""How the services and the detectors are, on a port of its own: the guardrails orchestrator's health API."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.principal import LOCAL
+from starlette.types import Receive, Scope, Send
+
+from gateway.ports import Guardrails, Probe
+from gateway.responses import JSON, respond
+
+_UNAVAILABLE = 503
+_PACKAGE = "causeway"
+
+
+class DetectorHealth:
+    """An ASGI application: ``GET /health`` says that the process lives, ``GET /info`` how each service and each
+    remote detector is, as far as a look tells. Both are always 200.
+
+    Args:
+        guardrails: Have the detectors.
+        probes: One for each service.
+        version: The platform's.
+        timeout: Seconds that each look may take.
+    """
+
+    def __init__(
+        self, guardrails: Guardrails, probes: Sequence[Probe], *, version: str, timeout: float = 5.0
+    ) -> None:
+        self._guardrails = guardrails
+        self._probes = probes
+        self._version = version
+        self._timeout = timeout
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
+        """Serves one request."""
+        if scope["type"] != "http":
+            return
+        status, said = 404, {"code": 404, "details": f"There is nothing at {scope['path']}."}
+        if scope["path"] in ("/health", "/info") and scope["method"] not in ("GET", "HEAD"):
+            status, said = 405, {"code": 405, "details": f"{scope['path']} does not take {scope['method']}."}
+        elif scope["path"] == "/health":
+            status, said = 200, {_PACKAGE: self._version}
+        elif scope["path"] == "/info":
+            status, said = 200, {"services": await self._services()}
+        await respond(send, status, JSON, msgspec.json.encode(said))
+
+    async def _services(self) -> dict[str, Any]:
+        looked = await asyncio.gather(*(self._probed(probe) for probe in self._probes), self._detectors())
+        return {name: said for services in looked for name, said in services.items()}
+
+    async def _probed(self, probe: Probe) -> dict[str, Any]:
+        try:
+            problem = await asyncio.wait_for(probe.check(Deadline.after(self._timeout)), self._timeout)
+        except (TimeoutError, CausewayError):
+            problem = f"no answer within {self._timeout:g} s"
+        return {probe.name: _said(problem is None, problem or "")}
+
+    async def _detectors(self) -> dict[str, Any]:
+        deadline = Deadline.after(self._timeout)
+        try:
+            known = await self._guardrails.detectors(LOCAL, deadline, health=True)
+        except CausewayError:
+            return {}  # the probe of the guardrails says why
+        return {info.detector_id: _said(info.healthy, info.reason) for info in known if info.remote}
+
+
+def _said(healthy: bool | None, reason: str) -> dict[str, Any]:
+    if healthy is None:
+        return {"status": "UNKNOWN"}
+    if healthy:
+        return {"status": "HEALTHY"}
+    return {"status": "UNHEALTHY", "code": _UNAVAILABLE, "reason": reason}

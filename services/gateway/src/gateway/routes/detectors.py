@@ -1,0 +1,56 @@
+"""The detectors that requests can ask for."""
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from servicekit.deadline import Deadline
+
+from gateway.ports import Guardrails
+from gateway.routes.body import json_answer
+from gateway.routes.schemas import answers
+
+_DETECTOR = {
+    "type": "object",
+    "required": ["id", "kind", "streaming", "remote", "description", "params"],
+    "properties": {
+        "id": {"type": "string"},
+        "kind": {"enum": ["text_contents", "text_chat", "text_context_doc", "text_generation"]},
+        "streaming": {"type": "boolean", "description": "It judges a growing answer before the answer is complete"},
+        "remote": {"type": "boolean", "description": "It asks another server"},
+        "description": {"type": "string"},
+        "params": {"type": "object", "description": "JSON Schema of its parameters"},
+    },
+}
+_LIST = {
+    "type": "object",
+    "required": ["detectors"],
+    "properties": {"detectors": {"type": "array", "items": _DETECTOR}},
+}
+
+
+def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
+    """``GET /detectors``.
+
+    Args:
+        guardrails: Have the detectors.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(tags=["guardrails"])
+
+    @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
+    async def list_detectors(request: Request) -> Response:
+        """Ordered by id, with what each looks at and what it can be told."""
+        known = await guardrails.detectors(request.scope["state"]["principal"], Deadline.after(timeout))
+        listed = [
+            {
+                "id": info.detector_id,
+                "kind": info.kind.value,
+                "streaming": info.streaming,
+                "remote": info.remote,
+                "description": info.description,
+                "params": msgspec.Raw(info.params_schema_json or b"{}"),
+            }
+            for info in known
+        ]
+        return json_answer(msgspec.json.encode({"detectors": listed}))
+
+    return routes

@@ -1,0 +1,214 @@
+"""Jobs: what there is, how far each is, stopping one, and sending again what was given up."""
+
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import APIRouter, Query, Request, Response
+from fastapi.responses import StreamingResponse
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+from servicekit.principal import Principal
+
+from gateway.documents import ENDED, Job
+from gateway.ports import Ingest
+from gateway.ports_jobs import DeadLetter, JobChange, Jobs
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.schemas import answers, body
+from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, REPLAY, REPLAYED
+
+_MOST_JOBS = 1000
+_MOST_IDS = 10_000
+_AWAY = {503: "The queue is away; see Retry-After"}
+_UNKNOWN = {404: "No such job"} | _AWAY
+_STREAM = "text/event-stream"
+
+State = Literal["", "queued", "parsing", "indexing", "succeeded", "unchanged", "failed", "cancelled"]
+_Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Most entries of the page")]
+_Token = Annotated[str, Query(max_length=20, description="`next_page_token` of the page before")]
+
+
+class _Ids(msgspec.Struct, forbid_unknown_fields=True):
+    """What shall be sent again."""
+
+    job_ids: list[str] | None = None
+    all: bool = False
+
+
+def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRouter:
+    """``/jobs`` and what is below it.
+
+    Args:
+        ingest: Knows each job.
+        jobs: Looks after them.
+        timeout: Seconds that an answer may take.
+        watch: Seconds that a stream of events may last; who still wants to know goes on with another one.
+    """
+    routes = APIRouter(tags=["documents"])
+
+    @routes.get("/jobs", summary="The jobs, those that changed last first", responses=answers(JOB_PAGE, _AWAY))
+    async def list_jobs(
+        request: Request,
+        index: Annotated[str, Query(description="Only jobs that write to this index")] = "",
+        state: Annotated[State, Query(description="Only jobs in this state")] = "",
+        limit: _Count = 50,
+        page_token: _Token = "",
+    ) -> Response:
+        """A page, perhaps shorter than `limit`; `next_page_token` gets the next one, and is null at the end."""
+        if index:
+            keys.index_name(index)
+        page = await jobs.page(
+            _principal(request),
+            index=index,
+            state=state,
+            count=limit,
+            token=page_token,
+            deadline=Deadline.after(timeout),
+        )
+        return _json({"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None})
+
+    # Before the routes of one job: their ids are no words.
+    @routes.get("/jobs/dead", summary="The jobs that were given up", responses=answers(DEAD_PAGE, _AWAY))
+    async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
+        """Those that failed again and again although nothing is known to be wrong with their documents, the newest
+        first. They are kept until they are sent again.
+        """
+        deadline = Deadline.after(timeout)
+        page = await jobs.dead(_principal(request), count=limit, token=page_token, deadline=deadline)
+        listed = [_letter_json(letter) for letter in page.letters]
+        return _json({"jobs": listed, "next_page_token": page.next_token or None})
+
+    @routes.post(
+        "/jobs/dead/replay",
+        summary="Send jobs again that were given up",
+        responses=answers(REPLAYED, _AWAY | {429: "Too many of your jobs wait already; see Retry-After"}),
+        openapi_extra=body(REPLAY),
+    )
+    async def replay(request: Request) -> Response:
+        """As the jobs that they were, under their ids: they do not replace newer versions of their documents."""
+        job_ids = _ids(await json_body(request))
+        found = await jobs.replay(_principal(request), job_ids, Deadline.after(timeout))
+        return _json({"replayed": found.replayed, "not_found": found.not_found})
+
+    @routes.get("/jobs/{job_id}", summary="How far a job is", responses=answers(JOB, _UNKNOWN))
+    async def read_job(request: Request, job_id: str) -> Response:
+        """The job as it stands now."""
+        return _json(job_json(await ingest.job(_principal(request), job_id, Deadline.after(timeout))))
+
+    @routes.post(
+        "/jobs/{job_id}/cancel",
+        summary="Stop a job",
+        responses=answers(JOB, _UNKNOWN | {409: "It is over, or about to end"}),
+    )
+    async def cancel_job(request: Request, job_id: str) -> Response:
+        """Whether it waits or is being worked on: nothing of it can be found, its document stays as it was."""
+        return _json(job_json(await jobs.cancel(_principal(request), job_id, Deadline.after(timeout))))
+
+    @routes.get(
+        "/jobs/{job_id}/events",
+        summary="A job's progress, as it comes",
+        response_class=StreamingResponse,
+        responses={
+            200: {"description": "Server-sent events: `progress` and, at the end, `end`", "content": {_STREAM: {}}},
+            204: {"description": "The job is over, and Last-Event-ID names its last event"},
+            **{status: {"description": text} for status, text in _UNKNOWN.items()},
+        },
+    )
+    async def job_events(request: Request, job_id: str) -> Response:
+        """Each event holds the job as `GET /jobs/{id}` has it; the first one as it stands now. The stream ends with
+        the job. A client that comes again with `Last-Event-ID` gets what has changed since.
+        """
+        changes = jobs.watch(_principal(request), job_id, _revision(request.headers.get("last-event-id", "")))
+        first = await anext(changes, _NOTHING)
+        if first is _NOTHING:
+            return Response(status_code=204)
+        return StreamingResponse(
+            _events(first, changes, time.monotonic() + watch),
+            media_type=_STREAM,
+            headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
+        )
+
+    return routes
+
+
+_NOTHING: Any = object()
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    """A job as clients see it."""
+    error = {"reason": job.error_reason, "message": job.error_message} if job.error_reason else None
+    return {
+        "id": job.id,
+        "state": job.state,
+        "stage": job.stage,
+        "percent": job.percent,
+        "index": job.index,
+        "document_id": job.document_id,
+        "sourcefile": job.sourcefile,
+        "progress": dict(job.progress),
+        "error": error,
+        "waiting_since": job.waiting_since or None,
+        "attempt": job.attempt,
+        "created_at": job.created_at,
+        "updated_at": job.updated_at,
+        "trace_id": job.trace_id,
+    }
+
+
+def _letter_json(letter: DeadLetter) -> dict[str, Any]:
+    return {
+        "id": letter.job_id,
+        "index": letter.index,
+        "document_id": letter.document_id,
+        "sourcefile": letter.sourcefile,
+        "error": {"reason": letter.reason, "message": letter.message},
+        "attempt": letter.attempts,
+        "died_at": letter.died_at,
+    }
+
+
+async def _events(
+    first: JobChange | None, changes: AsyncGenerator[JobChange | None, None], until: float
+) -> AsyncIterator[bytes]:
+    """Server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    async with contextlib.aclosing(changes):
+        yield _event(first)
+        async for change in changes:
+            yield _event(change)
+            if time.monotonic() > until:
+                return
+
+
+def _event(change: JobChange | None) -> bytes:
+    if change is None:
+        return b": still there\n\n"
+    name = b"end" if change.job.state in ENDED else b"progress"
+    return b"event: %b\nid: %d\ndata: %b\n\n" % (name, change.revision, msgspec.json.encode(job_json(change.job)))
+
+
+def _revision(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0
+
+
+def _ids(raw: bytes) -> list[str] | None:
+    try:
+        wanted = msgspec.json.decode(raw, type=_Ids)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest(f"The body is wrong: {error}.", field="job_ids") from None
+    if wanted.all == bool(wanted.job_ids):
+        raise InvalidRequest("Name the jobs in job_ids, or say all.", field="job_ids")
+    if len(wanted.job_ids or ()) > _MOST_IDS:
+        raise InvalidRequest(f"At most {_MOST_IDS} jobs at once.", field="job_ids")
+    return None if wanted.all else wanted.job_ids
+
+
+def _principal(request: Request) -> Principal:
+    principal: Principal = request.scope["state"]["principal"]
+    return principal
+
+
+def _json(value: Any) -> Response:
+    return json_answer(msgspec.json.encode(value))

@@ -1,0 +1,104 @@
+"""What the routes of jobs and of documents take and give, for the OpenAPI document."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+_TEXT: Schema = {"type": "string"}
+_TIME: Schema = {"type": "string", "format": "date-time"}
+_COUNT: Schema = {"type": "integer", "minimum": 0}
+_ERROR: Schema = {"type": "object", "properties": {"reason": _TEXT, "message": _TEXT}}
+_IDS: Schema = {"type": "array", "items": _TEXT}
+_OVER = ["succeeded", "unchanged", "failed", "cancelled"]
+_STATES = ["queued", "parsing", "indexing", *_OVER]
+
+JOB: Schema = {
+    "type": "object",
+    "properties": {
+        "id": _TEXT,
+        "state": {"type": "string", "enum": _STATES},
+        "stage": {
+            "type": "string",
+            "enum": ["waiting", *_STATES],
+            "description": "The state, or `waiting` while something that is needed is away",
+        },
+        "percent": {"type": "integer", "minimum": 0, "maximum": 100},
+        "index": _TEXT,
+        "document_id": _TEXT,
+        "sourcefile": _TEXT,
+        "progress": {
+            "type": "object",
+            "properties": {
+                **{f"{what}_{much}": _COUNT for what in ("pages", "chunks") for much in ("done", "total")},
+                "documents_done": {**_COUNT, "description": "Of a job with texts"},
+                "documents_total": {**_COUNT, "description": "Of a job with texts"},
+            },
+        },
+        "error": {
+            "oneOf": [_ERROR, {"type": "null"}],
+            "description": "Why it failed; of one that is queued, why the attempt before ended",
+        },
+        "waiting_since": {
+            **_TIME,
+            "type": ["string", "null"],
+            "description": "Since when it waits for something that is away",
+        },
+        "attempt": {**_COUNT, "description": "Times that a worker began it"},
+        "created_at": _TIME,
+        "updated_at": _TIME,
+        "trace_id": _TEXT,
+    },
+}
+_NEXT: Schema = {"type": ["string", "null"], "description": "Gets the next page; null at the end"}
+JOB_PAGE: Schema = {
+    "type": "object",
+    "properties": {"jobs": {"type": "array", "items": JOB}, "next_page_token": _NEXT},
+}
+DEAD_PAGE: Schema = {
+    "type": "object",
+    "properties": {
+        "jobs": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {**_TEXT, "description": "Empty where the message held no job"},
+                    "index": _TEXT,
+                    "document_id": _TEXT,
+                    "sourcefile": _TEXT,
+                    "error": _ERROR,
+                    "attempt": _COUNT,
+                    "died_at": _TIME,
+                },
+            },
+        },
+        "next_page_token": _NEXT,
+    },
+}
+DOCUMENT_PAGE: Schema = {
+    "type": "object",
+    "properties": {
+        "documents": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "document_id": _TEXT,
+                    "sourcefile": _TEXT,
+                    "content_type": _TEXT,
+                    "sha256": {**_TEXT, "description": "Of the file, or of the text that it came as"},
+                    "size_bytes": _COUNT,
+                    "has_original": {"type": "boolean", "description": "It came as a file, which is kept"},
+                    "updated_at": _TIME,
+                },
+            },
+        },
+        "next_page_token": _NEXT,
+    },
+}
+REPLAY: Schema = {
+    "type": "object",
+    "properties": {"job_ids": {**_IDS, "maxItems": 10_000}, "all": {"type": "boolean", "default": False}},
+    "example": {"all": True},
+}
+REPLAYED: Schema = {"type": "object", "properties": {"replayed": _IDS, "not_found": _IDS}}

@@ -1,0 +1,188 @@
+"""A stream of text in, a stream of what detectors find in it out: newline-delimited JSON both ways, raw ASGI."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    MethodNotAllowed,
+    NotFound,
+    Unprocessable,
+    UnsupportedMedia,
+)
+from starlette.types import Receive, Scope, Send
+
+from gateway.detector_kinds import unsupported
+from gateway.domain import Chunking, Detector, DetectorKind, Direction, Surroundings
+from gateway.frontends import GuardrailsWire
+from gateway.ports import Guardrails, Watch
+from gateway.profiles import frontend_of
+from gateway.protocols import orchestrator_errors as errors
+from gateway.protocols import orchestrator_text as text
+from gateway.responses import refuse
+
+PATH = "/api/v2/text/detection/stream-content"
+MEDIA = b"application/x-ndjson"
+
+_log = structlog.get_logger(__name__)
+
+
+class _ClientLeft(Exception):
+    """The connection closed before the content was complete."""
+
+
+class StreamContent:
+    """The ASGI application of `PATH`. A chunk is a sentence, and each is judged as soon as it is complete.
+
+    Args:
+        guardrails: Judge.
+        timeout: Seconds that a request may take.
+        passed_headers: Names of the requests' headers that detectors may get, in lower case.
+    """
+
+    def __init__(self, guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[str]) -> None:
+        self._guardrails = guardrails
+        self._timeout = timeout
+        self._passed_headers = passed_headers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request; a client that leaves stops the detectors."""
+        wire = frontend_of(scope).guardrails_wire
+        answer = _Answer(send, wire)
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._serve(scope, headers, receive, answer)
+        except _ClientLeft:
+            return
+        except TimeoutError:
+            await answer.fail(DeadlineExceeded("The request took longer than its deadline."))
+        except CausewayError as error:
+            await answer.fail(error)
+        except Exception as error:  # the boundary: the client gets an answer, the log the cause
+            _log.exception("detection failed", error=str(error))
+            await answer.fail(Internal())
+
+    async def _serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive, answer: "_Answer") -> None:
+        if scope["method"] != "POST":
+            raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.")
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != MEDIA.decode():
+            raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
+        principal, deadline = scope["state"]["principal"], Deadline.after(self._timeout)
+        around = Surroundings(headers={n: v for n, v in headers.items() if n in self._passed_headers})
+        lines = _lines(receive)
+        async with aclosing(lines):
+            first = await anext(lines, None)
+            if first is None:
+                raise Unprocessable("`detectors` is required", field="detectors")
+            try:
+                detectors, content = text.first_line(first)
+                known = {info.detector_id: info for info in await self._guardrails.detectors(principal, deadline)}
+                for each in detectors:
+                    info = known.get(each.detector_id)
+                    if info is None:
+                        raise NotFound(f"detector `{each.detector_id}` not found", resource=each.detector_id)
+                    _check(each, info.kind, streaming=info.streaming)
+                # Parameters that are wrong are a status, too; a client may wait for it before it sends more.
+                await self._guardrails.detect(principal, Direction.INPUT, detectors, [""], deadline, around)
+            except CausewayError:
+                if answer.wire is GuardrailsWire.ORCHESTRATOR:
+                    await answer.begin()
+                raise
+            await answer.begin()
+            async with self._guardrails.watch(principal, detectors, deadline, around, Chunking.SENTENCE) as watch:
+                tasks = (
+                    asyncio.ensure_future(_tell(watch, answer)),
+                    asyncio.ensure_future(_feed(watch, content, lines, receive)),
+                )
+                try:
+                    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                    next(task for task in tasks if task.done()).result()
+                finally:
+                    for task in tasks:
+                        task.cancel()
+                    await asyncio.gather(*tasks, return_exceptions=True)
+        await answer.end()
+
+
+class _Answer:
+    """What has been answered so far."""
+
+    def __init__(self, send: Send, wire: GuardrailsWire) -> None:
+        self.wire = wire
+        self._send = send
+        self._begun = False
+
+    async def begin(self) -> None:
+        self._begun = True
+        headers = [(b"content-type", MEDIA), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def line(self, line: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": line, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def fail(self, error: CausewayError) -> None:
+        body = errors.body(error, self.wire)
+        if self._begun:
+            await self.line(body + b"\n")
+            await self.end()
+        else:
+            await refuse(self._send, error, body, errors.status(error, self.wire))
+
+
+def _check(detector: Detector, kind: DetectorKind, *, streaming: bool) -> None:
+    if kind is not DetectorKind.CONTENTS:
+        raise unsupported(detector.detector_id)
+    if not streaming:
+        raise Unprocessable(
+            f"detector `{detector.detector_id}` uses chunker `whole_doc`, which is not supported by this endpoint",
+            field="detectors",
+            resource=detector.detector_id,
+        )
+
+
+async def _lines(receive: Receive) -> AsyncGenerator[bytes, None]:
+    held = b""
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise _ClientLeft
+        more = message.get("more_body", False)
+        *whole, held = (held + message.get("body", b"")).split(b"\n")
+        for line in whole:
+            if line.strip():
+                yield line
+    if held.strip():
+        yield held
+
+
+async def _feed(watch: Watch, content: str, lines: AsyncGenerator[bytes, None], receive: Receive) -> None:
+    """Feeds the detectors; then waits for the client to leave."""
+    await watch.feed(0, content)
+    async for line in lines:
+        await watch.feed(0, text.next_line(line))
+    await watch.feed(0, "", last=True)
+    await watch.end()
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    raise _ClientLeft
+
+
+async def _tell(watch: Watch, answer: _Answer) -> None:
+    start = 0
+    async with aclosing(watch.clearances()) as clearances:
+        async for clearance in clearances:
+            for failure in clearance.failures:
+                raise errors.DetectorFailed(failure)
+            if clearance.findings or clearance.cleared_until > start:
+                await answer.line(text.chunk_line(clearance.findings, start, clearance.cleared_until))
+                start = clearance.cleared_until

@@ -1,0 +1,64 @@
+"""Indexes with settings of their own, and rebuilds."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+
+async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None:
+    """It is told with what it has, once; what is not said is the platform's."""
+    asked = {"index_name": "notes", "embedding": "other-embedder", "chunk_tokens": 128, "chunk_overlap": 16}
+    made = await client.post("/indexes", json=asked)
+    assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", asked)
+    assert (await client.get("/indexes/notes")).json() == asked
+    again = await client.post("/indexes", json=asked)
+    assert (again.status_code, again.json()["detail"]) == (409, "Index 'notes' exists already.")
+    plain = await client.post("/indexes", json={"index_name": "plain"})
+    assert plain.json()["chunk_tokens"] is None
+    assert "plain" in (await client.get("/indexes")).json()
+
+
+async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
+    """What is asked for goes on in the background, and is told until it is over."""
+    begun = await client.post("/indexes/docs/rebuild", json={"embedding": "other-embedder"})
+    assert (begun.status_code, begun.headers["location"]) == (202, "/indexes/docs/rebuild")
+    assert (begun.json()["state"], begun.json()["finished_at"]) == ("running", None)
+    done = (await client.get("/indexes/docs/rebuild")).json()
+    assert (done["state"], done["embedding"], done["error"]) == ("succeeded", "other-embedder", "")
+    assert done["documents_done"] == done["documents_total"]
+    assert (await client.get("/indexes/docs")).json()["embedding"] == "other-embedder"
+    never = await client.get("/indexes/empty/rebuild")
+    assert (never.status_code, never.json()["detail"]) == (404, "Index 'empty' has not been rebuilt.")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"embedding": "gpt"}, "embedding"),
+        ({"embedding": 1}, "embedding"),
+        ({"chunk_tokens": 15}, "chunk_tokens"),
+        ({"chunk_tokens": "many"}, "chunk_tokens"),
+        ({"chunk_overlap": -1}, "chunk_overlap"),
+        ({"color": "red"}, "color"),
+        ([], None),
+    ],
+)
+async def test_what_is_wrong_is_named(client: httpx.AsyncClient, body: Any, field: str | None) -> None:
+    """400 with the field, on both routes; nothing has begun."""
+    for path, more in (("/indexes/docs/rebuild", {}), ("/indexes", {"index_name": "new"})):
+        answer = await client.post(path, json=body | more if isinstance(body, dict) else body)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == field
+    assert "new" not in (await client.get("/indexes")).json()
+    assert (await client.get("/indexes/docs/rebuild")).status_code == 404
+
+
+async def test_names_and_unknown_indexes(client: httpx.AsyncClient) -> None:
+    """A name that is none is a 400, one that is not there a 404, each with its field."""
+    for answer in (await client.get("/indexes/nope"), await client.post("/indexes/nope/rebuild", json={})):
+        assert (answer.status_code, answer.json()["error"]["param"]) == (404, "index")
+    assert (await client.get("/indexes/.nope")).json()["error"]["param"] == "index"
+    for name in ("", "a/b", ".a"):
+        answer = await client.post("/indexes", json={"index_name": name})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index_name")

@@ -1,0 +1,43 @@
+import asyncio
+
+from gateway.domain import Action, Detector, Detectors, Policy
+from gateway.fakes import FakeGuardrails
+from gateway.service_policy import ServicePolicy
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.testing import eventually
+
+POLICY = Policy(Detectors(output=(Detector("words", Action.BLOCK),)), "No.")
+
+
+class Guardrails(FakeGuardrails):
+    away = False
+    asked = 0
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+        return await super().policy(deadline)
+
+
+async def test_it_is_known_soon_and_follows_its_file() -> None:
+    """Changes are seen; a service that is away changes nothing, one whose file is gone has none."""
+    guardrails = Guardrails(rules=POLICY)
+    async with ServicePolicy(guardrails, interval=0.01) as policy:
+        assert policy() is None
+        await eventually(lambda: policy() == POLICY)
+        guardrails.away = True
+        before = guardrails.asked
+        await eventually(lambda: guardrails.asked > before + 1)
+        assert policy() == POLICY
+        guardrails.away, guardrails.rules = False, None
+        await eventually(lambda: policy() is None)
+
+
+async def test_nobody_is_asked_before_somebody_wants_it() -> None:
+    """Most deployments have no profile that names it."""
+    guardrails = Guardrails(rules=POLICY)
+    async with ServicePolicy(guardrails, interval=0.001):
+        await asyncio.sleep(0.02)
+    assert guardrails.asked == 0

@@ -1,0 +1,173 @@
+"""Chunkers of other servers, over ``causeway.guardrails.v1.ChunkerService``."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import structlog
+from causeway.guardrails.v1 import chunker_pb2, chunker_pb2_grpc
+from servicekit import rpc
+from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS, open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded
+
+from guardrails.detectors.port import DetectorFailed
+from guardrails.remote.config import ChunkerConfig
+
+_DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
+_MOST_SECONDS = 3600.0  # of one text; what it may take to look at a piece is the configuration's
+_log = structlog.get_logger(__name__)
+
+
+class Chunkers:
+    """The servers; their connections are kept, and closed at the end."""
+
+    def __init__(self) -> None:
+        self._channels: dict[ChunkerConfig, grpc.aio.Channel] = {}
+
+    def chunker(self, config: ChunkerConfig, ready: Callable[[], None]) -> "RemoteChunker":
+        """Cuts one text; see `Judge.chunker`."""
+        channel = self._channels.get(config)
+        if channel is None:
+            channel = self._channels[config] = _channel(config)
+        return RemoteChunker(config, chunker_pb2_grpc.ChunkerServiceStub(channel), ready)
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        for channel in self._channels.values():
+            await channel.close()
+
+
+class RemoteChunker:
+    """`Chunker` of one text, over one call that begins with its first piece.
+
+    Args:
+        config: How the server is asked.
+        stub: The server.
+        ready: Called, in the event loop, when there is more to say.
+    """
+
+    def __init__(
+        self, config: ChunkerConfig, stub: chunker_pb2_grpc.ChunkerServiceStub, ready: Callable[[], None]
+    ) -> None:
+        self._config = config
+        self._stub: Any = stub
+        self._ready = ready
+        self._task: asyncio.Task[None] | None = None
+        self._waking = asyncio.Event()
+        self._pieces: list[str] = []
+        self._last = False
+        self._sent = 0
+        self._taken = 0
+        self._end = 0
+        self._ends: list[int] = []
+        self._failure: DetectorFailed | None = None
+        self._timer = asyncio.timeout(None)
+
+    @property
+    def waiting(self) -> int:
+        """See `Chunker.waiting`."""
+        return self._sent - self._taken
+
+    def feed(self, text: str, last: bool) -> list[int]:
+        """See `Chunker.feed`.
+
+        Raises:
+            DetectorFailed: The server failed, or took longer than its time.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if text or last:
+            self._pieces.append(text)
+            self._last = self._last or last
+            idle = not self.waiting
+            self._sent += len(text)
+            if self._task is None:
+                self._task = asyncio.create_task(self._run())
+                self._task.add_done_callback(lambda _: self._ready())
+            elif idle:
+                self._restart_clock()
+            self._waking.set()
+        ends, self._ends = self._ends, []
+        return ends
+
+    def close(self) -> None:
+        """See `Chunker.close`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _run(self) -> None:
+        try:
+            async with self._timer:
+                self._restart_clock()
+                deadline = Deadline.after(_MOST_SECONDS)
+                async with (
+                    rpc.bidi(self._stub.Chunk, f"{_DESCRIPTOR.full_name}/Chunk", deadline) as call,
+                    _beside(self._write(call)),
+                ):
+                    await self._read(call)
+        except (TimeoutError, DeadlineExceeded):
+            self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
+        except CausewayError as error:
+            _log.warning("chunker cannot be asked", chunker=self._config.name, error=error.message)
+            self._failure = self._failed("its server cannot be asked", 503)
+        except DetectorFailed as error:
+            self._failure = error
+
+    async def _write(self, call: rpc.Exchange) -> None:
+        chunker_id = self._config.chunker_id
+        while True:
+            await self._waking.wait()
+            self._waking.clear()
+            text, last = "".join(self._pieces), self._last
+            self._pieces = []
+            await call.write(chunker_pb2.ChunkRequest(text=text, last=last, chunker_id=chunker_id))
+            chunker_id = ""
+            if last:
+                await call.done_writing()
+                return
+
+    async def _read(self, call: rpc.Exchange) -> None:
+        while not (self._last and self._taken == self._end == self._sent):
+            response = await call.read()
+            if response is grpc.aio.EOF:
+                raise self._failed("it ended before the text did", 502)
+            for end in response.ends:
+                if not self._end < end <= self._sent:
+                    raise self._failed("it ended a chunk where none can end", 502)
+                self._end = end
+                self._ends.append(end)
+            if not max(self._taken, self._end) <= response.taken <= self._sent:
+                raise self._failed("it took what was not sent", 502)
+            self._taken = response.taken
+            self._restart_clock()
+            self._ready()
+
+    def _restart_clock(self) -> None:
+        owing = self.waiting or (self._last and self._end < self._sent)
+        now = asyncio.get_running_loop().time()
+        self._timer.reschedule(now + self._config.seconds if owing else None)
+
+    def _failed(self, reason: str, status: int) -> DetectorFailed:
+        return DetectorFailed(f"chunker request failed for `{self._config.name}`: {reason}", status)
+
+
+@contextlib.asynccontextmanager
+async def _beside(work: Any) -> AsyncIterator[None]:
+    """Runs it beside the block; its failure is the call's, of which the block learns by itself."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _channel(config: ChunkerConfig) -> grpc.aio.Channel:
+    if config.credentials is None:
+        return open_channel(config.target, [_DESCRIPTOR])
+    ca, cert, key = config.credentials
+    credentials = grpc.ssl_channel_credentials(ca, key, cert)
+    return grpc.aio.secure_channel(config.target, credentials, options=(*WINDOW_OPTIONS, *SIZE_OPTIONS))

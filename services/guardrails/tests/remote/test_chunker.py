@@ -1,0 +1,260 @@
+"""guardrails.remote.chunker: a chunker on a real gRPC server, and all that can be wrong with one."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+from causeway.guardrails.v1 import chunker_pb2 as pb
+from causeway.guardrails.v1 import chunker_pb2_grpc
+from guardrails.asking import windows
+from guardrails.chunking import TooLong, Windows
+from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.domain import Action, OnError, Piece
+from guardrails.growing import Holding
+from guardrails.policy import Rule
+from guardrails.remote.chunker import Chunkers, RemoteChunker
+from guardrails.remote.config import ChunkerConfig
+from guardrails.remote.offers import RemoteOffers
+from guardrails.remote.testing import DetectorStub, detector_server
+from guardrails.streaming import Session
+from guardrails.workers import Workers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servicekit.testing import eventually, free_ports, grpc_service
+
+DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
+
+
+@dataclass
+class Stub(chunker_pb2_grpc.ChunkerServiceServicer):
+    """Ends a chunk behind each bar, and breaks as it is told.
+
+    Attributes:
+        says: Its answers instead of what is right.
+        deaf: It answers when this is set.
+        asked: Which chunker each call asked for.
+        ended: Calls that are over.
+    """
+
+    says: list[pb.ChunkResponse] | None = None
+    deaf: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+    ended: int = 0
+
+    async def Chunk(  # noqa: N802  # the contract's name
+        self,
+        request_iterator: AsyncIterator[pb.ChunkRequest],
+        context: Any,  # gRPC's signature
+    ) -> AsyncGenerator[pb.ChunkResponse, None]:
+        taken = 0
+        try:
+            async for request in request_iterator:
+                if not taken:
+                    self.asked.append(request.chunker_id)
+                await self.deaf.wait()
+                if self.says is not None:
+                    for response in self.says:
+                        yield response
+                    return
+                ends = [taken + match.end() for match in re.finditer(r"\|", request.text)]
+                taken += len(request.text)
+                if request.last and taken and (not ends or ends[-1] < taken) and not request.text.endswith("|"):
+                    ends.append(taken)
+                yield pb.ChunkResponse(ends=ends, taken=taken)
+        finally:
+            self.ended += 1
+
+
+@contextlib.asynccontextmanager
+async def serving(stub: Stub) -> AsyncIterator[Callable[..., RemoteChunker]]:
+    """A server; opens chunkers on it."""
+    stub.deaf.set()
+
+    def add(server: grpc.aio.Server) -> None:
+        chunker_pb2_grpc.add_ChunkerServiceServicer_to_server(stub, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        client: Any = chunker_pb2_grpc.ChunkerServiceStub(channel)
+
+        def open_one(ready: Callable[[], None] = lambda: None, seconds: float = 5.0) -> RemoteChunker:
+            return RemoteChunker(ChunkerConfig("bars", "here", "usual", seconds), client, ready)
+
+        yield open_one
+
+
+async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> list[str]:
+    """The chunks of a text that comes in pieces."""
+    cutting = Windows(chunker, 10_000)
+    found = []
+    try:
+        for number, piece in enumerate(pieces):
+            found += cutting.feed(piece, last=number == len(pieces) - 1)
+            await asyncio.sleep(0)
+        while not cutting.complete:
+            await asyncio.wait_for(ready.wait(), 10)
+            ready.clear()
+            found += cutting.feed("", last=False)
+    finally:
+        cutting.close()
+    return [window.text for window in found]
+
+
+@given(st.lists(st.text("a|\U0001f511é", max_size=5), min_size=1, max_size=8))
+@settings(max_examples=25, deadline=None)
+def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
+    """However the text comes; together they are the text, in code points."""
+
+    async def run() -> None:
+        stub, ready = Stub(), asyncio.Event()
+        async with serving(stub) as chunker:
+            found = await cut(chunker(ready.set), *pieces, ready=ready)
+        text = "".join(pieces)
+        assert "".join(found) == text
+        assert found == re.findall(r"[^|]*\||[^|]+$", text)
+        assert set(stub.asked) <= {"usual"}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ([], "ended before the text did"),
+        ([pb.ChunkResponse(ends=[9], taken=3)], "where none can end"),
+        ([pb.ChunkResponse(ends=[2, 2], taken=3)], "where none can end"),
+        ([pb.ChunkResponse(taken=9)], "what was not sent"),
+        ([pb.ChunkResponse(ends=[2], taken=1)], "what was not sent"),
+    ],
+)
+async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkResponse], reason: str) -> None:
+    """A 502, with the chunker's name."""
+    ready = asyncio.Event()
+    async with serving(Stub(says=says)) as chunker:
+        with pytest.raises(DetectorFailed, match=f"chunker request failed for `bars`: .*{reason}") as error:
+            await cut(chunker(ready.set), "abc", ready=ready)
+    assert error.value.status == 502
+
+
+async def test_a_late_one_has_failed() -> None:
+    """Its time is what looking at a piece takes; waiting for the text is not counted."""
+    stub, ready = Stub(), asyncio.Event()
+    async with serving(stub) as chunker:
+        patient = chunker(ready.set, seconds=0.3)
+        assert patient.feed("a|", last=False) == []
+        await eventually(lambda: not patient.waiting)
+        await asyncio.sleep(0.5)
+        assert patient.feed("", last=False) == [2]
+        stub.deaf.clear()
+        patient.feed("b", last=False)
+        ready.clear()
+        await asyncio.wait_for(ready.wait(), 10)
+        with pytest.raises(DetectorFailed, match="longer than") as error:
+            patient.feed("", last=False)
+        patient.close()
+    assert error.value.status == 504
+
+
+async def test_one_that_cannot_be_reached() -> None:
+    """A 503."""
+    [port] = free_ports(1)
+    chunkers, ready = Chunkers(), asyncio.Event()
+    chunker = chunkers.chunker(ChunkerConfig("bars", f"127.0.0.1:{port}"), ready.set)
+    with pytest.raises(DetectorFailed, match="cannot be asked") as error:
+        await cut(chunker, "abc", ready=ready)
+    assert error.value.status == 503
+    await chunkers.aclose()
+
+
+async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:
+    """It waits, which stops the stream; only what was looked at and not cut is too long."""
+    stub, ready = Stub(), asyncio.Event()
+    async with serving(stub) as chunker:
+        stub.deaf.clear()
+        cutting = Windows(chunker(ready.set), 10)
+        assert cutting.feed("123456789|" * 3, last=False) == []
+        assert cutting.waiting == 30
+        stub.deaf.set()
+        await asyncio.wait_for(ready.wait(), 10)
+        assert [window.text for window in cutting.feed("", last=False)] == ["123456789|"] * 3
+        ready.clear()
+        cutting.feed("no bar at all", last=False)
+        await asyncio.wait_for(ready.wait(), 10)
+        with pytest.raises(TooLong):
+            cutting.feed("", last=False)
+        cutting.close()
+
+
+async def test_leaving_stops_the_call() -> None:
+    """The server is not left waiting for more."""
+    stub = Stub()
+    async with serving(stub) as chunker:
+        left = chunker()
+        left.feed("a", last=False)
+        await eventually(lambda: not left.waiting)
+        left.close()
+        await eventually(lambda: stub.ended == 1)
+
+
+async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
+    """Growing texts and whole ones; what its chunker cannot cut follows ``on_error``, and is not released."""
+    stub, workers = Stub(), Workers(1)
+    stub.deaf.set()
+
+    def add(server: grpc.aio.Server) -> None:
+        chunker_pb2_grpc.add_ChunkerServiceServicer_to_server(stub, server)
+
+    [port] = free_ports(1)
+    server = grpc.aio.server()
+    add(server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    async with detector_server(DetectorStub()) as detector, aiohttp.ClientSession() as session:
+        path = tmp_path / "detectors.yaml"
+        path.write_text(
+            f"chunkers: {{bars: {{target: '127.0.0.1:{port}', timeout: 0.5}}}}\n"
+            f"detectors: {{hap: {{kind: text_contents, url: '{detector.url}', chunker: bars}}}}\n"
+        )
+        chunkers = Chunkers()
+        offers = RemoteOffers(session, chunkers, ())
+        offers.load(path)
+        [offer] = offers.current()
+        assert offer.info().streaming
+        judge = offer.make(b"").detector
+        assert isinstance(judge, Judge)
+        assert [window.text for window in await windows(judge, "a|b")] == ["a|", "b"]
+        found = await growing(judge, workers, "one|a sec", "ret|tw", "o")
+        assert [asked.body["contents"] for asked in detector.asked] == [["one|"], ["a secret|"], ["two"]]
+        assert found == [(4, ()), (13, ("secret",)), (16, ())]
+        stub.deaf.clear()
+        assert await growing(judge, workers, "one|") == [(0, ("chunker request failed for `bars`",))]
+        await chunkers.aclose()
+    await server.stop(0)
+    workers.close()
+
+
+async def growing(judge: Judge, workers: Workers, *pieces: str) -> list[tuple[int, tuple[str, ...]]]:
+    """How far each step clears, and what it says."""
+    session = Session([Rule("hap", judge, Action.REDACT, OnError.BLOCK, "#")], holding=Holding())
+
+    async def batches() -> AsyncGenerator[list[Piece], None]:
+        for number, piece in enumerate(pieces):
+            yield [Piece(0, piece, number == len(pieces) - 1)]
+            await asyncio.sleep(0.2)
+
+    async with contextlib.aclosing(session.run(batches(), workers)) as run:
+        return [
+            (
+                step.cleared_until,
+                tuple(finding.detection.text for finding in step.findings)
+                + tuple(failure.message.partition(":")[0] for failure in step.failures),
+            )
+            async for steps in run
+            for step in steps
+        ]

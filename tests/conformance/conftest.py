@@ -1,0 +1,236 @@
+"""The guardrails orchestrator's routes of a real gateway, with real guardrails and a real generator behind it.
+
+The model server and the detector server are ours: each case says what they answer, and they keep what they are
+asked. Everything else the gateway could speak to is away, because these routes do without it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from aiohttp import web
+from servicekit.testing import free_ports
+
+START_SECONDS = 60.0
+SSE = "text/event-stream"
+PAUSE_SECONDS = 0.3
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a server answers; a stream pauses at each zero byte."""
+
+    body: bytes
+    status: int = 200
+    media: str = "application/json"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a server was asked."""
+
+    path: str
+    detector: str
+    body: Any
+
+
+Answers = Callable[[Asked], Said]
+
+
+@dataclass
+class Recorder:
+    """A server that answers as it is told and keeps what it is asked."""
+
+    answers: Answers = lambda _: Said(b"{}", 500)
+    asked: list[Asked] = field(default_factory=list)
+    url: str = ""
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """One request."""
+        if request.method == "GET":
+            return web.json_response({"object": "list", "data": []})
+        asked = Asked(request.path, request.headers.get("detector-id", ""), await request.json())
+        self.asked.append(asked)
+        said = self.answers(asked)
+        if b"\0" not in said.body:
+            return web.Response(body=said.body, status=said.status, headers={"content-type": said.media})
+        response = web.StreamResponse(status=said.status, headers={"content-type": said.media})
+        await response.prepare(request)
+        for step in said.body.split(b"\0"):
+            await response.write(step)
+            await asyncio.sleep(PAUSE_SECONDS)
+        return response
+
+
+@dataclass
+class Stack:
+    """The processes, and the two servers behind them.
+
+    Attributes:
+        http: A client of the gateway.
+        model: The model server.
+        detectors: The detector server.
+    """
+
+    http: httpx.Client
+    model: Recorder
+    detectors: Recorder
+
+    def ask(self, path: str, *, headers: Mapping[str, str] | None = None, content: bytes) -> "Answer":
+        """What the gateway answers to a body."""
+        self.model.asked.clear()
+        self.detectors.asked.clear()
+        response = self.http.post(path, content=content, headers=dict(headers or {}))
+        return Answer(response.status_code, response.headers.get("content-type", ""), response.text)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the gateway answered."""
+
+    status: int
+    media: str
+    text: str
+
+    @property
+    def body(self) -> Any:
+        """The whole as JSON."""
+        return json.loads(self.text)
+
+    @property
+    def events(self) -> list[tuple[str, Any]]:
+        """A stream's events: kind and payload; the last one is the text ``[DONE]``."""
+        if not self.media.startswith(SSE):
+            return [("", json.loads(line)) for line in self.text.splitlines() if line]
+        found = []
+        for block in self.text.split("\n\n"):
+            lines = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
+            if "data" in lines:
+                data = lines["data"]
+                found.append((lines.get("event", ""), data if data == "[DONE]" else json.loads(data)))
+        return found
+
+
+@pytest.fixture
+def said() -> Callable[[str, int, str], Said]:
+    """What a server answers: body, status, media type."""
+    return lambda body, status, media: Said(body.encode(), status, media)
+
+
+StartStack = Callable[[Mapping[str, Mapping[str, Any]], list[str]], contextlib.AbstractContextManager[Stack]]
+
+
+@pytest.fixture(scope="session")
+def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
+    """Starts a stack with these detectors and these models."""
+
+    @contextlib.contextmanager
+    def start(detectors: Mapping[str, Mapping[str, Any]], models: list[str]) -> Iterator[Stack]:
+        directory = tmp_path_factory.mktemp("conformance")
+        model, detector = Recorder(), Recorder()
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_serving(model, detector))
+            configured = {name: {**said, "url": detector.url} for name, said in detectors.items()}
+            (directory / "detectors.yaml").write_text(yaml.safe_dump({"detectors": configured}))
+            profile = {"name": "reference", "mount": "reference", "guardrails_wire": "orchestrator"}
+            allowed = {"allow": {"indexes": "any", "models": "any"}}
+            (directory / "frontends.yaml").write_text(yaml.safe_dump({"frontends": [profile | allowed]}))
+            url = stack.enter_context(_processes(directory, model, models))
+            http = stack.enter_context(httpx.Client(base_url=url, timeout=20))
+            yield Stack(http, model, detector)
+
+    return start
+
+
+@contextlib.contextmanager
+def _serving(*recorders: Recorder) -> Iterator[None]:
+    """The recorders' servers, in an event loop of their own, until the block is left."""
+    loop = asyncio.new_event_loop()
+    runners: list[web.AppRunner] = []
+
+    async def serve(recorder: Recorder) -> None:
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", recorder.answer)
+        runners.append(runner := web.AppRunner(app))
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        recorder.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        for recorder in recorders:
+            asyncio.run_coroutine_threadsafe(serve(recorder), loop).result(10)
+        yield
+    finally:
+        for runner in runners:
+            asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@contextlib.contextmanager
+def _processes(directory: Path, model: Recorder, models: list[str]) -> Iterator[str]:
+    """Gateway, guardrails and generator; the gateway's address."""
+    gateway, guardrails, generator, nobody = free_ports(4)
+    environment = {
+        **os.environ,
+        "CAUSEWAY_GATEWAY_PORT": str(gateway),
+        "CAUSEWAY_GUARDRAILS_PORT": str(guardrails),
+        "CAUSEWAY_GENERATOR_PORT": str(generator),
+        "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
+        "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
+        "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{nobody}",
+        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{nobody}",
+        "CAUSEWAY_FRONTENDS_FILE": str(directory / "frontends.yaml"),
+        "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": str(directory / "detectors.yaml"),
+        "CAUSEWAY_MODELS_FILE": str(directory / "models.yaml"),
+    }
+    served = {
+        "servers": {"recorder": {"kind": "openai", "url": f"{model.url}/v1"}},
+        "models": [{"name": name, "deployments": [{"server": "recorder", "model": name}]} for name in models],
+        # Cases are not to see of each other that a server failed.
+        "circuit": {"failures": 1000, "seconds": 1},
+        "retries": {"most": 0, "within": 0},
+    }
+    (directory / "models.yaml").write_text(yaml.safe_dump(served))
+    running = []
+    try:
+        for service in ("guardrails", "generator", "gateway"):
+            with (directory / f"{service}.log").open("wb") as log:
+                command = [sys.executable, "-m", service]
+                running.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        url = f"http://127.0.0.1:{gateway}"
+        _wait(url, running, directory)
+        yield url
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait(60)
+
+
+def _wait(url: str, running: "list[subprocess.Popen[bytes]]", directory: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        ended = [process.args for process in running if process.poll() is not None]
+        assert not ended, (ended, [path.read_text()[-2000:] for path in directory.glob("*.log")])
+        with contextlib.suppress(httpx.TransportError):
+            ready = httpx.get(f"{url}/readyz", params={"verbose": ""}).json().get("services", {})
+            if all(ready.get(name, {}).get("status") == "ok" for name in ("guardrails", "generator")):
+                return
+        time.sleep(0.1)
+    raise TimeoutError("the stack did not become ready")

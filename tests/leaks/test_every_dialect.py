@@ -1,0 +1,317 @@
+"""Secrets in the answers of every dialect: the whole gateway with the real guardrails service behind it.
+
+CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every single cut inside each secret; else one of them. One
+token for each character is always tried.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+import os
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, cast
+
+import pytest
+import pytest_asyncio
+import structlog
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from gateway.adapters import Services
+from gateway.clients.guardrails import GrpcGuardrails
+from gateway.domain import Delta, Finish, Passage, Start, Usage
+from gateway.fakes import FakeGenerator
+from gateway.fakes_records import FakeRecords
+from gateway.fakes_retrieval import FakeRetriever
+from gateway.frontends_file import FrontendsFile
+from gateway.main import build_app
+from gateway.routes.dispatch import Stages
+from gateway.settings import Settings
+from guardrails.catalogue import Catalogue
+from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.matching import Limits
+from guardrails.detectors.regex import regex
+from guardrails.detectors.secrets import secrets
+from guardrails.servicer import GuardrailsServicer
+from guardrails.workers import Workers
+from servicekit.testing import grpc_service
+from starlette.types import ASGIApp, Message
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+ALL = os.environ.get("CAUSEWAY_LEAKS") == "all"
+MESSAGE = "The harbour office cannot say."
+BEFORE, AFTER = "Nothing of note, then ", " and so on."
+SECRETS = ["123-45-6789", "4111111111111111", "ann@kelp.org", "AKIAIOSFODNN7EXAMPLE", "project tern"]
+DETECTORS = """
+      - {id: regex, action: ACTION, params: {regex: [us-social-security-number, credit-card, email]}}
+      - {id: secrets, action: ACTION}
+      - {id: ban_substrings, action: ACTION, params: {substrings: [project tern]}}
+"""
+ACTIONS = ("report", "redact", "block")
+PROFILES = (
+    "policies:"
+    + "".join(
+        f"\n  {each}:\n    blocked_message: {MESSAGE}\n    output: {DETECTORS.replace('ACTION', each)}"
+        for each in ACTIONS
+    )
+    + "\nfrontends:"
+    + "".join(f"\n  - {{name: {each}, mount: {each}, policy: {each}, allow: {{indexes: any}}}}" for each in ACTIONS)
+)
+ASKED = [{"role": "user", "content": "What do you know?"}]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to ask: a path and what stands in the body beside the messages."""
+
+    path: str
+    stream: bool
+    more: tuple[tuple[str, Any], ...] = ()
+
+
+def ways() -> list[Way]:
+    found = [
+        Way("/v1/chat/completions", stream, (("stream", stream), *index))
+        for stream in (False, True)
+        for index in ((), (("index_name", "docs"),))
+    ]
+    for path in Stages().fixed():
+        if path.endswith("/stream"):
+            found.append(Way(path, stream=True))
+        elif path.startswith(("/2024-01/", "/2024-01-28/")):
+            found += [Way(path, stream, (("stream", stream),)) for stream in (False, True)]
+        else:
+            found.append(Way(path, stream=False))
+    return found
+
+
+@dataclass
+class World:
+    """The gateway, and the model behind it."""
+
+    app: ASGIApp
+    generator: FakeGenerator
+
+    async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
+        """The answer's status and bytes, when the model says these tokens."""
+        script: list[Any] = [[Start(b'{"id":"x","model":"m"}')], *([Delta(0, token)] for token in tokens)]
+        self.generator.script = [*script, [Finish(0, "stop"), Usage(1, 1)]]
+        body = json.dumps({"messages": ASKED, **dict(way.more), **more}).encode()
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": f"/{mount}{way.path}",
+            "raw_path": b"",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json"), (b"host", b"gateway")],
+            "state": {},
+        }
+        requests = iter([{"type": "http.request", "body": body}])
+        status, pieces = 0, []
+
+        async def receive() -> Message:
+            if (request := next(requests, None)) is not None:
+                return request
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            pieces.append(message.get("body", b""))
+
+        await self.app(scope, receive, send)
+        return status, b"".join(pieces)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
+    """A gateway with a real guardrails service behind it."""
+    tmp_path = tmp_path_factory.mktemp("front-ends")
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    workers = Workers(1)
+    catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits())], 16)
+    servicer = GuardrailsServicer(catalogue, workers, 100_000)
+    service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+    (tmp_path / "frontends.yaml").write_text(PROFILES)
+    async with contextlib.AsyncExitStack() as stack:
+        channel = await stack.enter_async_context(
+            grpc_service(
+                service, lambda to: guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, to)
+            )
+        )
+        generator = FakeGenerator()
+        passage = Passage("p", "docs", "d", "a.md", "a.md", "What the harbour knows.", 1.0, dense_score=0.9)
+        # The chats need no more than these; what other routes work with is not asked here.
+        others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
+        known = {
+            "retriever": FakeRetriever({"docs": [passage]}),
+            "generator": generator,
+            "guardrails": GrpcGuardrails(channel),
+            "records": FakeRecords(),
+            "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
+        }
+        services = Services(**cast("Any", others | known))
+        yield World(build_app(Settings(default_index="docs"), services), generator)
+    workers.close()
+    structlog.reset_defaults()
+
+
+def objects(way: Way, body: bytes) -> list[Any]:
+    """The JSON objects of an answer, which must be whole and end well."""
+    if not way.stream:
+        return [json.loads(body)]
+    text = body.decode()
+    if way.path.startswith("/v1/"):
+        *events, done, rest = text.split("\n\n")
+        assert (done, rest) == ("data: [DONE]", "")
+        return [json.loads(event.removeprefix("data: ")) for event in events]
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def shown(way: Way, body: bytes) -> str:
+    """The text that the client shows."""
+    texts = []
+    for each in objects(way, body):
+        assert "error" not in each
+        inside = each["choices"][0] if each.get("choices") else each
+        piece = inside.get("delta", inside.get("message", inside.get("output_text", {})))
+        texts.append(piece if isinstance(piece, str) else piece.get("content") or "")
+    return "".join(texts)
+
+
+def ends(way: Way, body: bytes) -> set[str]:
+    """How the answer says that it ended: by a finish reason, or in the last of the thoughts."""
+    said = set()
+    for each in objects(way, body):
+        inside = each["choices"][0] if each.get("choices") else each
+        said |= {inside.get("finish_reason")} if isinstance(inside.get("finish_reason"), str) else set()
+        context = inside.get("context") or inside.get("message", {}).get("context") or {}
+        said |= {each["description"] for each in context.get("thoughts", ()) if each["title"] == "Answer"}
+    return said
+
+
+def tokens(secret: str) -> list[list[str]]:
+    """The secret's answer in one token for each character, and in two for every cut inside the secret."""
+    at = [len(BEFORE) + cut for cut in range(1, len(secret))]
+    text = BEFORE + secret + AFTER
+    cuts = at if ALL else at[len(at) // 2 :][:1]
+    return [list(text), *([text[:cut], text[cut:]] for cut in cuts)]
+
+
+WAYS = pytest.mark.parametrize(
+    "way", ways(), ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'} {dict(way.more)}"
+)
+
+
+@WAYS
+@pytest.mark.timeout(600)
+async def test_nothing_leaks(world: World, way: Way) -> None:
+    """Reported: all of it; redacted: all but the secret; blocked: what stood before it, and a well-formed end."""
+    for secret, mount in itertools.product(SECRETS, ACTIONS):
+        for said in tokens(secret):
+            status, body = await world.asks(way, mount, said)
+            assert status == 200, body
+            text = shown(way, body)
+            if mount == "report":
+                assert text == BEFORE + secret + AFTER, (secret, said)
+            elif mount == "redact":
+                assert text == BEFORE + "[REDACTED]" + AFTER, (secret, said)
+            else:
+                assert text.endswith(MESSAGE), (secret, said, body)
+                assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, said)
+            assert ends(way, body) == {"content_filter" if mount == "block" else "stop"}
+            assert (secret.encode() in body) is (mount == "report"), "in what stands beside the text"
+
+
+@WAYS
+async def test_what_a_request_adds_tells_nothing_of_what_the_profile_takes_out(world: World, way: Way) -> None:
+    """A client's own detector that only reports does not read for it what another one replaces."""
+    asked = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
+    more = {"detectors": asked} if way.path.startswith("/v1/") else {"context": {"overrides": {"detectors": asked}}}
+    status, body = await world.asks(way, "redact", [BEFORE, "123-45", "-6789", AFTER], **more)
+    assert (status, shown(way, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
+    found = [result for each in objects(way, body) for result in results(each)]
+    said = {(each["detection"], each["text"]) for each in found}
+    assert said == {("social_security_number", "[REDACTED]"), ("custom_regex", "note")}
+
+
+def results(each: Any) -> list[Any]:
+    """What an object says that was found in the answer."""
+    inside = each["choices"][0] if each.get("choices") else each
+    context = inside.get("context") or inside.get("message", {}).get("context") or each
+    found = context.get("detections", {}).get("output", ())
+    return [result for choice in found for result in choice["results"]]
+
+
+@WAYS
+@pytest.mark.parametrize("action", ACTIONS)
+async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> None:
+    """Its own ``detectors`` block does the same as a profile's policy, for answers and for questions."""
+    detector = {"ban_substrings": {"substrings": ["project tern"], "action": action}}
+
+    def block(side: str) -> dict[str, Any]:
+        asked = {side: detector}
+        return (
+            {"detectors": asked}
+            if way.path.startswith("/v1/")
+            else {"context": {"overrides": {"detectors": asked}}}
+        )
+
+    status, body = await world.asks(way, "report", [BEFORE, "project", " ter", "n", AFTER], **block("output"))
+    expected = {"report": "project tern", "redact": "[REDACTED]", "block": ""}[action]
+    tail = MESSAGE if action == "block" else AFTER
+    assert (status, shown(way, body)) == (200, BEFORE + expected + tail)
+    asked = [{"role": "user", "content": "Where is project tern?"}]
+    world.generator.prompts.clear()
+    status, body = await world.asks(way, "report", ["Here."], **block("input"), messages=asked)
+    if action == "block":
+        assert (status, shown(way, body), world.generator.prompts) == (200, MESSAGE, [])
+    else:
+        assert shown(way, body) == "Here."
+        [prompt] = world.generator.prompts
+        assert ("project tern" in str(prompt)) is (action == "report")
+
+
+@WAYS
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> None:
+    """``on_error``: the answer ends as a blocked one, or it goes on with a warning; nothing leaves without it."""
+    # More than the detector may hold back.
+    detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
+    asked = {"output": detector}
+    more = {"detectors": asked} if way.path.startswith("/v1/") else {"context": {"overrides": {"detectors": asked}}}
+    said = ["Then ", *["x" * 1000] * 12]
+    status, body = await world.asks(way, "report", said, **more)
+    assert status == 200
+    if allow:
+        assert shown(way, body) == "".join(said)
+    else:
+        assert shown(way, body) == "Then " + MESSAGE
+        assert ends(way, body) == {"content_filter"}
+    assert b"DETECTOR_ERROR" in body
+
+
+STAGES = pytest.mark.parametrize(
+    "way", [way for way in ways() if not way.path.startswith("/v1/")], ids=lambda way: f"{way.path} {way.stream}"
+)
+
+
+@STAGES
+@pytest.mark.parametrize("mount", ["redact", "block"])
+async def test_follow_ups_and_queries_leave_no_other_way(world: World, way: Way, mount: str) -> None:
+    """What a model suggests to ask next, and what it searches for, is judged as its answer is."""
+    context = {"overrides": {"suggest_followup_questions": True, "query_rewriting": True}}
+    messages = [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Ann."}, *ASKED]
+    if not way.path.endswith("/ask"):
+        # One turn alone is searched for as it is.
+        world.generator.scripts.append(FakeGenerator.words("owner of ", SECRETS[0]))
+    said = ["Yes.", "\n<<Is 123-4", "5-6789 hers?>>", "<<When?>>"]
+    status, body = await world.asks(way, mount, said, context=context, messages=messages)
+    assert status == 200
+    assert not world.generator.scripts
+    assert SECRETS[0].encode() not in body
+    assert (b"Is [REDACTED] hers?" in body) is (mount == "redact")
+    assert (b"When?" in body) is (mount == "redact")

@@ -1,0 +1,224 @@
+"""Secrets in every split: through the real detectors and the gateway's guard, in one process.
+
+CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every split inside each secret of up to 16 code points (of
+longer ones every single and every double cut); else a part of them.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import random
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import Any
+
+import pytest
+from gateway.domain import Action, Batch, Delta, Detections, Event, Finding, Finish
+from gateway.guard import OutputGuard
+from gateway.ports import Clearance
+from guardrails import domain
+from guardrails.chunking import Chunking
+from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.fake import ScriptedDetector, ScriptedJudge
+from guardrails.detectors.kind import Offer
+from guardrails.detectors.matching import Limits
+from guardrails.detectors.port import Detector, Judge
+from guardrails.detectors.regex import regex
+from guardrails.detectors.secrets import secrets
+from guardrails.judging import judge
+from guardrails.policy import Rule
+from guardrails.streaming import Session
+from guardrails.workers import Workers
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ALL = os.environ.get("CAUSEWAY_LEAKS") == "all"
+SAMPLE = 60
+MESSAGE = "Withheld."
+LIMITS = Limits(seconds=60)  # a busy machine is no failure here
+BEFORE, AFTER = "Nothing of \U0001f511 note, then ", " and e\u0301 so on."
+SECRETS = {
+    "ssn": "123-45-6789",
+    "card": "4111111111111111",
+    "e-mail": "ann@kelp.org",
+    "key": "AKIAIOSFODNN7EXAMPLE",
+    "phrase": "project tern",
+}
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    """Where long texts are scanned."""
+    started = Workers(1)
+    yield started
+    started.close()
+
+
+def detectors() -> list[Detector | Judge]:
+    made: list[tuple[Offer, dict[str, Any]]] = [
+        (regex(LIMITS), {"regex": ["us-social-security-number", "credit-card", "email"]}),
+        (secrets(LIMITS), {}),
+        (ban_substrings(LIMITS), {"substrings": ["project tern"], "match_type": "str"}),
+    ]
+    return [offer.make(json.dumps(params).encode()).detector for offer, params in made]
+
+
+def rules(action: domain.Action) -> list[Rule]:
+    return [Rule(str(at), each, action, domain.OnError.BLOCK, "#") for at, each in enumerate(detectors())]
+
+
+class SessionWatch:
+    """`ports.Watch` on the service's own session, without a network.
+
+    Attributes:
+        cleared: What it has said to be cleared, by choice.
+    """
+
+    def __init__(self, session: Session, workers: Workers) -> None:
+        self._session = session
+        self._workers = workers
+        self._pieces: asyncio.Queue[domain.Piece | None] = asyncio.Queue(1)
+        self._ended = False
+        self.cleared: dict[int, int] = {}
+
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+        if not self._session.blocked:
+            await self._pieces.put(domain.Piece(choice, text, last, reply_json))
+
+    async def end(self) -> None:
+        if not self._session.blocked:
+            await self._pieces.put(None)
+
+    async def clearances(self) -> AsyncGenerator[Clearance, None]:
+        async with contextlib.aclosing(self._session.run(self._batches(), self._workers)) as run:
+            async for steps in run:
+                for step in steps:
+                    self.cleared[step.choice] = step.cleared_until
+                    blocked = step.action is domain.Action.BLOCK
+                    findings = tuple(map(_finding, step.findings))
+                    yield Clearance(step.choice, step.cleared_until, findings, blocked, judged=step.judged)
+
+    async def _batches(self) -> AsyncGenerator[Sequence[domain.Piece], None]:
+        while (piece := await self._pieces.get()) is not None:
+            yield [piece]
+
+
+def _finding(finding: domain.Finding) -> Finding:
+    found = finding.detection
+    place = found.start, found.end
+    action = Action(finding.action.value)
+    return Finding(
+        finding.detector_id, found.type, found.name, found.score, action, *place, found.text, finding.replacement
+    )
+
+
+async def guarded(
+    asked: Sequence[Rule], pieces: Sequence[str], workers: Workers, chunking: Chunking | None = None
+) -> list[Event]:
+    """What comes out of the guard; nothing of it before it is cleared."""
+    watch = SessionWatch(Session(asked, chunking=chunking), workers)
+
+    async def model() -> AsyncGenerator[Batch, None]:
+        for piece in pieces:
+            yield [Delta(0, piece)]
+        yield [Finish(0, "stop")]
+
+    protected = any(rule.protects for rule in asked)
+    guard = OutputGuard(model(), watch, MESSAGE, protected=protected, chunked=chunking is not None)
+    events: list[Event] = []
+    async with contextlib.aclosing(guard.events()) as out:
+        async for batch in out:
+            events += batch
+            if not any(isinstance(event, Detections) for event in events):
+                assert len(said(events).removesuffix(MESSAGE)) <= watch.cleared.get(0, 0)
+    return events
+
+
+def said(events: Sequence[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta))
+
+
+def splits(secret: str) -> list[tuple[int, ...]]:
+    """Where to cut inside a secret."""
+    inside = range(1, len(secret))
+    counts = range(len(secret)) if len(secret) <= 16 else range(3)
+    every = [cuts for count in counts for cuts in itertools.combinations(inside, count)]
+    if ALL or len(every) <= SAMPLE:
+        return every
+    return [tuple(inside), *random.Random(len(secret)).sample(every, SAMPLE)]
+
+
+def pieces_of(secret: str, cuts: tuple[int, ...]) -> list[str]:
+    edges = [0, *cuts, len(secret)]
+    parts = [secret[a:b] for a, b in itertools.pairwise(edges)]
+    return [BEFORE + parts[0], *parts[1:-1], parts[-1] + AFTER] if cuts else [BEFORE + secret + AFTER]
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK, domain.Action.REPORT])
+@pytest.mark.timeout(900)
+async def test_no_split_lets_anything_out(name: str, action: domain.Action, workers: Workers) -> None:
+    """Wherever tokens end: no code point of the secret leaves, and what stands around it does."""
+    secret, asked = SECRETS[name], rules(action)
+    for cuts in splits(secret):
+        events = await guarded(asked, pieces_of(secret, cuts), workers)
+        text = said(events)
+        if action is domain.Action.BLOCK:
+            assert BEFORE.startswith(text.removesuffix(MESSAGE)), cuts
+            assert text.endswith(MESSAGE), cuts
+            assert events[-1] == Finish(0, "content_filter"), cuts
+        else:
+            shown = secret if action is domain.Action.REPORT else "#"
+            assert text == BEFORE + shown + AFTER, cuts
+            assert events[-1] == Finish(0, "stop"), cuts
+        [found] = [each for event in events if isinstance(event, Detections) for each in event.findings][:1]
+        assert (found.start, found.end, found.text) == (len(BEFORE), len(BEFORE) + len(secret), secret), cuts
+
+
+PARTS = ["123-45-678", "4111 1111", "project ter", "ann@", "e\u0301", "\U0001f469\u200d\U0001f4bb"]
+FRAGMENTS = [*SECRETS.values(), *PARTS, "zzz", "qq", ". ", "! A", "\n"]
+TEXTS = st.lists(st.one_of(st.sampled_from(FRAGMENTS), st.text(max_size=4)), max_size=8).map("".join)
+ACTIONS = st.sampled_from([domain.Action.REPORT, domain.Action.REDACT])
+
+
+@st.composite
+def mixes(draw: st.DrawFn) -> list[Rule]:
+    """Detectors with different windows side by side: of patterns, sentences, the whole text."""
+    made: list[Detector | Judge] = [
+        *detectors(),
+        ScriptedJudge("zz"),
+        ScriptedJudge("q", chunking=Chunking.WHOLE),
+        ScriptedDetector("zq"),
+        ScriptedJudge("A", chunking=Chunking.WHOLE, across=True),
+    ]
+    chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=5, unique_by=id))
+    replacements = st.sampled_from(["#", ""])
+    return [
+        Rule(str(at), each, draw(ACTIONS), domain.OnError.BLOCK, draw(replacements))
+        for at, each in enumerate(chosen)
+    ]
+
+
+@given(TEXTS, st.data(), mixes(), st.sampled_from([None, *Chunking]))
+@settings(max_examples=400 if ALL else 60, deadline=None)
+def test_what_leaves_is_what_the_model_said_or_its_redaction(
+    text: str, data: st.DataObject, asked: list[Rule], chunking: Chunking | None
+) -> None:
+    """Any text, any tokens, any mix of windows: as if the whole had been judged at once; spans are right."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
+    pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
+
+    async def run() -> None:
+        workers = Workers(1)
+        events = await guarded(asked, pieces, workers, chunking)
+        [verdict], _ = await judge([text], asked, domain.Surroundings(), workers)
+        workers.close()
+        assert said(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
+        found = [each for event in events if isinstance(event, Detections) for each in event.findings]
+        assert all(each.text == text[each.start : each.end] for each in found)
+        known = [(each.detection.start, each.detection.name, each.action.value) for each in verdict.findings]
+        assert sorted(map(repr, known)) == sorted(repr((f.start, f.detection, f.action.value)) for f in found)
+        assert events[-1] == Finish(0, "stop")
+
+    asyncio.run(run())

@@ -1,0 +1,216 @@
+"""The gateway and the guardrails service together, with detectors that take their time: who waits, what stops."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from gateway.clients.guardrails import GrpcGuardrails
+from gateway.domain import (
+    Action,
+    Batch,
+    Delta,
+    Detector,
+    Detectors,
+    Event,
+    Finish,
+    Message,
+    Passage,
+    Retrieval,
+    Start,
+    Turn,
+)
+from gateway.fakes import FakeGenerator
+from gateway.fakes_application import FakePictures
+from gateway.fakes_retrieval import FakeRetriever
+from gateway.pipeline import Pipeline
+from gateway.ports import Prompt
+from guardrails.catalogue import Catalogue
+from guardrails.chunking import Chunking
+from guardrails.detectors.fake import ScriptedJudge
+from guardrails.detectors.kind import Made
+from guardrails.domain import DetectorInfo, DetectorKind, Health
+from guardrails.servicer import GuardrailsServicer
+from guardrails.workers import Workers
+from servicekit.deadline import Deadline
+from servicekit.principal import LOCAL
+from servicekit.testing import eventually, grpc_service
+
+MESSAGE = "Withheld."
+SENTENCE = "All of this is very well said. "
+
+
+class Offer:
+    """Offers one judge as ``judge``."""
+
+    detector_id = "judge"
+
+    def __init__(self, judge: ScriptedJudge) -> None:
+        self._judge = judge
+
+    def make(self, raw: bytes) -> Made:
+        return Made(self._judge, "#", 0.0)
+
+    def info(self) -> DetectorInfo:
+        return DetectorInfo("judge", "", b"{}", streaming=True)
+
+    async def health(self) -> Health:
+        return Health(healthy=True)
+
+
+class Endless(FakeGenerator):
+    """Speaks for ever; knows how much was taken of it, and whether it was stopped."""
+
+    taken = 0
+
+    async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+        self.prompts.append(prompt)
+        yield [Start(b"{}")]
+        try:
+            while True:
+                self.taken += len(SENTENCE)
+                yield [Delta(0, SENTENCE)]
+                await asyncio.sleep(0)
+        finally:
+            self.closed += 1
+
+
+@dataclass
+class World:
+    """The pipeline over a real guardrails service."""
+
+    judge: ScriptedJudge
+    pipeline: Pipeline
+    generator: FakeGenerator
+    events: list[Event] = field(default_factory=list)
+
+    def turn(self, **more: Any) -> Turn:
+        detectors = (Detector("judge", Action.BLOCK),)
+        return Turn(
+            LOCAL,
+            "When?",
+            (Message("user", "Hello."), Message("assistant", "Hello!")),
+            retrieval=Retrieval(("docs",)),
+            detectors=Detectors(output=detectors),
+            blocked_message=MESSAGE,
+            **more,
+        )
+
+    async def answer(self, turn: Turn) -> None:
+        async with contextlib.aclosing(self.pipeline.answer(turn, Deadline.after(20))) as batches:
+            async for batch in batches:
+                self.events += batch
+
+    @property
+    def said(self) -> str:
+        return "".join(event.text for event in self.events if isinstance(event, Delta))
+
+
+@contextlib.asynccontextmanager
+async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator[World]:
+    workers = Workers(1)
+    servicer = GuardrailsServicer(Catalogue([Offer(judge)], 4), workers, 100_000)
+    service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+
+    def add(server: Any) -> None:
+        guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, server)
+
+    passage = Passage("p", "docs", "d", "a.md", "a.md", "It is at noon.", 1.0)
+    async with grpc_service(service, add) as channel:
+        retriever = FakeRetriever({"docs": [passage]})
+        yield World(judge, Pipeline(retriever, generator, GrpcGuardrails(channel), FakePictures()), generator)
+    workers.close()
+
+
+async def test_detectors_get_what_an_answer_stands_in() -> None:
+    """The passages that the model got, the question, the conversation, and the headers that may be passed on."""
+    judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
+    async with world(judge, FakeGenerator.saying("At noon. ", "Yes.")) as it:
+        await it.answer(it.turn(headers={"x-tenant": "harbour"}))
+    assert it.said == "At noon. Yes."
+    around = judge.surroundings
+    assert around is not None
+    assert (around.passages, around.prompt) == (("It is at noon.",), "When?")
+    assert b'"content":"Hello!"' in around.messages
+    assert around.headers == {"x-tenant": "harbour"}
+
+
+async def test_tool_calls_reach_detectors_of_conversations() -> None:
+    """Whole, though they came in pieces, and before they leave."""
+    judge = ScriptedJudge("secret", kind=DetectorKind.CHAT, chunking=Chunking.WHOLE)
+    calls = [b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % piece for piece in (b"a", b"b")]
+    script: list[Any] = [[Delta(0, "", call)] for call in calls]
+    async with world(judge, FakeGenerator([*script, [Finish(0, "tool_calls")]])) as it:
+        await it.answer(it.turn())
+    assert judge.surroundings is not None
+    assert judge.surroundings.replies == (b'{"tool_calls":[{"function":{"arguments":"ab"}}]}',)
+    assert [event.delta_json for event in it.events if isinstance(event, Delta)] == calls
+
+
+@pytest.mark.parametrize("chunking", list(Chunking))
+async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
+    """It is read no further than what the bounds on the way hold, and nothing leaves meanwhile."""
+    judge, model = ScriptedJudge("secret", chunking=chunking), Endless()
+    judge.gate.clear()
+    async with world(judge, model) as it:
+        answering = asyncio.create_task(it.answer(it.turn()))
+        await eventually(lambda: model.taken > 10_000)
+        taken = -1
+        while taken != model.taken and not answering.done():
+            taken = model.taken
+            await asyncio.sleep(0.3)
+        if chunking is Chunking.WHOLE:
+            # A whole text that has no end reaches the detector's bound.
+            await asyncio.wait_for(answering, 10)
+            assert it.said == MESSAGE
+        else:
+            assert taken < 200_000
+            assert it.said == ""
+        answering.cancel()
+        await asyncio.wait([answering])
+
+
+async def test_a_client_that_leaves_stops_all() -> None:
+    """The detector's question is given up and the model is stopped."""
+    judge, model = ScriptedJudge("secret"), Endless()
+    judge.gate.clear()
+    async with world(judge, model) as it:
+        answering = asyncio.create_task(it.answer(it.turn()))
+        await eventually(lambda: bool(judge.asked))
+        answering.cancel()
+        await asyncio.wait([answering])
+        assert model.closed == 1
+        await eventually(lambda: judge.cancelled == 1, within=2)
+
+
+async def test_a_block_stops_the_model() -> None:
+    """Before its last words are read, however slowly the client reads them."""
+    judge, model = ScriptedJudge("well"), Endless()
+    async with (
+        world(judge, model) as it,
+        contextlib.aclosing(it.pipeline.answer(it.turn(), Deadline.after(20))) as batches,
+    ):
+        async for batch in batches:
+            it.events += batch
+            if Finish(0, "content_filter") in it.events:
+                assert model.closed == 1
+    assert it.said == MESSAGE
+
+
+async def test_a_detector_whose_time_is_over_releases_nothing() -> None:
+    """Its clock runs while it works, not while the model thinks; what follows is ``on_error``."""
+    judge = ScriptedJudge("secret", seconds=0.2)
+    gate = asyncio.Event()
+    generator = FakeGenerator.saying("First sentence here. ", "Second sentence here. ", "And so on.")
+    generator.gate = gate
+    async with world(judge, generator) as it:
+        answering = asyncio.create_task(it.answer(it.turn()))
+        await asyncio.sleep(0.5)  # the model thinks
+        assert not answering.done()
+        judge.gate.clear()
+        gate.set()
+        await asyncio.wait_for(answering, 10)
+    assert it.said == MESSAGE
