@@ -1,7 +1,5 @@
 import pytest
 from causeway.cli.answers import Answer, Citation, Job, Readiness, Step, error_message, server_timing
-from hypothesis import given
-from hypothesis import strategies as st
 
 
 def test_citations_are_the_named_sources() -> None:
@@ -65,18 +63,10 @@ def test_error_message(body: object, message: str) -> None:
 def test_a_job_of_the_wire() -> None:
     """Progress and error may be missing."""
     job = Job.of({"id": "1", "state": "queued", "progress": None, "error": None})
-    assert (job.final, job.ok, job.done) == (False, False, 0.0)
+    assert (job.final, job.ok, job.percent, job.stage) == (False, False, 0, "queued")
     error = {"reason": "UNREADABLE_DOCUMENT", "message": "It is encrypted."}
     failed = Job.of({"id": "1", "state": "failed", "error": error})
     assert (failed.final, failed.ok, failed.reason, failed.message) == (True, False, *error.values())
-
-
-@given(st.integers(0, 50), st.integers(0, 50), st.sampled_from(["queued", "parsing", "indexing", "succeeded"]))
-def test_the_share_that_is_done_is_a_share(pages: int, chunks: int, state: str) -> None:
-    """Between 0 and 1, and 1 only with the last chunk or at the end."""
-    job = Job("1", state, pages_done=pages, pages_total=50, chunks_done=chunks, chunks_total=50)
-    assert 0 <= job.done <= 1
-    assert (job.done == 1) <= (job.final or chunks == 50)
 
 
 def test_readiness_of_the_wire() -> None:

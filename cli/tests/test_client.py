@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, RequestRefused, Unreachable
+from causeway.cli.library import Library
 
 
 async def test_an_answer_streams(gateway: Any) -> None:
@@ -72,7 +73,7 @@ async def test_attempts_are_bounded(gateway: Any) -> None:
     gateway.refusals = [(503, {})] * 50
     async with Client(gateway.url, first_wait=0.001) as client:
         with pytest.raises(RequestRefused, match="come back later"):
-            await client.job("job-1")
+            await Library(client).job("job-1")
     assert len(gateway.refusals) == 44
 
 
@@ -82,7 +83,7 @@ async def test_a_long_wait_is_not_waited_for(gateway: Any) -> None:
     gateway.refusals = [(429, {"retry-after": later})]
     async with Client(gateway.url) as client:
         with pytest.raises(RequestRefused) as refused:
-            await client.job("job-1")
+            await Library(client).job("job-1")
     assert refused.value.status == 429
 
 
@@ -130,4 +131,4 @@ async def test_an_answer_that_is_none_is_an_error(gateway: Any) -> None:
     gateway.refusals = [(200, {})]
     async with Client(gateway.url) as client:
         with pytest.raises(CommandError, match="is not what it should be"):
-            await client.job("job-1")
+            await Library(client).job("job-1")

@@ -105,3 +105,33 @@ def test_nobody_answers(nobody: str, cli: Callable[..., Any], folder: Path) -> N
     result = cli("ingest", folder, "-i", "x", "--url", nobody)
     assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
+
+
+def test_what_is_there_is_not_sent(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """The same file again costs no upload, a changed one does; with pictures the platform decides."""
+    assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
+    (folder / "b.md").write_text("new")
+    result = cli("ingest", folder, "-i", "x", "--url", gateway.url)
+    assert [name for _, name, _ in gateway.uploads[3:]] == ["b.md"]
+    assert "unchanged: a.pdf" in result.stdout
+    assert result.stdout.splitlines()[-1] in ("2 unchanged, 1 succeeded", "1 succeeded, 2 unchanged")
+    assert cli("ingest", folder, "-i", "x", "--pictures", "--url", gateway.url).exit_code == 0
+    assert sorted(gateway.pictures) == ["a.pdf", "b.md", "deep/er/b.md"]
+
+
+def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """With --delete-missing files that are gone go from the index, texts stay; without it nothing goes."""
+    gateway.stored["x"] = {"a note": None, "old.md": b"old"}
+    assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
+    (folder / "a.pdf").unlink()
+    assert cli("ingest", folder, "-i", "x", "--url", gateway.url).exit_code == 0
+    assert gateway.removed == []
+    result = cli("ingest", folder, "-i", "x", "--delete-missing", "--url", gateway.url)
+    assert (result.exit_code, sorted(gateway.removed)) == (0, ["a.pdf", "old.md"])
+    assert "removed: a.pdf" in result.stdout
+    assert sorted(gateway.stored["x"]) == ["a note", "b.md", "deep/er/b.md"]
+
+
+def test_poll_goes_with_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
+    """Alone it means nothing: wrong usage."""
+    assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2

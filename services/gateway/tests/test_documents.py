@@ -212,7 +212,9 @@ async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> No
     """What is known of each, in pages; an index that is not there is a 404."""
     fakes.retriever.documents = {
         "docs": [
-            FakeDocument(StoredDocument(name, f"{name}.md", "text/markdown", "ab" * 32, 7, 1_700_000_000.5, original))
+            FakeDocument(
+                StoredDocument(name, f"{name}.md", "text/markdown", "ab" * 32, 7, 1_700_000_000.5, original)
+            )
             for name, original in (("a", "o"), ("b", ""))
         ]
     }

@@ -21,7 +21,6 @@ from fpdf import FPDF
 from ingest.main import work
 from ingest.settings import Settings
 from nats.aio.client import Client
-from nats.js.errors import ObjectNotFoundError
 from PIL import Image
 from servicekit import keys, nats
 from servicekit.errors import InvalidRequest, NotFound, StaleGeneration
@@ -80,6 +79,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         upserts: Number of streams that were begun.
         commits: Number of commits that changed something.
         spaces: Model and dimension by tenant and index, as its first document had them.
+        settings: Of all indexes.
         reading: Cleared, no chunks are taken off a stream.
         defect: Raised by `GetDocument`.
     """
@@ -87,6 +87,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
     def __init__(self) -> None:
         self.documents: dict[tuple[str, str, str], tuple[document_pb2.Document, list[document_pb2.Chunk]]] = {}
         self.spaces: dict[tuple[str, str], tuple[str, int]] = {}
+        self.settings = retriever_pb2.IndexSettings()
         self.upserts = 0
         self.commits = 0
         self.reading = asyncio.Event()
@@ -99,7 +100,7 @@ class Retriever(retriever_pb2_grpc.RetrieverServiceServicer):
         space = self.spaces.get((request.principal.tenant, request.index))
         if space is None:
             raise NotFound("No such index.")
-        return retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1])
+        return retriever_pb2.GetIndexResponse(embedding_model=space[0], dimension=space[1], settings=self.settings)
 
     async def GetDocument(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.GetDocumentRequest, context: Any
@@ -255,17 +256,15 @@ class Gateway:
         content: bytes,
         *,
         index: str = "library",
+        lane: int = 0,
         headers: dict[str, str] | None = None,
         **facts: Any,
     ) -> str:
         """Original, state, job, in this order; returns the job's id."""
         job_id = uuid.uuid4().hex
         sha256 = hashlib.sha256(content).hexdigest()
-        name_of_object = keys.original_object(TENANT.tenant, sha256)
-        try:
-            await self.transport.originals.get_info(name_of_object)
-        except ObjectNotFoundError:
-            await self.transport.originals.put(name_of_object, content)
+        name_of_object = keys.original_object(TENANT.tenant, index, job_id)
+        await self.transport.originals.put(name_of_object, content)
         document = document_pb2.Document(
             document_id=keys.document_id(name), sourcefile=name, sha256=sha256, size_bytes=len(content), **facts
         )
@@ -285,7 +284,7 @@ class Gateway:
             job_id=job_id, principal=principal, index=index, document=document, object_name=name_of_object
         )
         await self.transport.jetstream.publish(
-            keys.ingest_subject(TENANT.tenant, index),
+            keys.ingest_subject(lane, TENANT.tenant, index),
             job.SerializeToString(),
             headers={"Nats-Msg-Id": job_id, **(headers or {})},
         )
@@ -396,7 +395,8 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
         Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are images"),
         Bad("nul.txt", b"a little text\x00with a hole", unreadable, "binary"),
         Bad("picture.png", png, unsupported, "Graphics"),
-        Bad("archive.zip", b"PK\x03\x04" + bytes(60), unsupported, "PDF, HTML, Markdown"),
+        Bad("archive.zip", b"PK\x03\x04" + bytes(60), unsupported, "ZIP archive"),
+        Bad("torn.docx", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),
         Bad("letter.rtf", b"{\\rtf1\\ansi hello}", unsupported, "RTF"),
     ]
 

@@ -108,7 +108,8 @@ async def test_a_killed_worker_leaves_its_job_to_the_next(
     retriever.reading.set()
     # The dead worker's silence is noticed after 30 s; here after two.
     impatient = ConsumerConfig(
-        durable_name=keys.INGEST_CONSUMER,
+        durable_name=keys.ingest_consumer(0),
+        filter_subject=keys.ingest_lane(0),
         ack_policy=AckPolicy.EXPLICIT,
         ack_wait=2,
         max_deliver=-1,

@@ -44,6 +44,24 @@ async def test_an_index_keeps_its_model() -> None:
     assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
 
 
+async def test_an_index_says_how_it_is_cut() -> None:
+    """What an index wants of its chunks wins over the configuration, as far as the model reads; one by one."""
+    index = MemoryIndex()
+    made = models(index, HashingEmbedder(8))
+    text = "word " * 1000
+
+    async def sizes() -> tuple[int, int]:
+        first, second, *_ = (await made.of(JOB)).chunker.chunks_of(text)
+        return len(first.text.split()), len(second.text[: second.overlap].split())
+
+    assert await sizes() == (170, 30)
+    index.spaces[KEY] = VectorSpace(HashingEmbedder(8).model, 8)
+    assert await sizes() == (170, 30)
+    for chunking, expected in (((100, None), (70, 30)), ((None, 50), (150, 50)), ((40, 0), (40, 0))):
+        index.chunking = chunking
+        assert await sizes() == expected
+
+
 async def test_a_model_that_is_gone() -> None:
     """Nothing is added to an index whose model is not configured, or makes vectors of another length now."""
     index = MemoryIndex()

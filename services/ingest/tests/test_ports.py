@@ -12,10 +12,23 @@ import pytest
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import retriever_pb2
 from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
-from ingest.adapters.broker import NatsJobs, NatsOriginals, NatsQueue
+from ingest.adapters.broker import NatsJobs, NatsOriginals
 from ingest.adapters.messages import BatchReader, document_to_message
+from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.domain import Chunk, Failure, FileJob, Outcome, Progress, State, Status, Text, TextsJob, VectorSpace
+from ingest.domain import (
+    Chunk,
+    Failure,
+    FileJob,
+    Outcome,
+    Progress,
+    State,
+    Status,
+    Text,
+    TextsJob,
+    Traits,
+    VectorSpace,
+)
 from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
 from ingest.ports import Batch, Index, Jobs, Originals, Queue
 from nats.aio.client import Client
@@ -87,6 +100,9 @@ async def test_states_are_replaced_by_revision(jobs: Jobs) -> None:
         created,
         "ab" * 16,
         tuple(Outcome),
+        committing=True,
+        counted=3,
+        waiting_since=created,
     )
     first = await jobs.write(job, status, 0)
     assert await jobs.read(job) == (status, first)
@@ -130,12 +146,12 @@ async def queue(request: pytest.FixtureRequest, client: Client, transport: Inges
             object_name=job.object_name,
         )
         await transport.jetstream.publish(
-            keys.ingest_subject(job.principal.tenant, job.index),
+            keys.ingest_subject(0, job.principal.tenant, job.index),
             message.SerializeToString(),
             headers={"Nats-Msg-Id": job.job_id, "traceparent": "x"},
         )
 
-    return await NatsQueue.open(client, transport), put_nats
+    return NatsQueue(client, transport), put_nats
 
 
 async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
@@ -162,7 +178,7 @@ async def test_a_job_comes_until_it_is_done(queue: tuple[Queue, Any]) -> None:
 
 async def test_later_jobs_have_higher_generations(client: Client, transport: IngestTransport) -> None:
     """The place in the stream orders the versions of a document."""
-    queue = await NatsQueue.open(client, transport)
+    queue = NatsQueue(client, transport)
     generations = []
     for number in range(3):
         job = make_job(b"x")
@@ -173,7 +189,7 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
             document=document_to_message(job.document),
             object_name=job.object_name,
         )
-        await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+        await transport.jetstream.publish(keys.ingest_subject(0, "acme", "library"), message.SerializeToString())
         delivery = await queue.take()
         assert delivery is not None
         assert isinstance(delivery.job, FileJob)
@@ -184,7 +200,7 @@ async def test_later_jobs_have_higher_generations(client: Client, transport: Ing
 
 async def test_whether_older_jobs_are_over(client: Client, transport: IngestTransport) -> None:
     """Known of each job once those before it are settled, also where they were given back or buried."""
-    queue = await NatsQueue.open(client, transport)
+    queue = NatsQueue(client, transport)
     for number in range(4):
         message = ingest_pb2.IngestJob(
             job_id=f"{number}",
@@ -193,7 +209,7 @@ async def test_whether_older_jobs_are_over(client: Client, transport: IngestTran
             document=document_to_message(JOB.document),
             object_name="o",
         )
-        await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+        await transport.jetstream.publish(keys.ingest_subject(0, "acme", "library"), message.SerializeToString())
     first, second, third = [await queue.take() for _ in range(3)]
     assert first is not None
     assert second is not None
@@ -213,12 +229,12 @@ async def test_whether_older_jobs_are_over(client: Client, transport: IngestTran
 
 async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_path: Path) -> None:
     """Everything that is said of it arrives, and its object is read text by text."""
-    queue = await NatsQueue.open(client, transport)
+    queue = NatsQueue(client, transport)
     batch = ingest_pb2.TextBatch(count=2, size_bytes=17, sha256="ab" * 32, existing_only=True)
     message = ingest_pb2.IngestJob(
         job_id="j", principal=JOB.principal.to_proto(), index="library", object_name="o", texts=batch
     )
-    await transport.jetstream.publish(keys.ingest_subject("acme", "library"), message.SerializeToString())
+    await transport.jetstream.publish(keys.ingest_subject(0, "acme", "library"), message.SerializeToString())
     delivery = await queue.take()
     assert delivery is not None
     job = delivery.job
@@ -247,8 +263,8 @@ async def test_a_job_with_texts(client: Client, transport: IngestTransport, tmp_
 
 async def test_a_message_that_is_no_job_is_buried(client: Client, transport: IngestTransport, gateway: Any) -> None:
     """Garbage leaves the queue at once, with its reason in the dead letters, and the next job comes."""
-    queue = await NatsQueue.open(client, transport)
-    subject = keys.ingest_subject("acme", "library")
+    queue = NatsQueue(client, transport)
+    subject = keys.ingest_subject(0, "acme", "library")
     for garbage in (b"\xff\xff garbage", b"", ingest_pb2.IngestJob(job_id="x").SerializeToString()):
         await transport.jetstream.publish(subject, garbage)
         assert await queue.take() is None
@@ -293,13 +309,26 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
         await index.store(older, older.document, SPACE, batches(3), 5)
 
 
+async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str) -> None:
+    """What the retriever says of an index's chunks is passed on, a zero as well; what it leaves open is open."""
+    descriptor = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
+    async with open_channel(retriever_target, [descriptor]) as channel:
+        index = RetrieverIndex(channel)
+        job = make_job(b"x")
+        await index.store(job, job.document, SPACE, batches(1), 5)
+        retriever.settings.chunk_overlap = 0
+        assert await index.traits(job) == Traits(SPACE, None, 0)
+        retriever.settings.chunk_tokens = 64
+        assert await index.traits(job) == Traits(SPACE, 64, 0)
+
+
 async def test_an_index_keeps_its_vectors(index: Index) -> None:
     """Those of its first document, which it tells; others are refused as something that changed meanwhile."""
     job = make_job(b"x")
-    assert await index.space(job) is None
+    assert await index.traits(job) is None
     await index.store(job, job.document, SPACE, batches(1), 5)
-    assert await index.space(job) == SPACE
-    assert await index.space(replace(job, index="another")) is None
+    assert await index.traits(job) == Traits(SPACE)
+    assert await index.traits(replace(job, index="another")) is None
     other = replace(job, document=replace(job.document, document_id="other"))
     for space in (VectorSpace("another", 4), VectorSpace("model", 5)):
         with pytest.raises(Unavailable, match="another"):
@@ -343,7 +372,7 @@ async def test_a_retriever_that_is_away_is_unavailable() -> None:
         with pytest.raises(Unavailable):
             await index.find(JOB, "a")
         with pytest.raises(Unavailable):
-            await index.space(JOB)
+            await index.traits(JOB)
         async with asyncio.timeout(5):
             with pytest.raises(Unavailable):
                 await index.store(JOB, JOB.document, SPACE, batches(3), 30)
@@ -369,7 +398,7 @@ async def test_a_broker_that_is_away_is_unavailable(tmp_path: Path) -> None:
     async with nats_server(tmp_path / "nats") as url:
         client: Client = await nats.connect(url, "test")
         transport = await nats.ingest_transport(client)
-        jobs, queue = NatsJobs(client, transport.jobs), await NatsQueue.open(client, transport)
+        jobs, queue = NatsJobs(client, transport.jobs), NatsQueue(client, transport)
     try:
         await eventually(lambda: not client.is_connected)
         async with asyncio.timeout(1):

@@ -1,3 +1,6 @@
+import asyncio
+from dataclasses import replace
+
 import pytest
 from ingest.domain import Failure, Progress, State, Status
 from ingest.fakes import MemoryJobs, make_job
@@ -41,7 +44,7 @@ async def test_a_job_that_is_over_is_left_alone() -> None:
     await (await Report.begin(jobs, JOB, 1)).end(State.SUCCEEDED)
     with pytest.raises(Settled) as settled:
         await Report.begin(jobs, JOB, 2)
-    assert settled.value.final
+    assert settled.value.state is State.SUCCEEDED
 
 
 async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
@@ -51,7 +54,7 @@ async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
     late = await Report.begin(jobs, JOB, 2)
     with pytest.raises(Settled) as settled:
         await early.end(State.FAILED)
-    assert not settled.value.final
+    assert settled.value.state is None
     await late.end(State.SUCCEEDED)
     assert jobs.history[-1][1].state is State.SUCCEEDED
 
@@ -63,7 +66,7 @@ async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, Status(State.INDEXING, 1), revision)
     await late.end(State.SUCCEEDED)
-    assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2)
+    assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2, counted=1)
 
 
 async def test_a_cancelled_job_is_noticed() -> None:
@@ -74,7 +77,7 @@ async def test_a_cancelled_job_is_noticed() -> None:
     await jobs.write(JOB, Status(State.CANCELLED, 1), revision)
     with pytest.raises(Settled) as settled:
         await report.progress(Progress(), State.INDEXING)
-    assert settled.value.final
+    assert settled.value.state is State.CANCELLED
 
 
 async def test_progress_survives_a_broker_that_is_away() -> None:
@@ -88,3 +91,41 @@ async def test_progress_survives_a_broker_that_is_away() -> None:
     jobs.down = False
     await report.end(State.SUCCEEDED)
     assert jobs.history[-1][1].progress.pages_done == 3
+
+
+async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
+    """Who cancels before the commit wins; the commit's mark stays through what follows it, and through attempts."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    await asyncio.gather(report.commit(), report.progress(Progress(chunks_done=1), State.INDEXING))
+    await report.wait(Failure("UNAVAILABLE", "Away."))
+    later = await Report.begin(jobs, JOB, 2)
+    assert later.committing
+    await later.progress(Progress(chunks_done=2), State.INDEXING)
+    assert [status.committing for _, status in jobs.history[1:]] == sorted(
+        status.committing for _, status in jobs.history[1:]
+    )
+    assert jobs.history[-1][1].committing
+
+
+async def test_nothing_is_committed_that_was_cancelled() -> None:
+    """The worker learns of it at the latest when it would show what it made."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    status, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
+    await jobs.write(JOB, replace(status, state=State.CANCELLED), revision)
+    with pytest.raises(Settled):
+        await report.commit()
+    assert jobs.history[-1][1].state is State.CANCELLED
+
+
+async def test_which_attempts_count() -> None:
+    """Each that begins, until it is known that something else was away or that the worker stopped."""
+    jobs = MemoryJobs()
+    counted = []
+    for attempt, end in enumerate(("wait", "fail", "give_back", "wait"), 1):
+        report = await Report.begin(jobs, JOB, attempt)
+        arguments = [] if end == "give_back" else [Failure("X", "y")]
+        await getattr(report, end)(*arguments)
+        counted.append((report.counted, report.waited > 0))
+    assert counted == [(0, True), (1, False), (1, False), (1, True)]

@@ -1,5 +1,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -78,6 +80,7 @@ class Rig:
             ingestion,
             slots=2,
             max_attempts=3,
+            patience=60,
             backoff=0.5,
             heartbeat=0.05,
         )
@@ -88,8 +91,15 @@ class Rig:
     def start(self) -> None:
         self.task = asyncio.create_task(self.worker.run(self.stop, self.grace))
 
-    def upload(self, name: str, content: bytes = b"Some text.", headers: dict[str, str] | None = None) -> Job:
-        job = make_job(content, name)
+    def upload(
+        self,
+        name: str,
+        content: bytes = b"Some text.",
+        headers: dict[str, str] | None = None,
+        *,
+        generation: int = 1,
+    ) -> Job:
+        job = make_job(content, name, generation=generation)
         self.originals.objects[job.object_name] = content
         self.queue.put(job, headers)
         return job
@@ -153,6 +163,67 @@ async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
     assert rig.state(next_job) is State.SUCCEEDED
 
 
+async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
+    """However often something else is away: the job waits, says since when and for what, and succeeds at last."""
+    rig.originals.failures = 7  # of three attempts
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
+    assert len(waiting) == 7
+    assert {status.counted for status in waiting} == {0}
+    assert len({status.waiting_since for status in waiting}) == 1
+    last = rig.jobs.history[-1][1]
+    assert (last.attempt, last.counted, last.waiting_since) == (8, 1, None)
+    assert not rig.queue.dead
+
+
+async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
+    """After the patience the job is among the dead letters, with what it waited for."""
+    rig.originals.failures = 1
+    job = rig.upload("a.txt")
+    long_ago = datetime.now(UTC) - timedelta(seconds=61)
+    rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=long_ago), 1)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    [(_, failure)] = rig.queue.dead
+    assert failure.reason == "UNAVAILABLE"
+    assert "waited" in failure.message
+
+
+async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
+    """Cancelled while it waits or while it is worked on: nothing is stored, what it brought is gone."""
+    rig.index.taking.clear()
+    running = rig.upload("a.txt")
+    waiting = rig.upload("b.txt")
+    rig.jobs.records["acme", waiting.job_id] = (Status(State.CANCELLED), 1)
+    rig.start()
+    await eventually(lambda: rig.state(running) is State.INDEXING)
+    status, revision = rig.jobs.records["acme", running.job_id]
+    await rig.jobs.write(running, replace(status, state=State.CANCELLED), revision)
+    rig.index.taking.set()
+    await rig.settled()
+    assert [rig.state(job) for job in (running, waiting)] == [State.CANCELLED] * 2
+    assert rig.index.stored == 0
+    assert not rig.originals.objects
+
+
+async def test_originals_stay_with_their_documents(rig: Rig) -> None:
+    """Of each document one original is kept: that of the version that can be found."""
+    first = rig.upload("a.txt", b"One.")
+    rig.start()
+    await rig.settled()
+    rig.upload("a.txt", b"One.", generation=2)
+    await rig.settled()
+    assert list(rig.originals.objects) == [first.object_name]
+    newer = rig.upload("a.txt", b"Two.", generation=3)
+    rig.upload("unreadable.pdf")
+    await rig.settled()
+    assert list(rig.originals.objects) == [newer.object_name]
+
+
 async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
     """The texts of a job are removed once it is over, also at a redelivery; those of a dead letter are kept."""
     good, content = make_texts([("a", "Text.", "{}")])
@@ -160,8 +231,9 @@ async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
     dead, _ = make_texts([("c", "Text.", "{}")])
     for job in (good, late, dead):
         rig.originals.objects[job.object_name] = content
-        rig.queue.put(job, attempt=4 if job is dead else 1)
+        rig.queue.put(job)
     rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
+    rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted=3), 1)
     rig.start()
     await rig.settled()
     assert list(rig.originals.objects) == [dead.object_name]
@@ -173,6 +245,7 @@ async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
 async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
     """A delivery beyond the last attempt is not tried: its workers died before they could say so."""
     job = make_job(b"x")
+    rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
     rig.queue.put(job, attempt=4)
     rig.start()
     await rig.settled()
@@ -195,19 +268,19 @@ async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
 
 
 async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
-    """A job that ended while states cannot be written stays on the queue until its end is written."""
+    """While states cannot be written nothing is shown, and the job stays on the queue; then both happen, once."""
     rig.index.taking.clear()
     job = rig.upload("a.txt")
     rig.start()
     await eventually(lambda: rig.state(job) is State.INDEXING)
     rig.jobs.down = True
     rig.index.taking.set()
-    await eventually(lambda: rig.index.stored == 1)
     await asyncio.sleep(0.1)
-    assert rig.queue.unsettled == 1
+    assert (rig.index.stored, rig.queue.unsettled) == (0, 1)
     rig.jobs.down = False
     await rig.settled()
     assert rig.state(job) is State.SUCCEEDED
+    assert (rig.index.stored, rig.queue.delays) == (1, [])
 
 
 async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> None:

@@ -58,6 +58,12 @@ class Job:
     chunks_total: int = 0
     reason: str = ""
     message: str = ""
+    stage: str = ""
+    percent: int = 0
+    index: str = ""
+    sourcefile: str = ""
+    attempt: int = 0
+    updated_at: str = ""
 
     @property
     def final(self) -> bool:
@@ -69,22 +75,13 @@ class Job:
         """Whether the document can be found."""
         return self.state in {"succeeded", "unchanged"}
 
-    @property
-    def done(self) -> float:
-        """The share of the work that is done, from 0 to 1. Reading is taken for a tenth of it."""
-        if self.final:
-            return 1.0
-        pages = self.pages_done / self.pages_total if self.pages_total else 0.0
-        chunks = self.chunks_done / self.chunks_total if self.chunks_total else 0.0
-        return 0.1 * (1.0 if self.state == "indexing" else pages) + 0.9 * chunks
-
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> "Job":
         """From a job resource."""
         progress, error = body.get("progress") or {}, body.get("error") or {}
         return cls(
             id=str(body["id"]),
-            state=str(body["state"]),
+            state=str(body.get("state") or "dead"),
             document_id=str(body.get("document_id") or ""),
             pages_done=int(progress.get("pages_done") or 0),
             pages_total=int(progress.get("pages_total") or 0),
@@ -92,6 +89,34 @@ class Job:
             chunks_total=int(progress.get("chunks_total") or 0),
             reason=str(error.get("reason") or ""),
             message=str(error.get("message") or ""),
+            stage=str(body.get("stage") or body.get("state") or "dead"),
+            percent=int(body.get("percent") or 0),
+            index=str(body.get("index") or ""),
+            sourcefile=str(body.get("sourcefile") or ""),
+            attempt=int(body.get("attempt") or 0),
+            updated_at=str(body.get("updated_at") or body.get("died_at") or ""),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document that can be found.
+
+    Attributes:
+        sha256: Of its file.
+        from_file: It came as a file; else as text.
+    """
+
+    id: str
+    name: str
+    sha256: str
+    from_file: bool
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> "StoredDocument":
+        """From an entry of ``GET /documents``."""
+        return cls(
+            str(body["document_id"]), str(body["sourcefile"]), str(body["sha256"]), bool(body["has_original"])
         )
 
 

@@ -1,16 +1,18 @@
 """Brings files in: finds them, hands them over, a few at a time, and follows their jobs to the end."""
 
 import asyncio
+import hashlib
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from causeway.cli.answers import Job
+from causeway.cli.answers import Job, StoredDocument
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, UsageError
+from causeway.cli.library import Library
 
 _FIRST_POLL = 0.1
 _LONGEST_POLL = 1.0
@@ -26,7 +28,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of a file; ``job`` is None where it was not accepted."""
+    """What became of a file; ``job`` is None where it was not accepted, or needed none."""
 
     source: Source
     state: str
@@ -36,8 +38,8 @@ class Outcome:
 
     @property
     def ok(self) -> bool:
-        """Whether its document can be found."""
-        return self.state in {"succeeded", "unchanged"}
+        """Whether the platform is in step with it."""
+        return self.state in {"succeeded", "unchanged", "removed"}
 
 
 class Watcher(Protocol):
@@ -53,25 +55,30 @@ class Watcher(Protocol):
         """It is done, well or not."""
 
 
-def find(paths: Sequence[Path]) -> list[Source]:
+def find(paths: Sequence[Path], *, none: bool = False) -> list[Source]:
     """The files of the command line, and all below its directories but hidden ones, in the order of their names.
 
     A file of a directory is named by its path within it: two files of one name in different folders stay two.
+
+    Args:
+        paths: Of the command line.
+        none: It is no error that there are none.
 
     Raises:
         UsageError: There is none, or two would get the same name and so replace each other.
     """
     sources: dict[str, Source] = {}
-    for source in _each(paths):
+    for source in each_source(paths):
         other = sources.setdefault(source.name, source)
         if other.path.resolve() != source.path.resolve():
             raise UsageError(f"{other.path} and {source.path} would both be called {source.name}")
-    if not sources:
+    if not sources and not none:
         raise UsageError(f"there is no file in {', '.join(str(path) for path in paths)}")
     return list(sources.values())
 
 
-def _each(paths: Iterable[Path]) -> Iterator[Source]:
+def each_source(paths: Iterable[Path]) -> Iterator[Source]:
+    """The files, and those of directories but hidden ones, in order."""
     for path in paths:
         if not path.is_dir():
             yield Source(path, path.name)
@@ -92,6 +99,8 @@ async def ingest(
     *,
     at_once: int = 4,
     patience: float = 600.0,
+    stored: Mapping[str, StoredDocument] | None = None,
+    pictures: bool = False,
 ) -> list[Outcome]:
     """Brings files in; a file that fails does not keep the others from it.
 
@@ -102,6 +111,8 @@ async def ingest(
         watcher: Told of every step.
         at_once: Files that are on their way at the same time.
         patience: Seconds without any progress after which a job is given up; it goes on without us.
+        stored: What the index has, by name: a file that is the same is not sent.
+        pictures: Keep pictures of the pages.
 
     Returns:
         The outcomes, in the order of ``sources``.
@@ -112,9 +123,24 @@ async def ingest(
     outcomes: dict[Source, Outcome] = {}
     waiting = iter(sources)
 
+    async def bring(source: Source) -> Outcome:
+        watcher.started(source)
+        try:
+            if await _is_stored(source, (stored or {}).get(source.name)):
+                return Outcome(source, "unchanged")
+            job = await client.upload(index, source.name, source.path, pictures=pictures)
+            job = await _follow(Library(client), source, job, watcher, patience)
+        except OSError as error:
+            return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
+        except CommandError as error:
+            if error.exit_code != CommandError.exit_code:
+                raise  # the platform is gone: the other files would fail the same way
+            return Outcome(source, "failed", "REFUSED", str(error))
+        return Outcome(source, job.state, job.reason, job.message, job)
+
     async def work() -> None:
         for source in waiting:
-            outcomes[source] = await _bring(client, index, source, watcher, patience)
+            outcomes[source] = await bring(source)
             watcher.finished(outcomes[source])
 
     try:
@@ -126,26 +152,21 @@ async def ingest(
     return [outcomes[source] for source in sources]
 
 
-async def _bring(client: Client, index: str, source: Source, watcher: Watcher, patience: float) -> Outcome:
-    watcher.started(source)
-    try:
-        job = await client.upload(index, source.name, source.path)
-        job = await _follow(client, source, job, watcher, patience)
-    except OSError as error:
-        return Outcome(source, "failed", "UNREADABLE_FILE", error.strerror or str(error))
-    except CommandError as error:
-        if error.exit_code != CommandError.exit_code:
-            raise  # the platform is gone: the other files would fail the same way
-        return Outcome(source, "failed", "REFUSED", str(error))
-    return Outcome(source, job.state, job.reason, job.message, job)
+async def _is_stored(source: Source, document: StoredDocument | None) -> bool:
+    return document is not None and document.sha256 == await asyncio.to_thread(_sha256, source.path)
 
 
-async def _follow(client: Client, source: Source, job: Job, watcher: Watcher, patience: float) -> Job:
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+async def _follow(library: Library, source: Source, job: Job, watcher: Watcher, patience: float) -> Job:
     poll, moved_at = _FIRST_POLL, time.monotonic()
     watcher.moved(source, job)
     while not job.final:
         await asyncio.sleep(poll)
-        before, job = job, await client.job(job.id)
+        before, job = job, await library.job(job.id)
         if job != before:
             poll, moved_at = _FIRST_POLL, time.monotonic()
             watcher.moved(source, job)

@@ -95,12 +95,12 @@ class BarsWatcher:
 
     def moved(self, source: Source, job: Job) -> None:
         """Moves its bar."""
-        note = job.state
+        note = job.stage
         if job.state == "parsing" and job.pages_total:
             note = f"page {job.pages_done}/{job.pages_total}"
         elif job.state == "indexing" and job.chunks_total:
             note = f"chunk {job.chunks_done}/{job.chunks_total}"
-        self._progress.update(self._tasks[source], completed=job.done, note=note)
+        self._progress.update(self._tasks[source], completed=job.percent / 100, note=note)
 
     def finished(self, outcome: Outcome) -> None:
         """Takes its bar away and moves that of all."""

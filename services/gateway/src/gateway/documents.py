@@ -1,9 +1,15 @@
 """What the gateway speaks of where documents are concerned: uploads, their jobs, what was removed."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gateway.texts import TextOutcome
+
+ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+"""States in which a job is over."""
+_READING = 10
+"""What reading takes of a file's percents; embedding and storing take the rest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,7 @@ class StoredDocument:
         sha256: Names its original.
         size_bytes: Length of the original.
         updated_at: When this version became visible, in seconds since 1970.
+        original: Names the original; empty where there is none.
     """
 
     document_id: str
@@ -42,12 +49,25 @@ class StoredDocument:
     sha256: str
     size_bytes: int
     updated_at: float
+    original: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """Some documents, ordered by id; ``next_token`` gets the page after them, and is empty where there is none."""
+
+    documents: tuple[StoredDocument, ...]
+    next_token: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
     """How far the ingest of a file is, or of texts: then neither document nor file is named, and once the job has
     succeeded the outcomes tell of each text in order.
+
+    Attributes:
+        error_reason: Why it failed; of one that is queued, why the attempt before ended.
+        waiting_since: Since when it waits for something else that is away, RFC 3339; empty where it does not.
     """
 
     id: str
@@ -63,6 +83,25 @@ class Job:
     error_reason: str = ""
     error_message: str = ""
     outcomes: tuple[TextOutcome, ...] = ()
+    waiting_since: str = ""
+
+    @property
+    def stage(self) -> str:
+        """What is being done: the state, or ``waiting`` while something that is needed is away."""
+        return "waiting" if self.waiting_since and self.state == "queued" else self.state
+
+    @property
+    def percent(self) -> int:
+        """How much of it is done."""
+        if self.state in ENDED:
+            return 100
+        if self.progress.get("documents_total"):
+            return int(99 * self._share("documents"))
+        read = 1.0 if self.state == "indexing" else self._share("pages")
+        return int(_READING * read + (99 - _READING) * self._share("chunks"))
+
+    def _share(self, what: str) -> float:
+        return self.progress.get(f"{what}_done", 0) / (self.progress.get(f"{what}_total") or math.inf)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +112,10 @@ class Removal:
         removed: Ids of documents that were there, with all their chunks, and are not any more.
         not_found: Ids that the index does not have, or that the caller may not see.
         pictured: Those of the removed ones of whose pages pictures are kept.
+        originals: Names of the originals of the removed ones, as far as they have any.
     """
 
     removed: tuple[str, ...]
     not_found: tuple[str, ...]
     pictured: tuple[str, ...] = ()
+    originals: tuple[str, ...] = ()

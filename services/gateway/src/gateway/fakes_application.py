@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
 from servicekit.principal import Principal
@@ -19,10 +20,10 @@ _MOST_BYTES = 1_000_000
 
 @dataclass(slots=True)
 class FakeOriginals:
-    """Originals by tenant and digest.
+    """Originals by tenant and name.
 
     Attributes:
-        opened: Digests that were asked for.
+        opened: Names that were asked for.
         failure: Raised instead of an answer, where set.
     """
 
@@ -32,18 +33,24 @@ class FakeOriginals:
 
     @asynccontextmanager
     async def open(
-        self, principal: Principal, sha256: str, size_bytes: int, deadline: Deadline
+        self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AsyncIterator[Path]:
         """See `ports.Originals`."""
-        self.opened.append(sha256)
+        self.opened.append(name)
         if self.failure is not None:
             raise self.failure
-        if (principal.tenant, sha256) not in self.contents:
-            raise NotFound("The original of the document is gone.", resource=sha256)
+        if (principal.tenant, name) not in self.contents:
+            raise NotFound("The original of the document is gone.", resource=name)
         with tempfile.TemporaryDirectory() as directory:
             path = Path(directory) / "original"
-            path.write_bytes(self.contents[principal.tenant, sha256])
+            path.write_bytes(self.contents[principal.tenant, name])
             yield path
+
+    async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
+        """See `ports.Originals`."""
+        for name in names:
+            if keys.is_original_in(principal.tenant, index, name):
+                self.contents.pop((principal.tenant, name), None)
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ from servicekit.principal import Principal
 
 from gateway.documents import Job
 from gateway.embeddings import EmbeddingModel, Embeddings
+from gateway.index_settings import IndexRebuild, IndexSettings
 from gateway.texts import DocumentPage, Equals, ListedDocument, TextDocument, TextOutcome
 
 Documents = dict[str, ListedDocument]
@@ -25,6 +26,8 @@ class FakeIndexes:
 
     indexes: dict[str, Documents] = field(default_factory=dict)
     snapshots: dict[str, Documents] = field(default_factory=dict)
+    made: dict[str, IndexSettings] = field(default_factory=dict)
+    rebuilds: dict[str, IndexRebuild] = field(default_factory=dict)
 
     async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
         """See `ports_index.Indexes`."""
@@ -58,6 +61,40 @@ class FakeIndexes:
         self.there(index)
         del self.indexes[index]
 
+    async def create(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexSettings:
+        """See `ports_index.Indexes`."""
+        made = _known(settings)
+        if index in self.indexes:
+            raise Conflict(f"Index '{index}' exists already.", resource=index)
+        self.indexes[index], self.made[index] = {}, made
+        return made
+
+    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
+        """See `ports_index.Indexes`."""
+        self.there(index)
+        return self.made.get(index, IndexSettings("fake-embedder"))
+
+    async def rebuild(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexRebuild:
+        """See `ports_index.Indexes`; it is over when it is asked for next."""
+        count = len(self.there(index))
+        began = IndexRebuild("running", _known(settings), 0, count, "", "2026-01-01T00:00:00Z", "")
+        self.rebuilds[index] = replace(
+            began, state="succeeded", documents_done=count, finished_at="2026-01-01T00:00:01Z"
+        )
+        self.made[index] = began.settings
+        return began
+
+    async def last_rebuild(self, principal: Principal, index: str, deadline: Deadline) -> IndexRebuild:
+        """See `ports_index.Indexes`."""
+        self.there(index)
+        if index not in self.rebuilds:
+            raise NotFound(f"Index '{index}' has not been rebuilt.", resource=index)
+        return self.rebuilds[index]
+
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
         """See `ports_index.Indexes`."""
         self.snapshots[_inside(path)] = dict(self.there(index))
@@ -79,8 +116,14 @@ class FakeIndexes:
             NotFound: It does not exist.
         """
         if index not in self.indexes:
-            raise NotFound(f"No such index: '{index}' exists.", resource=index)
+            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
         return self.indexes[index]
+
+
+def _known(settings: IndexSettings) -> IndexSettings:
+    if settings.embedding not in (None, "fake-embedder", "other-embedder"):
+        raise InvalidRequest(f"No such embedding model: '{settings.embedding}'.", field="embedding")
+    return replace(settings, embedding=settings.embedding or "fake-embedder")
 
 
 def _meets(document: ListedDocument, condition: Equals) -> bool:

@@ -8,6 +8,7 @@ from servicekit.principal import Principal
 
 from gateway.documents import Job
 from gateway.embeddings import EmbeddingModel, Embeddings
+from gateway.index_settings import IndexRebuild, IndexSettings
 from gateway.texts import DocumentPage, Equals, TextDocument
 
 
@@ -66,6 +67,37 @@ class Indexes(Protocol):
         deadline: Deadline,
     ) -> DocumentPage:
         """Documents that meet all conditions, ordered by id, each with so many code points of its text."""
+        ...
+
+    async def create(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexSettings:
+        """Makes an index with nothing in it; the settings that it has.
+
+        Raises:
+            Conflict: It is there.
+            InvalidRequest: Naming the setting.
+        """
+        ...
+
+    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
+        """The index's own settings."""
+        ...
+
+    async def rebuild(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexRebuild:
+        """Begins to rebuild an index in the background.
+
+        Raises:
+            Conflict: It is being rebuilt otherwise.
+            PermissionDenied: The principal is no administrator.
+            InvalidRequest: Naming the setting.
+        """
+        ...
+
+    async def last_rebuild(self, principal: Principal, index: str, deadline: Deadline) -> IndexRebuild:
+        """The rebuild that goes on, or the last one; NotFound as well where there was none."""
         ...
 
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:

@@ -6,6 +6,9 @@ from datetime import datetime
 
 from servicekit.principal import Principal
 
+_NEVER_DRAWN = "application/vnd.openxmlformats-officedocument."
+"""Office documents: slides and sheets are pages, of which no pictures are made."""
+
 
 class State(enum.Enum):
     """How far a job is."""
@@ -42,6 +45,7 @@ class Document:
         language: BCP 47 tag, where the document names its language.
         page_count: 0 where the format has no pages.
         has_pictures: Pictures of its pages are kept; of a document that is to be read: wanted.
+        original: Names its original in the object store; empty where there is none.
     """
 
     document_id: str
@@ -57,12 +61,14 @@ class Document:
     language: str = ""
     page_count: int = 0
     has_pictures: bool = False
+    original: str = ""
 
     def reads_as(self, other: "Document") -> bool:
         """Whether two versions have the same passages, which depend on content and name alone, and both or neither
         have pictures, unless there are no pages to make any of.
         """
-        pictured = not (self.page_count or other.page_count) or self.has_pictures == other.has_pictures
+        drawn = (self.page_count or other.page_count) and not self.content_type.startswith(_NEVER_DRAWN)
+        pictured = not drawn or self.has_pictures == other.has_pictures
         return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
 
     def says_the_same_as(self, other: "Document") -> bool:
@@ -157,6 +163,21 @@ class VectorSpace:
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What an index is, as far as documents are made for it.
+
+    Attributes:
+        space: Which vectors it has.
+        chunk_tokens: Most tokens of a chunk's text; None: as the service is configured.
+        chunk_overlap: Most tokens that a chunk repeats of the one before; None: likewise.
+    """
+
+    space: VectorSpace
+    chunk_tokens: int | None = None
+    chunk_overlap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Chunk:
     """A retrievable piece of a document.
 
@@ -211,6 +232,9 @@ class Status:
         created_at: When it was accepted.
         trace_id: Trace of the upload, as the gateway recorded it.
         outcomes: What became of each text, once the job has succeeded; none where it was about a file.
+        committing: What it makes is about to be seen, or is seen: it can no longer be cancelled. Never taken back.
+        counted: Attempts that count against the limit, the present one included.
+        waiting_since: Since when it waits for something else that is away; None where it does not.
     """
 
     state: State
@@ -220,3 +244,6 @@ class Status:
     created_at: datetime | None = None
     trace_id: str = ""
     outcomes: tuple[Outcome, ...] = ()
+    committing: bool = False
+    counted: int = 0
+    waiting_since: datetime | None = None

@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from dataclasses import replace
 from pathlib import Path
 
+from servicekit import keys
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.principal import Principal
 
-from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob, VectorSpace
+from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob, Traits, VectorSpace
 from ingest.parsing.content import Head, Page, Section
 from ingest.ports import Batch
 
@@ -26,9 +27,14 @@ class MemoryOriginals:
         self.objects: dict[str, bytes] = {}
         self.failures = 0
         """So many fetches from now on fail."""
+        self.defect: Exception | None = None
+        """Raised by the next fetch."""
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's
         """See `ingest.ports.Originals.fetch`."""
+        if self.defect is not None:
+            defect, self.defect = self.defect, None
+            raise defect
         if self.failures:
             self.failures -= 1
             raise Unavailable("The original of the document cannot be fetched.")
@@ -100,6 +106,7 @@ class MemoryIndex:
     def __init__(self) -> None:
         self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
         self.spaces: dict[tuple[str, str], VectorSpace] = {}
+        self.chunking: tuple[int | None, int | None] = (None, None)
         """By tenant and index."""
         self.down = False
         self.stored = 0
@@ -107,10 +114,11 @@ class MemoryIndex:
         self.taking.set()
         """Cleared, a batch that has been handed over is not taken: back-pressure."""
 
-    async def space(self, job: Job) -> VectorSpace | None:
-        """See `ingest.ports.Index.space`."""
+    async def traits(self, job: Job) -> Traits | None:
+        """See `ingest.ports.Index.traits`."""
         self._check()
-        return self.spaces.get((job.principal.tenant, job.index))
+        space = self.spaces.get((job.principal.tenant, job.index))
+        return Traits(space, *self.chunking) if space else None
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""
@@ -141,8 +149,8 @@ class MemoryIndex:
         self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
     ) -> None:
         """See `ingest.ports.Index.store`."""
-        there = await self.space(job)
-        if there not in (None, space):
+        there = await self.traits(job)
+        if there is not None and there.space != space:
             raise Unavailable("The index has vectors of another embedding model.")
         _check_age(await self.find(job, document.document_id), document)
         chunks: list[Chunk] = []
@@ -269,20 +277,22 @@ def make_job(
     content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme"
 ) -> FileJob:
     """A job for a content."""
-    sha256 = hashlib.sha256(content).hexdigest()
+    job_id = uuid.uuid4().hex
+    original = keys.original_object(tenant, "library", job_id)
     document = Document(
         document_id=f"id of {sourcefile}",
         sourcefile=sourcefile,
-        sha256=sha256,
+        sha256=hashlib.sha256(content).hexdigest(),
         size_bytes=len(content),
         generation=generation,
+        original=original,
     )
     return FileJob(
-        job_id=uuid.uuid4().hex,
+        job_id=job_id,
         principal=Principal(tenant),
         index="library",
         document=document,
-        object_name=f"{tenant}.{sha256}",
+        object_name=original,
     )
 
 

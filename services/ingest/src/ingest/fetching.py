@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from servicekit.errors import UnreadableDocument
+from servicekit.errors import Unavailable, UnreadableDocument
 
 from ingest.ports import Originals
 
@@ -18,11 +19,16 @@ async def fetched(originals: Originals, object_name: str, size_bytes: int, sha25
 
     Raises:
         UnreadableDocument: They are others than were uploaded.
-        NotFound, Unavailable: As `Originals.fetch`.
+        NotFound, Unavailable: As `Originals.fetch`; also where this machine's disk is full.
     """
     with tempfile.TemporaryDirectory(prefix="causeway-ingest-") as scratch:
         path = Path(scratch) / "original"
-        await originals.fetch(object_name, path, size_bytes)
+        try:
+            await originals.fetch(object_name, path, size_bytes)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise Unavailable("The worker's disk is full.") from error
         if await asyncio.to_thread(_sha256, path) != sha256:
             raise UnreadableDocument("The original is not what was uploaded: its SHA-256 differs.")
         yield path

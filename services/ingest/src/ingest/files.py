@@ -5,15 +5,19 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration
+import structlog
+from servicekit import keys
+from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration, Unavailable
 
 from ingest.domain import Document, FileJob, Progress, State
 from ingest.fetching import fetched
 from ingest.models import IndexingModels
 from ingest.parsing.content import Head, Page
 from ingest.ports import Index, Originals, Parser, Pictures
-from ingest.report import Report
+from ingest.report import Report, Settled
 from ingest.storing import Storing
+
+_log = structlog.get_logger(__name__)
 
 
 class FileIngestion:
@@ -65,22 +69,36 @@ class FileIngestion:
         there = await self._index.find(job, job.document.document_id)
         if there is not None:
             if there.generation == job.document.generation:
-                return State.SUCCEEDED  # an attempt before this one got as far as that
+                # An attempt before this one got as far as that.
+                await self._remove_spare(job, job.object_name, there.original)
+                return State.SUCCEEDED
             if there.generation > job.document.generation:
                 raise StaleGeneration("A newer version of the document is there already.")
             if alone and there.says_the_same_as(job.document):
                 return State.UNCHANGED
             if there.reads_as(job.document):
+                await report.commit()
                 with contextlib.suppress(NotFound):  # it has just been removed
                     updated = await self._index.update(job, replace(job.document, language=there.language))
+                    await self._remove_spare(job, job.object_name, there.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
-        model = await self._models.of(job)
         try:
-            document, pages = await self._read(job, report)
-        except InvalidRequest:  # the document's own fault, nobody will ask for its pages
-            if job.document.has_pictures:
+            await self._make(job, report, there)
+        except (InvalidRequest, Settled) as error:
+            # The document's own fault, or somebody cancelled it: nobody will ask for its pages.
+            over = error.state is not None if isinstance(error, Settled) else True
+            shown = there is not None and there.has_pictures and there.sha256 == job.document.sha256
+            if over and job.document.has_pictures and not shown:
                 await self._pictures.remove(job, job.document)
             raise
+        if there is not None:
+            await self._remove_spare(job, there.original, job.object_name)
+        return State.SUCCEEDED
+
+    async def _make(self, job: FileJob, report: Report, there: Document | None) -> None:
+        """Reads the document and stores it, in the place of a version that is there."""
+        model = await self._models.of(job)
+        document, pages = await self._read(job, report)
         cut = model.chunker.chunks(pages, job.document.sourcefile)
         chunks = await asyncio.to_thread(self._storing.limited, cut)
         del cut, pages
@@ -94,11 +112,20 @@ class FileIngestion:
             chunks_done += count
             await report.progress(replace(total, chunks_done=chunks_done))
 
-        await self._storing.store(job, document, model, chunks, done)
+        await self._storing.store(job, document, model, chunks, report, done)
         shown = document.sha256 if document.has_pictures else ""
         if there is not None and there.has_pictures and there.sha256 != shown:
             await self._pictures.remove(job, there)
-        return State.SUCCEEDED
+
+    async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
+        """Removes an original that no version has any more."""
+        # A snapshot that was loaded under another name has originals of the index that it was made of.
+        if spare == kept or not keys.is_original_in(job.principal.tenant, job.index, spare):
+            return
+        try:
+            await self._originals.remove(spare)
+        except Unavailable as error:  # it is in nobody's way
+            _log.warning("an original is left behind", job=job.job_id, name=spare, error=error.message)
 
     async def _read(self, job: FileJob, report: Report) -> tuple[Document, Sequence[Page]]:
         """The document's text, and what is known of it now."""

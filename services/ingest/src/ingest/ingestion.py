@@ -55,11 +55,12 @@ class Ingestion:
                 return Result(state, outcomes)
         raise NotSupported("The job is of a kind that this worker does not know.")
 
-    async def clear(self, job: Job) -> None:
-        """Removes what was only for the job, once it is over. Originals of files stay, they can be asked for.
+    async def clear(self, job: Job, state: State) -> None:
+        """Removes what a job brought and nobody needs, once it is over. The original of a document that can be
+        found stays: it can be asked for.
 
         Raises:
             Unavailable: The store does not answer.
         """
-        if isinstance(job, TextsJob):
+        if isinstance(job, TextsJob) or state is not State.SUCCEEDED:
             await self._originals.remove(job.object_name)

@@ -16,6 +16,7 @@ from servicekit.server import GrpcServer
 from servicekit.tls import Certificates
 
 from ingest.adapters.broker import NatsJobs, NatsOriginals
+from ingest.adapters.levels import QueueLevels
 from ingest.adapters.messages import BatchReader
 from ingest.adapters.pictures import NatsPictures
 from ingest.adapters.queue import NatsQueue
@@ -116,6 +117,8 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embeddin
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
+            if settings.metrics_port is not None:
+                tasks.create_task(QueueLevels(transport).watch(stop))
 
 
 def _models(settings: Settings) -> EmbeddingModels:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from embedding.models import EmbeddingModel, EmbeddingModels
+from embedding.models import EmbeddingModels
 from embedding.port import Embedder
 from servicekit.errors import Conflict
 
@@ -30,46 +30,51 @@ class IndexingModel:
 
 
 class IndexingModels:
-    """The models, each with its chunker.
+    """The models, with a chunker for each index.
 
     Nothing is remembered of an index: it may be deleted at any time, and begun again with another model.
 
     Args:
         models: Those that are configured; the first is for new indexes.
-        index: Says which model an index was made with.
-        tokens: Most tokens of a chunk's text, fewer where a model reads fewer.
-        overlap: Most tokens that a chunk repeats of the one before.
+        index: Says which model an index was made with, and how large its chunks are to be.
+        tokens: Most tokens of a chunk's text where the index does not say, fewer where a model reads fewer.
+        overlap: Most tokens that a chunk repeats of the one before, likewise.
     """
 
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:
         self._index = index
-        self._models = {model.name: _indexing(model, tokens, overlap) for model in models}
-        self._default = self._models[models.default.name]
+        self._models = {model.name: model.passages for model in models}
+        self._default = models.default.passages
+        self._tokens = tokens
+        self._overlap = overlap
 
     async def of(self, job: Job) -> IndexingModel:
-        """The model of the job's index; the default one where there is no such index yet.
+        """The model of the job's index, with chunks as it wants them; the default one where it is not there yet.
 
         Raises:
             Conflict: It is not configured, or with vectors of another length.
             Unavailable, DeadlineExceeded: The index cannot be asked.
         """
-        space = await self._index.space(job)
-        if space is None:
-            return self._default
+        traits = await self._index.traits(job)
+        if traits is None:
+            return self._indexing(self._default, None, None)
+        space = traits.space
         made = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
-        model = self._models.get(space.model)
-        if model is None:
+        embedder = self._models.get(space.model)
+        if embedder is None:
             raise Conflict(f"{made}, which is not configured: nothing can be added to it.", resource=job.index)
-        if model.space != space:
+        if embedder.dimension != space.dimension:
             raise Conflict(
-                f"{made} with {space.dimension} numbers each, which is configured with {model.space.dimension} "
+                f"{made} with {space.dimension} numbers each, which is configured with {embedder.dimension} "
                 "now: nothing can be added to it.",
                 resource=job.index,
             )
-        return model
+        return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap)
 
-
-def _indexing(model: EmbeddingModel, tokens: int, overlap: int) -> IndexingModel:
-    embedder = model.passages
-    shape = Shape.fitting(embedder.max_tokens, tokens=tokens, overlap=overlap)
-    return IndexingModel(embedder, Chunker(embedder.tokenizer, shape))
+    def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None) -> IndexingModel:
+        shape = Shape.fitting(
+            embedder.max_tokens,
+            tokens=self._tokens if tokens is None else tokens,
+            overlap=self._overlap if overlap is None else overlap,
+        )
+        return IndexingModel(embedder, Chunker(embedder.tokenizer, shape))

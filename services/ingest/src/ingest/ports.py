@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ingest.domain import Chunk, Document, Failure, Job, Status, Text, VectorSpace
+from ingest.domain import Chunk, Document, Failure, Job, Status, Text, Traits, VectorSpace
 from ingest.parsing.content import Head, Page
 
 
@@ -88,8 +88,8 @@ class Parser(Protocol):
 class Index(Protocol):
     """The retriever, owner of the document catalogue."""
 
-    async def space(self, job: Job) -> VectorSpace | None:
-        """Which vectors the job's index has; None where there is no such index yet.
+    async def traits(self, job: Job) -> Traits | None:
+        """What the job's index is; None where there is no such index yet.
 
         Raises:
             Unavailable, DeadlineExceeded: It cannot be asked.

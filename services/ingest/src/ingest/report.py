@@ -1,8 +1,10 @@
 """What a worker says of its job while it is at it: not too often, and only while the job is its own."""
 
+import asyncio
 import time
 from dataclasses import replace
-from typing import Self
+from datetime import UTC, datetime
+from typing import Any, Self
 
 import structlog
 from servicekit.errors import Conflict, Unavailable
@@ -14,20 +16,20 @@ _log = structlog.get_logger(__name__)
 _INTERVAL = 0.2
 """Seconds between two reports of progress."""
 _TRIES = 10
+_COMMIT_SECONDS = 20.0
+_COMMIT_PAUSE = 0.25
 
 
 class Settled(Exception):
     """The job is over, or another worker's: nothing is left to do for this one.
 
     Attributes:
-        final: Whether it is over.
-        failed: Whether that is because it failed.
+        state: How it ended; None where it is another worker's.
     """
 
     def __init__(self, status: Status) -> None:
         super().__init__(f"the job is {status.state.value}, attempt {status.attempt}")
-        self.final = status.state.final
-        self.failed = status.state is State.FAILED
+        self.state = status.state if status.state.final else None
 
 
 class Report:
@@ -36,6 +38,9 @@ class Report:
     The attempt's number fences: what an earlier attempt has recorded is overwritten, what a later one has is not.
     So a worker that was taken for dead and wakes up again cannot undo what its successor did. Every method raises
     `Settled` when it finds that somebody else has taken or ended the job.
+
+    An attempt counts from its beginning, for a worker that dies of a job can no longer say so; one that ends
+    because something else was away is taken back.
 
     Args:
         jobs: Where states are recorded.
@@ -49,7 +54,7 @@ class Report:
         self._status = Status(State.QUEUED, attempt)
         self._revision = 0
         self._written = 0.0
-        self._writing = False
+        self._turn = asyncio.Lock()
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
@@ -60,8 +65,24 @@ class Report:
         """
         report = cls(jobs, job, attempt)
         await report._reread()
-        await report._write(replace(report._status, state=State.PARSING))
+        await report._record(state=State.PARSING, counted=report.counted + 1)
         return report
+
+    @property
+    def counted(self) -> int:
+        """Attempts that count, this one included."""
+        return self._status.counted
+
+    @property
+    def committing(self) -> bool:
+        """Whether something of the job may be seen already."""
+        return self._status.committing
+
+    @property
+    def waited(self) -> float:
+        """Seconds since something else was found to be away that the job needs."""
+        since = self._status.waiting_since
+        return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
         """Says how far the job is; a change of state at once, the rest every now and then.
@@ -69,47 +90,97 @@ class Report:
         A store that does not answer is no reason to stop: the work goes on, and the end is recorded in any case.
         Several tasks may say it at a time; none waits for what another has to say.
         """
-        status = replace(self._status, state=state or self._status.state, progress=progress)
-        if state is None and (self._writing or time.monotonic() - self._written < _INTERVAL):
-            self._status = status
+        self._status = replace(self._status, progress=progress, state=state or self._status.state)
+        if state is None and (self._turn.locked() or time.monotonic() - self._written < _INTERVAL):
             return
-        self._writing = True
         try:
-            await self._write(status)
+            await self._record()
         except Unavailable as error:
-            self._status = status
             self._written = time.monotonic()
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
-        finally:
-            self._writing = False
 
-    async def end(self, state: State, failure: Failure | None = None, outcomes: tuple[Outcome, ...] = ()) -> None:
-        """Records how the attempt ended, and what became of each text.
+    async def commit(self) -> None:
+        """To be called before anything of the job can be seen: from then on nobody can cancel it.
+
+        Waits a while where it cannot be recorded: the work is done, but nobody may see it yet.
+
+        Raises:
+            Unavailable: It cannot be recorded; nothing may be shown.
+        """
+        end = time.monotonic() + _COMMIT_SECONDS
+        while not self._status.committing:
+            try:
+                await self._record(state=State.INDEXING, committing=True)
+            except Unavailable:
+                if time.monotonic() > end:
+                    raise
+                await asyncio.sleep(_COMMIT_PAUSE)
+
+    async def wait(self, failure: Failure) -> None:
+        """The attempt ends because something else is away: it does not count.
 
         Raises:
             Unavailable: It cannot be recorded.
         """
-        await self._write(replace(self._status, state=state, failure=failure, outcomes=outcomes))
+        since = self._status.waiting_since or datetime.now(UTC)
+        await self._requeue(failure, counted=self.counted - 1, waiting_since=since)
 
-    async def _write(self, status: Status) -> None:
-        for _ in range(_TRIES):
-            try:
-                self._revision = await self._jobs.write(self._job, status, self._revision)
-            except Conflict:
-                # Another worker, someone who cancels, or this one: a write may arrive whose answer is lost.
-                await self._reread()
-            else:
-                self._status = status
-                self._written = time.monotonic()
-                return
-        raise Unavailable("The job's state changes too fast to be recorded.")
+    async def fail(self, failure: Failure) -> None:
+        """The attempt failed, another one may follow.
+
+        Raises:
+            Unavailable: It cannot be recorded.
+        """
+        await self._requeue(failure, waiting_since=None)
+
+    async def give_back(self) -> None:
+        """The worker stops: the attempt does not count.
+
+        Raises:
+            Unavailable: It cannot be recorded.
+        """
+        await self._requeue(None, counted=self.counted - 1)
+
+    async def end(self, state: State, failure: Failure | None = None, outcomes: tuple[Outcome, ...] = ()) -> None:
+        """Records how the job ended, and what became of each text.
+
+        Raises:
+            Unavailable: It cannot be recorded.
+        """
+        await self._record(state=state, failure=failure, outcomes=outcomes, waiting_since=None)
+
+    async def _requeue(self, failure: Failure | None, **changes: Any) -> None:
+        await self._record(state=State.QUEUED, failure=failure, **changes)
+
+    async def _record(self, **changes: Any) -> None:
+        async with self._turn:
+            for _ in range(_TRIES):
+                status = replace(self._status, **changes)
+                try:
+                    self._revision = await self._jobs.write(self._job, status, self._revision)
+                except Conflict:
+                    # Another worker, someone who cancels, or this one: a write may arrive whose answer is lost.
+                    await self._reread()
+                else:
+                    # What was said meanwhile of the progress stays.
+                    self._status = replace(status, progress=self._status.progress)
+                    self._written = time.monotonic()
+                    return
+            raise Unavailable("The job's state changes too fast to be recorded.")
 
     async def _reread(self) -> None:
         found = await self._jobs.read(self._job)
         if found is None:
             self._revision = 0
             return
-        status, self._revision = found
-        if status.state.final or status.attempt > self._status.attempt:
-            raise Settled(status)
-        self._status = replace(self._status, created_at=status.created_at, trace_id=status.trace_id)
+        first, (there, self._revision) = self._revision == 0, found
+        if there.state.final or there.attempt > self._status.attempt:
+            raise Settled(there)
+        self._status = replace(
+            self._status,
+            created_at=there.created_at,
+            trace_id=there.trace_id,
+            committing=there.committing or self._status.committing,
+            counted=there.counted if first else self._status.counted,
+            waiting_since=there.waiting_since if first else self._status.waiting_since,
+        )

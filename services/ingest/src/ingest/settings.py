@@ -26,6 +26,13 @@ class Settings(ServiceSettings):
     ingest_max_attempts: int = Field(5, ge=1, le=100, description="Failed attempts until a job is given up.")
     ingest_retry_seconds: float = Field(2.0, gt=0, description="Wait before the second attempt; doubles with each.")
 
+    ingest_outage_seconds: float = Field(
+        86_400.0,
+        gt=0,
+        description="Seconds that a job waits for something that is away (the retriever, an embedding server); no "
+        "attempt counts meanwhile. Then it is given up.",
+    )
+
     ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
     ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
     ingest_max_pictures: int = Field(
@@ -35,7 +42,7 @@ class Settings(ServiceSettings):
     ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
     ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")
     ingest_parse_memory: int = Field(
-        1024**3, ge=64 * 1024**2, description="Most memory that reading a document may take, in bytes."
+        1024**3, ge=256 * 1024**2, description="Most memory that reading a document may take, in bytes."
     )
     ingest_chunk_tokens: int = Field(200, ge=16, description="Most tokens of a passage.")
     ingest_chunk_overlap: int = Field(30, ge=0, description="Most tokens that a passage repeats of the one before.")

@@ -8,6 +8,7 @@ from servicekit.errors import PayloadTooLarge, UnreadableDocument
 from ingest.domain import Chunk, Document, Job
 from ingest.models import IndexingModel
 from ingest.ports import Batch, Index
+from ingest.report import Report
 
 _BATCH = 32
 """Chunks that are embedded and handed over together; the contract allows 64."""
@@ -46,18 +47,29 @@ class Storing:
         return kept
 
     async def store(
-        self, job: Job, document: Document, model: IndexingModel, chunks: Sequence[Chunk], done: Done
+        self,
+        job: Job,
+        document: Document,
+        model: IndexingModel,
+        chunks: Sequence[Chunk],
+        report: Report,
+        done: Done,
     ) -> None:
-        """Embeds the chunks while the index takes them; see `ports.Index.store`."""
+        """Embeds the chunks while the index takes them; see `ports.Index.store`. Whoever cancels the job before the
+        last of them is there wins: nothing is stored then, and `Settled` is raised.
+        """
         seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
-        async with contextlib.aclosing(_embedded(model, chunks, done)) as batches:
+        async with contextlib.aclosing(_embedded(model, chunks, report, done)) as batches:
             await self._index.store(job, document, model.space, batches, seconds)
 
 
-async def _embedded(model: IndexingModel, chunks: Sequence[Chunk], done: Done) -> AsyncGenerator[Batch, None]:
+async def _embedded(
+    model: IndexingModel, chunks: Sequence[Chunk], report: Report, done: Done
+) -> AsyncGenerator[Batch, None]:
     """Chunks with their vectors, made when they are asked for."""
     for start in range(0, len(chunks), _BATCH):
         some = chunks[start : start + _BATCH]
         vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])
         yield Batch(some, vectors)
         await done(len(some))
+    await report.commit()

@@ -98,7 +98,7 @@ class TextIngestion:
         async def work() -> None:
             nonlocal documents
             for number, text in numbered:
-                outcomes[number] = await self._store(job, model, text, done, alone=alone)
+                outcomes[number] = await self._store(job, model, text, report, done, alone=alone)
                 documents += 1
                 await done(0)
 
@@ -111,7 +111,9 @@ class TextIngestion:
         await done(0)
         return tuple(outcomes)
 
-    async def _store(self, job: TextsJob, model: IndexingModel, text: Text, done: Done, *, alone: bool) -> Outcome:
+    async def _store(
+        self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, *, alone: bool
+    ) -> Outcome:
         document = _document(job, text)
         there = await self._index.find(job, text.document_id)
         if there is not None and there.generation == job.generation:
@@ -121,13 +123,14 @@ class TextIngestion:
         try:
             if there is not None and there.reads_as(document):
                 try:
+                    await report.commit()
                     return Outcome.STORED if await self._index.update(job, document) else Outcome.UNCHANGED
                 except NotFound:
                     there = None  # it has just been removed
             if there is None and job.existing_only:
                 return Outcome.NOT_FOUND
             chunks = await asyncio.to_thread(list, model.chunker.chunks_of(text.text))
-            await self._storing.store(job, document, model, chunks, done)
+            await self._storing.store(job, document, model, chunks, report, done)
         except StaleGeneration:
             return Outcome.SUPERSEDED
         return Outcome.STORED

@@ -5,35 +5,40 @@ Nothing accepted is lost: a job leaves the queue after its end is recorded, not 
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode
-from servicekit import errors, telemetry
+from servicekit import errors, metrics, telemetry
 from servicekit.errors import (
     CausewayError,
     Conflict,
+    DeadlineExceeded,
     Internal,
     InvalidRequest,
     NotFound,
     NotSupported,
     PermissionDenied,
+    RateLimited,
     Unauthenticated,
     Unavailable,
 )
 
 from ingest.domain import Failure, State
-from ingest.ingestion import Ingestion, Result
+from ingest.ingestion import Ingestion
 from ingest.ports import Delivery, Index, Jobs, Queue
 from ingest.report import Report, Settled
 
 _tracer = telemetry.tracer(__name__)
+_ended = metrics.counter(__name__, "causeway.ingest.jobs", "", "Jobs that ended, by how; dead: given up.")
 _log = structlog.get_logger(__name__)
 
 _HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
 """Trying again would end the same way."""
+_LONGEST_BACKOFF = 60.0
+_GIVE_BACK_SECONDS = 2.0
 _PROBE_SECONDS = 1.0
 _SETTLE_SECONDS = 60.0
 """How long a finished job's worker tries to say so; after that the job comes again and is found finished."""
@@ -50,7 +55,8 @@ class Worker:
         ingestion: Does the work.
         slots: Jobs at once.
         max_attempts: After so many failed attempts a job is buried.
-        backoff: Seconds until the second attempt; doubles with each.
+        patience: Seconds that a job waits for something else that is away, until it is buried.
+        backoff: Seconds until the second attempt; doubles with each, up to a minute.
         heartbeat: Seconds between two signs of life to the queue.
     """
 
@@ -63,6 +69,7 @@ class Worker:
         *,
         slots: int,
         max_attempts: int,
+        patience: float,
         backoff: float,
         heartbeat: float,
     ) -> None:
@@ -72,6 +79,7 @@ class Worker:
         self._ingestion = ingestion
         self._slots = slots
         self._max_attempts = max_attempts
+        self._patience = patience
         self._backoff = backoff
         self._heartbeat = heartbeat
         self._suspicious = True
@@ -144,9 +152,9 @@ class Worker:
                     await self._attempt(delivery, span, log)
             except Settled as settled:
                 log.info("nothing to do", reason=str(settled))
-                if settled.final:
-                    if not settled.failed:  # else it may be among the dead letters
-                        await self._clear(delivery)
+                if settled.state is not None:
+                    if settled.state is not State.FAILED:  # else it may be among the dead letters
+                        await self._clear(delivery, settled.state)
                     await self._take_off(delivery)
             except Unavailable as error:
                 log.warning("job not settled; it comes again", error=error.message)
@@ -157,7 +165,7 @@ class Worker:
                 raise
             except Exception:  # a defect around an attempt must not end the worker
                 log.exception("job not settled; it comes again")
-                await self._give_back(delivery, self._backoff * 2 ** min(delivery.attempt, 10))
+                await self._give_back(delivery, self._pause(delivery))
 
     async def _attempt(self, delivery: Delivery, span: trace.Span, log: structlog.BoundLogger) -> None:
         """One attempt, up to its record.
@@ -167,7 +175,7 @@ class Worker:
             Unavailable: The job's state cannot be recorded.
         """
         report = await Report.begin(self._jobs, delivery.job, delivery.attempt)
-        if delivery.attempt > self._max_attempts:
+        if report.counted > self._max_attempts:
             # Its workers died of it, one after the other, before they could say so.
             await self._bury(
                 delivery, report, Failure("INTERNAL", "The document ended every worker that tried it.")
@@ -177,45 +185,71 @@ class Worker:
             result = await self._ingestion.run(delivery.job, report, alone=await delivery.alone())
         except Settled:
             raise
+        except asyncio.CancelledError:
+            with contextlib.suppress(Settled, Unavailable, TimeoutError):
+                await asyncio.wait_for(report.give_back(), _GIVE_BACK_SECONDS)
+            raise
         except CausewayError as error:
             span.set_status(StatusCode.ERROR, type(error).__name__)
             failure = Failure(errors.row_of(error).reason, error.message)
             if isinstance(error, _HOPELESS):
                 log.info("job failed", reason=failure.reason, error=error.message)
-                await self._settle(delivery, report, Result(State.FAILED), failure)
-                await self._clear(delivery)
+                _ended.add(1, {"state": "failed"})
+                await self._settle(delivery, lambda: report.end(State.FAILED, failure))
+                if not report.committing:
+                    await self._clear(delivery, State.FAILED)
                 await self._take_off(delivery)
                 return
             log.warning("attempt failed", reason=failure.reason, error=error.message, exc_info=error.__cause__)
+            outage = await self._is_outage(error)
         except Exception:  # a defect, here or in a library: the job is not lost, the log has the stack
             span.set_status(StatusCode.ERROR, "defect")
             log.exception("attempt failed")
-            failure = Failure("INTERNAL", Internal.MESSAGE)
+            failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
         else:
             log.info("job done", state=result.state.value)
-            await self._settle(delivery, report, result, None)
-            await self._clear(delivery)
+            _ended.add(1, {"state": result.state.value})
+            await self._settle(delivery, lambda: report.end(result.state, None, result.outcomes))
+            await self._clear(delivery, result.state)
             await self._take_off(delivery)
             return
+        await self._later(delivery, report, failure, outage=outage)
+
+    async def _later(self, delivery: Delivery, report: Report, failure: Failure, *, outage: bool) -> None:
+        """Another attempt, unless it was the last one."""
         self._suspicious = True
-        if delivery.attempt >= self._max_attempts:
+        if outage and report.waited > self._patience:
+            said = f"It waited {report.waited:.0f} s in vain. {failure.message}"
+            await self._bury(delivery, report, Failure(failure.reason, said))
+        elif not outage and report.counted >= self._max_attempts:
             await self._bury(delivery, report, failure)
         else:
-            await report.end(State.QUEUED, failure)
-            await self._give_back(delivery, self._backoff * 2 ** (delivery.attempt - 1))
+            await self._settle(delivery, lambda: report.wait(failure) if outage else report.fail(failure))
+            await self._give_back(delivery, self._pause(delivery))
+
+    async def _is_outage(self, error: CausewayError) -> bool:
+        """Whether an attempt failed because something else is away, and not of its document."""
+        if isinstance(error, DeadlineExceeded):
+            # What takes longer than it may, while everybody answers, does so the next time.
+            return not await self._index.answers()
+        return isinstance(error, Unavailable | RateLimited)
+
+    def _pause(self, delivery: Delivery) -> float:
+        return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _LONGEST_BACKOFF)
 
     async def _bury(self, delivery: Delivery, report: Report, failure: Failure) -> None:
+        _ended.add(1, {"state": "dead"})
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message)
         await delivery.bury(failure)
-        await self._settle(delivery, report, Result(State.FAILED), failure)
+        await self._settle(delivery, lambda: report.end(State.FAILED, failure))
         await self._take_off(delivery)
 
-    async def _settle(self, delivery: Delivery, report: Report, result: Result, failure: Failure | None) -> None:
-        """Records the end, however long the broker is away; only then the job may be taken off the queue."""
+    async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:
+        """Records how an attempt ended, however long the broker is away; only then the job leaves this worker."""
         end = asyncio.get_running_loop().time() + _SETTLE_SECONDS
         while True:
             try:
-                await report.end(result.state, failure, result.outcomes)
+                await record()
                 return
             except Unavailable as error:
                 if asyncio.get_running_loop().time() > end:
@@ -223,9 +257,9 @@ class Worker:
                 _log.warning("end not recorded yet", job=delivery.job.job_id, error=error.message)
                 await asyncio.sleep(_SETTLE_PAUSE)
 
-    async def _clear(self, delivery: Delivery) -> None:
+    async def _clear(self, delivery: Delivery, state: State) -> None:
         try:
-            await self._ingestion.clear(delivery.job)
+            await self._ingestion.clear(delivery.job, state)
         except Unavailable as error:  # it is in nobody's way
             _log.warning("what the job brought is left behind", job=delivery.job.job_id, error=error.message)
 

@@ -1,15 +1,25 @@
 """The retriever's management of indexes over gRPC."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import grpc
 from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound
+from servicekit.errors import InvalidRequest, NotFound
 from servicekit.principal import Principal
 
+from gateway.index_settings import IndexRebuild, IndexSettings
 from gateway.texts import DocumentPage, Equals, ListedDocument
+
+_NAMES = {"embedding_model": "embedding"}
+_STATES = {
+    retriever_pb2.REBUILD_STATE_RUNNING: "running",
+    retriever_pb2.REBUILD_STATE_SUCCEEDED: "succeeded",
+    retriever_pb2.REBUILD_STATE_FAILED: "failed",
+}
 
 
 class GrpcIndexes:
@@ -57,6 +67,44 @@ class GrpcIndexes:
         )
         return DocumentPage(listed, response.total)
 
+    async def create(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexSettings:
+        """See `ports_index.Indexes`."""
+        request = retriever_pb2.CreateIndexRequest(
+            principal=principal.to_proto(), index=index, settings=_settings_message(settings)
+        )
+        with _in_the_routes_words():
+            response: retriever_pb2.CreateIndexResponse = await rpc.unary(self._stub.CreateIndex, request, deadline)
+        return replace(settings, embedding=response.index.embedding_model)
+
+    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
+        """See `ports_index.Indexes`."""
+        request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index)
+        response: retriever_pb2.GetIndexResponse = await rpc.unary(self._stub.GetIndex, request, deadline)
+        return _settings(response.settings)
+
+    async def rebuild(
+        self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline
+    ) -> IndexRebuild:
+        """See `ports_index.Indexes`."""
+        request = retriever_pb2.RebuildIndexRequest(
+            principal=principal.to_proto(), index=index, settings=_settings_message(settings)
+        )
+        with _in_the_routes_words():
+            response: retriever_pb2.RebuildIndexResponse = await rpc.unary(
+                self._stub.RebuildIndex, request, deadline
+            )
+        return _rebuild(response.rebuild)
+
+    async def last_rebuild(self, principal: Principal, index: str, deadline: Deadline) -> IndexRebuild:
+        """See `ports_index.Indexes`."""
+        request = retriever_pb2.GetIndexRebuildRequest(principal=principal.to_proto(), index=index)
+        response: retriever_pb2.GetIndexRebuildResponse = await rpc.unary(
+            self._stub.GetIndexRebuild, request, deadline
+        )
+        return _rebuild(response.rebuild)
+
     async def delete(self, principal: Principal, index: str, deadline: Deadline) -> None:
         """See `ports_index.Indexes`."""
         request = retriever_pb2.DeleteIndexRequest(principal=principal.to_proto(), index=index)
@@ -78,6 +126,44 @@ class GrpcIndexes:
             await rpc.unary(self._stub.LoadIndex, request, deadline)
         except NotFound as error:
             raise NotFound(f"Path does not exist: {path}", resource=path) from error
+
+
+@contextlib.contextmanager
+def _in_the_routes_words() -> Iterator[None]:
+    """Names a setting that is wrong as the route's request does."""
+    try:
+        yield
+    except InvalidRequest as error:
+        name = (error.field or "").removeprefix("settings.")
+        raise InvalidRequest(error.message, field=_NAMES.get(name, name) or None) from error
+
+
+def _settings_message(settings: IndexSettings) -> retriever_pb2.IndexSettings:
+    return retriever_pb2.IndexSettings(
+        embedding_model=settings.embedding or "",
+        chunk_tokens=settings.chunk_tokens,
+        chunk_overlap=settings.chunk_overlap,
+    )
+
+
+def _settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
+    return IndexSettings(
+        message.embedding_model,
+        message.chunk_tokens if message.HasField("chunk_tokens") else None,
+        message.chunk_overlap if message.HasField("chunk_overlap") else None,
+    )
+
+
+def _rebuild(message: retriever_pb2.IndexRebuild) -> IndexRebuild:
+    return IndexRebuild(
+        state=_STATES.get(message.state, "running"),
+        settings=_settings(message.settings),
+        documents_done=message.documents_done,
+        documents_total=message.documents_total,
+        error=message.error,
+        started_at=message.started_at.ToJsonString(),
+        finished_at=message.finished_at.ToJsonString() if message.HasField("finished_at") else "",
+    )
 
 
 def metadata_condition(equals: Equals) -> filter_pb2.Condition:

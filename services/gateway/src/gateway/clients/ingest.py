@@ -9,22 +9,23 @@ from collections.abc import Awaitable, Callable
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
-from nats.js.errors import KeyNotFoundError, ObjectNotFoundError
+from nats.js.errors import KeyNotFoundError
 from servicekit import keys, objects, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
-from servicekit.nats import IngestTransport, trace_headers
+from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
+from gateway.clients.backlog import Backlog, enqueue
 from gateway.clients.calls import reached
 from gateway.documents import Job, Upload
 from gateway.texts import TextOutcome
 
 QUEUE = "The ingest queue"
 """What messages call it."""
-_STATES = {
-    number: name.removeprefix("JOB_STATE_").lower() for name, number in ingest_pb2.JobState.items() if number
-}
+STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
+"""A state's name → its number on the wire."""
+_NAMES = {number: name for name, number in STATES.items()}
 _OUTCOMES = {
     ingest_pb2.TEXT_OUTCOME_STORED: TextOutcome.STORED,
     ingest_pb2.TEXT_OUTCOME_UNCHANGED: TextOutcome.UNCHANGED,
@@ -38,17 +39,19 @@ class NatsIngest:
 
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+        backlog: What may wait.
     """
 
-    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog | None = None) -> None:
         self._transport = transport
+        self._backlog = backlog or Backlog()
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         """See `ports.Ingest`.
 
         The order matters: the original first, then the job's state, then the job itself. What a failure leaves
-        behind is an original that the next upload finds in its place, and a state that never goes on; neither is
-        a job that the client was told of.
+        behind is an original that nobody asks for, and a state that never goes on; neither is a job that the client
+        was told of.
         """
         keys.index_name(upload.index)
         transport = await self._transport()
@@ -65,7 +68,7 @@ class NatsIngest:
             category=upload.category,
             has_pictures=upload.pictures,
         )
-        object_name = keys.original_object(principal.tenant, sha256)
+        object_name = keys.original_object(principal.tenant, upload.index, job_id)
         now = Timestamp()
         now.GetCurrentTime()
         state = ingest_pb2.Job(
@@ -88,17 +91,10 @@ class NatsIngest:
         )
 
         async def send() -> None:
-            try:
-                await transport.originals.get_info(object_name)
-            except ObjectNotFoundError:
-                original = io.BytesIO(upload.content)
-                await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
-            await transport.jobs.put(keys.job_key(principal.tenant, job_id), state.SerializeToString())
-            await transport.jetstream.publish(
-                keys.ingest_subject(principal.tenant, upload.index),
-                message.SerializeToString(),
-                headers={"Nats-Msg-Id": job_id, **trace_headers()},
-            )
+            lane = await self._backlog.lane(transport, principal.tenant)
+            original = io.BytesIO(upload.content)
+            await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
+            await enqueue(transport, lane, message, state)
 
         await reached(send(), deadline, QUEUE)
         return job_of(state)
@@ -118,7 +114,7 @@ def job_of(message: ingest_pb2.Job) -> Job:
     progress = message.progress
     return Job(
         id=message.job_id,
-        state=_STATES.get(message.state, "queued"),
+        state=_NAMES.get(message.state, "queued"),
         index=message.index,
         document_id=message.document_id,
         sourcefile=message.sourcefile,
@@ -136,6 +132,7 @@ def job_of(message: ingest_pb2.Job) -> Job:
         error_reason=message.error.reason,
         error_message=message.error.message,
         outcomes=tuple(_OUTCOMES[each] for each in message.outcomes if each in _OUTCOMES),
+        waiting_since=message.waiting_since.ToJsonString() if message.HasField("waiting_since") else "",
     )
 
 

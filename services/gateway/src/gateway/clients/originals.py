@@ -3,15 +3,17 @@
 The store gives objects whole or not at all; who reads a document asks for its parts one after the other.
 """
 
+import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import structlog
 from nats.js.errors import ObjectNotFoundError
-from servicekit import keys
+from servicekit import keys, objects
 from servicekit.deadline import Deadline
-from servicekit.errors import NotFound
+from servicekit.errors import NotFound, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
@@ -19,6 +21,9 @@ from gateway.clients.calls import reached
 from gateway.file_cache import FileCache
 
 _WHAT = "The original of the document"
+_AT_ONCE = 8
+_REMOVE_SECONDS = 10.0
+_log = structlog.get_logger(__name__)
 
 
 class NatsOriginals:
@@ -35,10 +40,11 @@ class NatsOriginals:
 
     @asynccontextmanager
     async def open(
-        self, principal: Principal, sha256: str, size_bytes: int, deadline: Deadline
+        self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AsyncIterator[Path]:
         """See `ports.Originals`."""
-        name = keys.original_object(principal.tenant, sha256)
+        if not name.startswith(keys.originals_of(principal.tenant)):
+            raise NotFound("The original of the document is gone.", resource=name)
 
         async def fetch(path: Path) -> None:
             store = (await self._transport()).originals
@@ -49,7 +55,27 @@ class NatsOriginals:
                 try:
                     await reading
                 except ObjectNotFoundError as error:
-                    raise NotFound("The original of the document is gone.", resource=sha256) from error
+                    raise NotFound("The original of the document is gone.", resource=name) from error
 
         async with self._cache.file(name, size_bytes, fetch) as path:
             yield path
+
+    async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
+        """See `ports.Originals`."""
+        left = iter([name for name in names if keys.is_original_in(principal.tenant, index, name)])
+
+        async def work() -> None:
+            for name in left:
+                await self._remove(name)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(len(names), _AT_ONCE)):
+                tasks.create_task(work())
+
+    async def _remove(self, name: str) -> None:
+        try:
+            transport = await self._transport()
+            removing = objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, name)
+            await reached(removing, Deadline.after(_REMOVE_SECONDS), _WHAT)
+        except Unavailable as error:
+            _log.warning("an original is left behind", name=name, error=error.message)

@@ -10,8 +10,8 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.clients.indexes import metadata_condition
-from gateway.documents import Removal, StoredDocument
-from gateway.domain import Passage, Retrieval, RetrievalMode
+from gateway.documents import Removal, StoredDocument, StoredPage
+from gateway.domain import Found, Passage, Retrieval, RetrievalMode
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
@@ -35,7 +35,7 @@ class GrpcRetriever:
 
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
-    ) -> tuple[Passage, ...]:
+    ) -> Found:
         """See `ports.Retriever`."""
         request = retriever_pb2.RetrieveRequest(
             principal=principal.to_proto(),
@@ -45,25 +45,28 @@ class GrpcRetriever:
             top=top,
             filter=_filter(retrieval),
             minimum_score=retrieval.minimum_score,
+            fusion=retriever_pb2.FUSION_RANKS if retrieval.tuning.by_ranks else retriever_pb2.FUSION_UNSPECIFIED,
+            dense_weight=retrieval.tuning.dense_weight,
+            expand=retrieval.tuning.expand,
+            diversity=retrieval.tuning.diversity,
+            neighbours=retrieval.tuning.neighbours,
+            captions=retrieval.semantic_captions,
         )
+        if retrieval.semantic_ranker:
+            request.rerank.reranker = retrieval.tuning.reranker
+            if retrieval.minimum_reranker_score is not None:
+                request.rerank.minimum_score = retrieval.minimum_reranker_score
         if retrieval.similarity_threshold is not None and retrieval.mode is RetrievalMode.TEXT:
             # Leaves nothing out, but has the cosine of what only words have found computed.
             request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
-        return tuple(_passage(passage) for passage in response.passages)
+        return Found(tuple(map(_passage, response.passages)), response.not_reranked)
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.Retriever`."""
-        # The cheapest question that names them all: no vector is made for it.
-        request = retriever_pb2.RetrieveRequest(
-            principal=principal.to_proto(),
-            indexes=indexes,
-            query="index",
-            mode=retriever_pb2.RETRIEVAL_MODE_TEXT,
-            top=1,
-            skip_missing_scores=True,
-        )
-        await rpc.unary(self._stub.Retrieve, request, deadline)
+        for index in dict.fromkeys(indexes):
+            request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index)
+            await rpc.unary(self._stub.GetIndex, request, deadline)
 
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
@@ -77,7 +80,8 @@ class GrpcRetriever:
         )
         removed = tuple(document.document_id for document in response.deleted)
         pictured = tuple(document.document_id for document in response.deleted if document.has_pictures)
-        return Removal(removed, tuple(response.not_found_ids), pictured)
+        originals = tuple(document.original for document in response.deleted if document.original)
+        return Removal(removed, tuple(response.not_found_ids), pictured, originals)
 
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
@@ -98,6 +102,16 @@ class GrpcRetriever:
             if not response.next_page_token:
                 return tuple(found)
             request.page_token = response.next_page_token
+
+    async def page(
+        self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
+    ) -> StoredPage:
+        """See `ports.Catalogue`."""
+        request = retriever_pb2.ListDocumentsRequest(
+            principal=principal.to_proto(), index=index, page_size=count, page_token=token
+        )
+        response: retriever_pb2.ListDocumentsResponse = await rpc.unary(self._stub.ListDocuments, request, deadline)
+        return StoredPage(tuple(map(_stored, response.documents)), response.next_page_token)
 
 
 def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:
@@ -124,6 +138,7 @@ def _stored(document: document_pb2.Document) -> StoredDocument:
         sha256=document.sha256,
         size_bytes=document.size_bytes,
         updated_at=document.updated_at.seconds + document.updated_at.nanos / 1e9,
+        original=document.original,
     )
 
 
@@ -150,4 +165,5 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
         found_by=_FOUND_BY.get(message.source, "both"),
         sha256=document.sha256,
         has_pictures=document.has_pictures,
+        captions=tuple(message.captions),
     )

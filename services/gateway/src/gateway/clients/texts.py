@@ -17,17 +17,17 @@ from nats.js.errors import KeyNotFoundError
 from servicekit import errors, keys, objects, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
-from servicekit.nats import IngestTransport, trace_headers
+from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
+from gateway.clients.backlog import Backlog, enqueue
 from gateway.clients.calls import reached
 from gateway.clients.ingest import QUEUE, job_of
-from gateway.documents import Job
+from gateway.documents import ENDED, Job
 from gateway.texts import TextDocument
 
 _IN_MEMORY = 1024 * 1024
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
-_OVER = ("succeeded", "unchanged", "failed", "cancelled")
 
 
 class NatsTexts:
@@ -35,10 +35,12 @@ class NatsTexts:
 
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+        backlog: What may wait.
     """
 
-    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog | None = None) -> None:
         self._transport = transport
+        self._backlog = backlog or Backlog()
 
     async def submit(
         self,
@@ -68,8 +70,8 @@ class NatsTexts:
         )
 
         async def send(batch: "_Batch") -> None:
+            lane = await self._backlog.lane(transport, principal.tenant)
             await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, batch.file)
-            await transport.jobs.put(keys.job_key(principal.tenant, job_id), state.SerializeToString())
             message = ingest_pb2.IngestJob(
                 job_id=job_id,
                 principal=principal.to_proto(),
@@ -82,11 +84,7 @@ class NatsTexts:
                     existing_only=existing_only,
                 ),
             )
-            await transport.jetstream.publish(
-                keys.ingest_subject(principal.tenant, index),
-                message.SerializeToString(),
-                headers={"Nats-Msg-Id": job_id, **trace_headers()},
-            )
+            await enqueue(transport, lane, message, state)
 
         # On the disk where it is large: it stands beside the request's own texts.
         with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
@@ -108,7 +106,7 @@ class NatsTexts:
                 job = await self._read(principal, job)
             except errors.Unavailable:
                 continue  # it is accepted, and goes on when the broker is back
-            if job.state in _OVER:
+            if job.state in ENDED:
                 break
         if job.state == "failed":
             raise errors.build(job.error_reason, StatusCode.INTERNAL, job.error_message, {})

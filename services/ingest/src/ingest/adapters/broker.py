@@ -1,30 +1,25 @@
-"""The queue, the jobs' states and the originals on NATS JetStream; implements `ingest.ports`."""
+"""The jobs, their states and the originals on NATS JetStream; implements `ingest.ports`."""
 
 import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Self
 
 import nats.errors
 import nats.js.errors
-import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
-from opentelemetry import trace
-from servicekit import keys, objects, telemetry
-from servicekit.errors import CausewayError, Conflict, NotFound, Unavailable
+from servicekit import keys, objects
+from servicekit.errors import Conflict, NotFound, Unavailable
 from servicekit.nats import IngestTransport
 
-from ingest.adapters.messages import job_from_message, status_from_message, status_to_message
+from ingest.adapters.letters import bury
+from ingest.adapters.messages import status_from_message, status_to_message
 from ingest.domain import Failure, Job, Status
 
-_log = structlog.get_logger(__name__)
-
-_TAKE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
 _FETCH_BYTES_A_SECOND = 2_000_000
 
@@ -116,22 +111,23 @@ def _key(job: Job) -> str:
 class NatsDelivery:
     """A message of the queue; see `ingest.ports.Delivery`."""
 
-    def __init__(self, jetstream: JetStreamContext, message: Msg, job: Job) -> None:
+    def __init__(self, jetstream: JetStreamContext, message: Msg, job: Job, generation: int) -> None:
         self._jetstream = jetstream
         self._message = message
+        self._generation = generation
         self.job = job
         self.attempt = message.metadata.num_delivered
         self.headers: Mapping[str, str] = message.headers or {}
 
     async def alone(self) -> bool:
-        """Whether every job before this one is over."""
+        """Whether every job before this one is over that writes to the same index."""
         try:
-            info = await self._jetstream.consumer_info(keys.INGEST_STREAM, keys.INGEST_CONSUMER)
+            first = await self._jetstream.get_msg(
+                keys.INGEST_STREAM, 1, keys.ingest_jobs_of(self.job.principal.tenant, self.job.index), next=True
+            )
         except (nats.errors.Error, TimeoutError, OSError):
             return False
-        return (
-            info.ack_floor is not None and info.ack_floor.stream_seq >= self._message.metadata.sequence.stream - 1
-        )
+        return first.seq is not None and first.seq >= self._message.metadata.sequence.stream
 
     async def keep(self) -> None:
         """Says that the job is being worked on."""
@@ -150,82 +146,4 @@ class NatsDelivery:
 
     async def bury(self, failure: Failure) -> None:
         """Copies the job to the dead letters."""
-        await _bury(self._jetstream, self._message, failure)
-
-
-class NatsQueue:
-    """The job stream, through the durable consumer that all workers share."""
-
-    def __init__(
-        self, client: Client, transport: IngestTransport, subscription: JetStreamContext.PullSubscription
-    ) -> None:
-        self._client = client
-        self._transport = transport
-        self._subscription = subscription
-        self._turn = asyncio.Lock()
-        self._closed = False
-
-    @classmethod
-    async def open(cls, client: Client, transport: IngestTransport) -> Self:
-        """The queue of a transport."""
-        with _unavailable():
-            subscription = await transport.jetstream.pull_subscribe_bind(
-                durable=keys.INGEST_CONSUMER, stream=keys.INGEST_STREAM
-            )
-        return cls(client, transport, subscription)
-
-    async def take(self) -> NatsDelivery | None:
-        """The next job; see `ingest.ports.Queue.take`. A message that holds none is buried."""
-        # One request at a time: answers to several would mix in the one inbox.
-        async with self._turn:
-            if self._closed:
-                return None
-            if not self._client.is_connected:
-                # Else each request waits for the connection, and all of them are answered when it is back: with
-                # more jobs than there is anybody to work on.
-                raise Unavailable("The message broker does not answer.")
-            try:
-                messages = await self._subscription.fetch(1, timeout=_TAKE_SECONDS)
-            except nats.errors.TimeoutError:
-                return None
-            except (nats.errors.Error, OSError) as error:
-                raise Unavailable("The message broker does not answer.") from error
-        message = messages[0]
-        upload = trace.get_current_span(telemetry.extract(message.headers or {})).get_span_context()
-        try:
-            job = job_from_message(
-                message.data,
-                self._transport.generation(message.metadata.sequence.stream),
-                format(upload.trace_id, "032x") if upload.is_valid else "",
-            )
-        except CausewayError as error:
-            _log.error("a message that is no job", subject=message.subject, error=error.message)
-            await _bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message))
-            with _unavailable():
-                await message.term()
-            return None
-        return NatsDelivery(self._transport.jetstream, message, job)
-
-    async def close(self) -> None:
-        """Asks for no more jobs; see `ingest.ports.Queue.close`."""
-        # A request that is still open would draw the jobs that are given back into an inbox that nobody reads.
-        self._closed = True
-        async with self._turn:
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await self._subscription.unsubscribe()
-
-
-async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure) -> None:
-    """Copies a message to the dead letters, with its headers and the reason."""
-    place = message.metadata.sequence.stream
-    headers = {
-        **(message.headers or {}),
-        # The job's place in the stream: unlike its id, it is another one when the job is replayed.
-        "Nats-Msg-Id": f"{keys.INGEST_STREAM}.{place}",
-        "Causeway-Job-Id": (message.headers or {}).get("Nats-Msg-Id", ""),
-        "Causeway-Reason": failure.reason,
-        "Causeway-Message": " ".join(failure.message.split()).encode("ascii", "backslashreplace").decode(),
-        "Causeway-Attempts": str(message.metadata.num_delivered),
-    }
-    with _unavailable():
-        await jetstream.publish(keys.ingest_dead_subject_of(message.subject), message.data, headers=headers)
+        await bury(self._jetstream, self._message, failure, self._generation)

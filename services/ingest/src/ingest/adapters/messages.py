@@ -1,6 +1,7 @@
 """Proto messages ↔ the domain."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypedDict
@@ -85,7 +86,9 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
         trace_id=trace_id,
     )
     if not message.HasField("texts"):
-        return FileJob(**common, document=document_from_message(document, generation))
+        return FileJob(
+            **common, document=replace(document_from_message(document, generation), original=message.object_name)
+        )
     return TextsJob(
         **common,
         generation=generation,
@@ -136,6 +139,7 @@ def document_from_message(message: document_pb2.Document, generation: int | None
         language=message.language,
         page_count=message.page_count,
         has_pictures=message.has_pictures,
+        original=message.original,
     )
 
 
@@ -154,6 +158,7 @@ def document_to_message(document: Document) -> document_pb2.Document:
         generation=document.generation,
         page_count=document.page_count,
         has_pictures=document.has_pictures,
+        original=document.original,
     )
 
 
@@ -196,6 +201,9 @@ def status_from_message(data: bytes) -> Status:
         created_at=message.created_at.ToDatetime(UTC) if message.HasField("created_at") else None,
         trace_id=message.trace_id,
         outcomes=tuple(_FROM_OUTCOMES[number] for number in message.outcomes if number in _FROM_OUTCOMES),
+        committing=message.committing,
+        counted=message.counted_attempts,
+        waiting_since=message.waiting_since.ToDatetime(UTC) if message.HasField("waiting_since") else None,
     )
 
 
@@ -224,6 +232,9 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
         updated_at=_timestamp(now),
         trace_id=status.trace_id or job.trace_id,
         outcomes=[_OUTCOMES[outcome] for outcome in status.outcomes],
+        committing=status.committing,
+        counted_attempts=status.counted,
+        waiting_since=_timestamp(status.waiting_since) if status.waiting_since else None,
     ).SerializeToString()
 
 

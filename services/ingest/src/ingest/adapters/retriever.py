@@ -11,7 +11,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 
 from ingest.adapters.messages import chunks_to_messages, document_from_message, document_to_message
-from ingest.domain import Document, Job, VectorSpace
+from ingest.domain import Document, Job, Traits, VectorSpace
 from ingest.ports import Batch
 
 _FIND_SECONDS = 10.0
@@ -30,14 +30,19 @@ class RetrieverIndex:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
         self._check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
 
-    async def space(self, job: Job) -> VectorSpace | None:
-        """Which vectors the index has; see `ingest.ports.Index.space`."""
+    async def traits(self, job: Job) -> Traits | None:
+        """What the index is; see `ingest.ports.Index.traits`."""
         request = retriever_pb2.GetIndexRequest(principal=job.principal.to_proto(), index=job.index)
         try:
             response = await rpc.unary(self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS))
         except NotFound:
             return None
-        return VectorSpace(response.embedding_model, response.dimension)
+        settings = response.settings
+        return Traits(
+            VectorSpace(response.embedding_model, response.dimension),
+            settings.chunk_tokens if settings.HasField("chunk_tokens") else None,
+            settings.chunk_overlap if settings.HasField("chunk_overlap") else None,
+        )
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """The version that is there; see `ingest.ports.Index.find`."""

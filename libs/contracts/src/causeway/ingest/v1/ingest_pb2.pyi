@@ -235,6 +235,9 @@ class Job(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     TRACE_ID_FIELD_NUMBER: _builtins.int
     OUTCOMES_FIELD_NUMBER: _builtins.int
+    COMMITTING_FIELD_NUMBER: _builtins.int
+    COUNTED_ATTEMPTS_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job."""
     index: _builtins.str
@@ -246,9 +249,15 @@ class Job(_message.Message):
     state: Global___JobState.ValueType
     """How far it is."""
     attempt: _builtins.int
-    """Number of times a worker began it."""
+    """Number of times a worker began it, since it was accepted or sent again from the dead letters."""
     trace_id: _builtins.str
     """Trace that the upload began, 32 hex digits."""
+    committing: _builtins.bool
+    """What it makes is about to be seen, or is seen already: it can no longer be cancelled. Never taken back."""
+    counted_attempts: _builtins.int
+    """Attempts that count against the limit, the present one included. One that ended because something else was away
+    does not count.
+    """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asked for it."""
@@ -259,7 +268,7 @@ class Job(_message.Message):
 
     @_builtins.property
     def error(self) -> Global___JobError:
-        """Why it failed."""
+        """Why it failed; of one that is queued, why the attempt before ended."""
 
     @_builtins.property
     def created_at(self) -> _timestamp_pb2.Timestamp:
@@ -272,6 +281,10 @@ class Job(_message.Message):
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedScalarFieldContainer[Global___TextOutcome.ValueType]:
         """Of a job with texts that succeeded: what became of each, in their order."""
+
+    @_builtins.property
+    def waiting_since(self) -> _timestamp_pb2.Timestamp:
+        """Since when it waits for something else that is away; `error` says for what. Absent where it does not."""
 
     def __init__(
         self,
@@ -289,10 +302,13 @@ class Job(_message.Message):
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         trace_id: _builtins.str = ...,
         outcomes: _abc.Iterable[Global___TextOutcome.ValueType] | None = ...,
+        committing: _builtins.bool = ...,
+        counted_attempts: _builtins.int = ...,
+        waiting_since: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "principal", b"principal", "progress", b"progress", "updated_at", b"updated_at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "principal", b"principal", "progress", b"progress", "updated_at", b"updated_at", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "committing", b"committing", "counted_attempts", b"counted_attempts", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at", "waiting_since", b"waiting_since"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

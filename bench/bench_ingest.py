@@ -1,0 +1,271 @@
+"""How fast documents go in, from the upload to where they can be found, against what embedding alone reaches.
+
+A stack of its own, on the same cores as the embedding alone before it. ``python bench/bench_ingest.py
+[--files 10000] [--seconds 600] [--results DIRECTORY]``
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+from embedding.cache import default_cache_dir
+from embedding.models import EmbeddingModels
+from processes import cpu_seconds, memory_mib
+from servicekit import keys, nats
+
+THREADS = 2
+LONG_DOCUMENTS = 30
+LONG_SECTIONS = 40
+SECTION_WORDS = 110
+FILE_WORDS = 60
+EMBEDDED = 1200
+A_REQUEST = 250
+WORDS = (
+    *(
+        "the",
+        "a",
+        "of",
+        "to",
+        "in",
+        "harbour",
+        "tide",
+        "vessel",
+        "crew",
+        "berth",
+        "lock",
+        "gate",
+        "pilot",
+        "signal",
+    ),
+    *("weather", "notice", "safety", "report", "every", "shall", "must", "before", "after", "under", "during"),
+    *("north", "south", "water", "depth", "metre", "hour", "morning", "evening", "inspection", "record", "master"),
+    *("engine", "deck", "cargo", "passenger", "ferry", "island", "channel", "buoy", "light", "keeper", "permit"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One way of bringing documents in.
+
+    Attributes:
+        alone: Chunks a second that embedding alone reaches with the same texts.
+        cpu_ms: CPU of all processes for a chunk; `alone_cpu_ms` is that of embedding alone. Their ratio hardly
+            depends on what else the machine does.
+        cpu: Seconds by process.
+    """
+
+    name: str
+    documents: int
+    chunks: int
+    accepted_seconds: float
+    seconds: float
+    chunks_a_second: float
+    alone: float
+    share: float
+    cpu_ms: float
+    alone_cpu_ms: float
+    cpu: dict[str, float]
+
+
+def text(source: random.Random, words: int) -> str:
+    """Sentences of about twelve words."""
+    return ". ".join(" ".join(source.choices(WORDS, k=12)).capitalize() for _ in range(words // 12)) + "."
+
+
+def long_document(source: random.Random, number: int) -> bytes:
+    """Markdown whose sections are a chunk each."""
+    sections = (f"## Part {part}\n\n{text(source, SECTION_WORDS)}\n" for part in range(LONG_SECTIONS))
+    return f"# Manual {number}\n\n{''.join(sections)}".encode()
+
+
+async def embedding_alone(texts: Sequence[str]) -> tuple[float, float]:
+    """Texts a second, and milliseconds of CPU for each."""
+    models = EmbeddingModels.open(None, os.environ, cache_dir=default_cache_dir(os.environ), workers=THREADS)
+    try:
+        await models.default.passages.embed(texts[:20])
+        begin, cpu = time.perf_counter(), time.process_time()
+        waiting = [texts[start : start + 32] for start in range(0, len(texts), 32)]
+
+        async def work() -> None:
+            while waiting:
+                await models.default.passages.embed(waiting.pop())
+
+        await asyncio.gather(*(work() for _ in range(THREADS)))
+        spent = time.process_time() - cpu
+        return len(texts) / (time.perf_counter() - begin), 1000 * spent / len(texts)
+    finally:
+        await models.aclose()
+
+
+@asynccontextmanager
+async def stack() -> AsyncIterator[dict[str, Any]]:
+    """A stack with an empty store: its ``stack.json``."""
+    with tempfile.TemporaryDirectory() as directory:
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name("causeway"),
+            *("up", "--port", "0", "--data-dir", directory),
+            env={**os.environ, "CAUSEWAY_LOG_LEVEL": "WARNING", "CAUSEWAY_INGEST_EMBEDDING_THREADS": str(THREADS)},
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        try:
+            described = Path(directory) / "stack.json"
+            async with asyncio.timeout(90):
+                while not described.exists():  # noqa: ASYNC110  # another process writes it
+                    await asyncio.sleep(0.1)
+            yield json.loads(described.read_text())
+        finally:
+            process.send_signal(signal.SIGTERM)
+            await process.wait()
+
+
+class Bench:
+    """Brings documents into a stack and looks at its processes."""
+
+    def __init__(self, described: dict[str, Any], http: httpx.AsyncClient, jetstream: Any) -> None:
+        self._pids = {name: service["pid"] for name, service in described["services"].items()}
+        self._http = http
+        self._jetstream = jetstream
+        self.memory: dict[str, float] = {}
+
+    async def _left(self) -> int:
+        """Jobs that are not over; notes what memory the processes have."""
+        for name, pid in self._pids.items():
+            self.memory[name] = max(self.memory.get(name, 0.0), memory_mib([pid]))
+        info = await self._jetstream.stream_info(keys.INGEST_STREAM)
+        return int(info.state.messages)
+
+    async def _chunks(self, index: str) -> tuple[int, int]:
+        """Documents that can be found, and their chunks."""
+        documents = chunks = 0
+        token: str | None = ""
+        while token is not None:
+            query: dict[str, str | int] = {"index": index, "limit": 1000, "page_token": token}
+            page = (await self._http.get("/jobs", params=query)).raise_for_status().json()
+            done = [job for job in page["jobs"] if job["state"] == "succeeded"]
+            documents += len(done)
+            chunks += sum(job["progress"]["chunks_total"] for job in done)
+            token = page["next_page_token"]
+        return documents, chunks
+
+    async def run(
+        self, name: str, documents: list[tuple[str, bytes]], alone: tuple[float, float], most: float
+    ) -> Row:
+        """Uploads the documents, and waits until they can be found, or so many seconds."""
+        before = {each: cpu_seconds([pid]) for each, pid in self._pids.items()}
+        index = name.replace(" ", "-")
+        begin = time.perf_counter()
+        for start in range(0, len(documents), A_REQUEST):
+            files = [("file", document) for document in documents[start : start + A_REQUEST]]
+            (await self._http.post("/documents", data={"index": index}, files=files)).raise_for_status()
+            await self._left()
+        accepted = time.perf_counter() - begin
+        while await self._left() and time.perf_counter() - begin < most:  # noqa: ASYNC110  # others' work
+            await asyncio.sleep(0.2)
+        seconds = time.perf_counter() - begin
+        cpu = {each: round(cpu_seconds([pid]) - before[each], 1) for each, pid in self._pids.items()}
+        done, chunks = await self._chunks(index)
+        rate, alone_cpu = alone
+        return Row(
+            name,
+            done,
+            chunks,
+            accepted,
+            seconds,
+            chunks / seconds,
+            rate,
+            chunks / seconds / rate,
+            1000 * sum(cpu.values()) / chunks,
+            alone_cpu,
+            cpu,
+        )
+
+
+async def measure(files: int, most: float) -> tuple[list[Row], dict[str, float]]:
+    """Long documents, then many short ones; and the most memory of each process in MiB."""
+    source = random.Random(7)
+    long = [(f"manual {n}.md", long_document(source, n)) for n in range(LONG_DOCUMENTS)]
+    short = [(f"note {n}.txt", text(source, FILE_WORDS).encode()) for n in range(files)]
+    sections = [f"manual\nManual > Part\n{text(source, SECTION_WORDS)}" for _ in range(EMBEDDED)]
+    notes = [f"note {n}\n{content.decode()}" for n, (_, content) in enumerate(short[:EMBEDDED])]
+    alone = [await embedding_alone(texts) for texts in (sections, notes)]
+    async with stack() as described:
+        client = await nats.connect(described["nats_url"], "bench")
+        async with httpx.AsyncClient(base_url=described["url"], timeout=120, trust_env=False) as http:
+            bench = Bench(described, http, client.jetstream(timeout=10))
+            await http.post("/documents", data={"index": "warm"}, files={"file": ("a.md", b"# A\n\nText.\n")})
+            await asyncio.sleep(3)
+            rows = [
+                await bench.run("long documents", long, alone[0], most),
+                await bench.run("many files", short, alone[1], most),
+            ]
+        await client.close()
+        return rows, bench.memory
+
+
+def written(rows: Sequence[Row], memory: dict[str, float], load: float) -> str:
+    """The results as Markdown; ``load`` is that of the machine before it began."""
+    lines = [
+        "# Ingest",
+        "",
+        f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, "
+        f"{datetime.now(UTC):%Y-%m-%d}, load {load:.0f} before it began. `make bench-ingest` measures it again.",
+        "",
+        "From the first upload to where the last document can be found, over HTTP into a stack on one machine;",
+        "beside it the bundled embedding model alone, on the same cores with texts of the same lengths.",
+        "",
+        "| | documents | chunks | accepted after | all done after | chunks/s | embedding alone | share "
+        "| CPU a chunk | embedding alone | share |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {row.name} | {row.documents} | {row.chunks} | {row.accepted_seconds:.1f} s | {row.seconds:.1f} s "
+            f"| {row.chunks_a_second:.0f} | {row.alone:.0f} | {row.share:.2f} "
+            f"| {row.cpu_ms:.1f} ms | {row.alone_cpu_ms:.1f} ms | {row.alone_cpu_ms / row.cpu_ms:.2f} |"
+            for row in rows
+        ),
+        "",
+        "CPU seconds and most memory of each process:",
+        "",
+        f"| | {' | '.join(f'CPU, {row.name}' for row in rows)} | memory |",
+        f"|---|{'---|' * len(rows)}---|",
+        *(
+            f"| {name} | {' | '.join(f'{row.cpu[name]:.1f} s' for row in rows)} | {mib:.0f} MiB |"
+            for name, mib in memory.items()
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measures, prints, writes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--files", type=int, default=10_000, help="short files")
+    parser.add_argument("--seconds", type=float, default=600.0, help="longest time of each part")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    load = os.getloadavg()[0]
+    rows, memory = asyncio.run(measure(arguments.files, arguments.seconds))
+    page = written(rows, memory, load)
+    sys.stdout.write(page)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "ingest.md").write_text(page)
+    found = {"load": load, "rows": [asdict(row) for row in rows], "memory_mib": memory}
+    (arguments.results / "ingest.json").write_text(json.dumps(found, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

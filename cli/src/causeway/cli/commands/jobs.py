@@ -1,0 +1,174 @@
+"""``causeway jobs``: what is being ingested, what could not be, and what to do about it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from causeway.cli import render
+from causeway.cli.answers import Job
+from causeway.cli.client import Client
+from causeway.cli.errors import RequestRefused, UsageError
+from causeway.cli.library import Library
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
+
+T = TypeVar("T")
+
+Index = Annotated[str, typer.Option("--index", "-i", help="Only jobs that write to this index.")]
+State = Annotated[
+    str,
+    typer.Option(
+        "--state",
+        "-s",
+        help="Only jobs in this state: queued, parsing, indexing, succeeded, unchanged, failed, cancelled.",
+    ),
+]
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most jobs to show.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
+SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="All jobs that were given up.")]
+
+EXAMPLES = (
+    "causeway jobs",
+    "causeway jobs --state failed --index staff",
+    "causeway jobs --json | jq -r 'select(.stage == \"waiting\") | .error.message'",
+    "causeway jobs dead",
+    "causeway jobs replay --all",
+    "causeway jobs cancel 3f2b8c1d9e0a4b7c8d6e5f4a3b2c1d0e",
+)
+
+
+def jobs(
+    context: typer.Context,
+    index: Index = "",
+    state: State = "",
+    most: Most = 50,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List jobs, those that changed last first; or look after them with one of the commands below.
+
+    With --json there is one object a job, as GET /jobs/{id} has it.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    found = _asked(url, data_dir, api_key, lambda library: library.jobs(index, state, most))
+    _show(found, "There are no such jobs." if index or state else "There are no jobs.", as_json=as_json)
+
+
+def dead(
+    most: Most = 50,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the jobs that were given up after too many attempts, the newest first."""
+    found = _asked(url, data_dir, api_key, lambda library: library.dead(most))
+    _show(found, "No job was given up.", as_json=as_json)
+
+
+def replay(
+    job_ids: SomeIds = None,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    every: All = False,
+    as_json: Json = False,
+) -> None:
+    """Send jobs again that were given up. Exit code 1 where one of them was not."""
+    if every == bool(job_ids):
+        raise UsageError("name the jobs, or say --all")
+    found = _asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
+    out = render.console()
+    if as_json:
+        out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
+    else:
+        for job_id in found.replayed:
+            render.line(out, f"sent again: {job_id}")
+        for job_id in found.not_found:
+            render.line(out, f"was not given up: {job_id}", "red")
+        if not found.replayed and not found.not_found:
+            render.line(out, "No job was given up.")
+    if found.not_found:
+        raise typer.Exit(1)
+
+
+def cancel(
+    job_ids: Ids,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Stop jobs: nothing of them can be found, their documents stay as they were.
+
+    Exit code 1 where one of them is over already, or unknown.
+    """
+
+    async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
+        return [(job_id, await _stopped(library, job_id)) for job_id in job_ids]
+
+    found = _asked(url, data_dir, api_key, stop_all)
+    out = render.console()
+    for job_id, outcome in found:
+        refused = isinstance(outcome, RequestRefused)
+        if as_json:
+            said = {"id": job_id, "cancelled": not refused, "message": str(outcome) if refused else None}
+            out.file.write(json.dumps(said, ensure_ascii=False) + "\n")
+        elif refused:
+            render.line(out, f"{job_id}: {outcome}", "red")
+        else:
+            render.line(out, f"cancelled: {job_id}")
+    if any(isinstance(outcome, RequestRefused) for _, outcome in found):
+        raise typer.Exit(1)
+
+
+async def _stopped(library: Library, job_id: str) -> Job | RequestRefused:
+    try:
+        return await library.cancel(job_id)
+    except RequestRefused as error:
+        if error.status not in (404, 409):
+            raise
+        return error
+
+
+def _asked(url: str | None, data_dir: Path, api_key: str, question: Callable[[Library], Awaitable[T]]) -> T:
+    async def ask() -> T:
+        async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
+            return await question(Library(client))
+
+    return asyncio.run(ask())
+
+
+def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> None:
+    out = render.console()
+    if as_json:
+        for each in found:
+            out.file.write(json.dumps(each, ensure_ascii=False) + "\n")
+        return
+    if not found:
+        render.line(out, nothing)
+        return
+    jobs_found = [Job.of(each) for each in found]
+    rows = [
+        (
+            job.id,
+            render.state(job.stage),
+            f"{job.percent} %" if job.stage != "dead" else "",
+            job.index,
+            job.sourcefile,
+            job.updated_at[:19].replace("T", " "),
+            job.message,
+        )
+        for job in jobs_found
+    ]
+    render.table(out, ("Job", "Stage", "", "Index", "File", "Changed (UTC)", ""), rows)

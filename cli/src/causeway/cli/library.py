@@ -1,0 +1,101 @@
+"""What the platform has, and what becomes of it: documents of an index, jobs, dead letters."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from causeway.cli.answers import Job, StoredDocument
+from causeway.cli.client import Client
+from causeway.cli.errors import CommandError, RequestRefused
+
+R = TypeVar("R", Job, StoredDocument)
+
+_PAGE = 1000
+_REMOVED_AT_ONCE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Ids of jobs that were sent again, and ids of which there is no dead letter."""
+
+    replayed: tuple[str, ...]
+    not_found: tuple[str, ...]
+
+
+class Library:
+    """The documents and jobs of a platform. Raises as `Client` does.
+
+    Args:
+        client: Of the platform.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def documents(self, index: str) -> list[StoredDocument]:
+        """All documents of an index; none where it does not exist."""
+        try:
+            return [
+                _read(StoredDocument, each) async for each in self._pages("/documents", "documents", index=index)
+            ]
+        except RequestRefused as error:
+            if error.status == 404:
+                return []
+            raise
+
+    async def remove(self, index: str, document_ids: Sequence[str]) -> None:
+        """Removes documents; those that are gone already are none of its business."""
+        for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
+            some = list(document_ids[start : start + _REMOVED_AT_ONCE])
+            await self._client.call("POST", f"/indexes/{quote(index)}/documents/delete", body={"doc_ids": some})
+
+    async def job(self, job_id: str) -> Job:
+        """How far a job is."""
+        return _read(Job, await self._client.call("GET", f"/jobs/{quote(job_id, safe='')}"))
+
+    async def jobs(self, index: str, state: str, most: int) -> list[dict[str, Any]]:
+        """Jobs as the platform shows them, those that changed last first."""
+        wanted = {name: value for name, value in (("index", index), ("state", state)) if value}
+        return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
+
+    async def dead(self, most: int) -> list[dict[str, Any]]:
+        """Dead letters as the platform shows them, the newest first."""
+        return await _first(most, self._pages("/jobs/dead", "jobs", most))
+
+    async def cancel(self, job_id: str) -> Job:
+        """Stops a job."""
+        return _read(Job, await self._client.call("POST", f"/jobs/{quote(job_id, safe='')}/cancel"))
+
+    async def replay(self, job_ids: Sequence[str] | None) -> Replayed:
+        """Sends dead letters again: those of some jobs, or all."""
+        body = {"all": True} if job_ids is None else {"job_ids": list(job_ids)}
+        found = await self._client.call("POST", "/jobs/dead/replay", body=body)
+        return Replayed(tuple(found["replayed"]), tuple(found["not_found"]))
+
+    async def _pages(self, path: str, name: str, most: int = _PAGE, **query: str) -> AsyncIterator[Any]:
+        token = ""
+        while True:
+            more = {"page_token": token} if token else {}
+            page = await self._client.call("GET", path, query={**query, **more, "limit": min(most, _PAGE)})
+            for each in page[name]:
+                yield each
+            token = page["next_page_token"]
+            if not token:
+                return
+
+
+async def _first(most: int, found: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    kept: list[dict[str, Any]] = []
+    async for each in found:
+        kept.append(each)
+        if len(kept) == most:
+            break
+    return kept
+
+
+def _read(kind: type[R], body: Any) -> R:
+    try:
+        return kind.of(body)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CommandError(f"the platform's answer is not what it should be: {str(body)[:200]!r}") from error

@@ -1,0 +1,76 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def jobs(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """One job that is done, one that failed, one that waits, in this order."""
+    for name in ("good.md", "bad.pdf", "stuck.md"):
+        (tmp_path / name).write_text(name)
+        cli("ingest", tmp_path / name, "-i", "x", "--patience", "1", "--url", gateway.url)
+
+
+@pytest.mark.usefixtures("jobs")
+def test_jobs_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The newest first, with the reasons; narrowed by state; as the platform has them with --json."""
+    lines = cli("jobs", "--url", gateway.url).stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["Job", "job-3", "job-2", "job-1"]
+    assert "bad.pdf is encrypted" in lines[2]
+    failed = cli("jobs", "--state", "failed", "--json", "--url", gateway.url)
+    assert [json.loads(line)["id"] for line in failed.stdout.splitlines()] == ["job-2"]
+    assert len(cli("jobs", "-n", "1", "--json", "--url", gateway.url).stdout.splitlines()) == 1
+    none = cli("jobs", "--state", "parsing", "--url", gateway.url)
+    assert (none.exit_code, none.stdout) == (0, "There are no such jobs.\n")
+
+
+@pytest.mark.usefixtures("jobs")
+def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Each that can be; exit code 1 where one is over or unknown, which does not keep the others."""
+    result = cli("jobs", "cancel", "job-1", "none", "job-3", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        "job-1: The job is over.",
+        "none: No such job: 'none'.",
+        "cancelled: job-3",
+    ]
+    again = cli("jobs", "cancel", "job-1", "--json", "--url", gateway.url)
+    assert json.loads(again.stdout) == {"id": "job-1", "cancelled": False, "message": "The job is over."}
+
+
+def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
+    """Listed with their reasons, sent again by id or all; exit code 1 for an id that is not among them."""
+    gateway.dead = ["a", "b", "c"]
+    listed = cli("jobs", "dead", "--url", gateway.url).stdout
+    assert "a.md" in listed
+    assert "It ended every worker." in listed
+    assert json.loads(cli("jobs", "dead", "--json", "--url", gateway.url).stdout.splitlines()[0])["id"] == "a"
+    result = cli("jobs", "replay", "b", "none", "--url", gateway.url)
+    assert (result.exit_code, gateway.dead) == (1, ["a", "c"])
+    assert result.stdout.splitlines() == ["sent again: b", "was not given up: none"]
+    result = cli("jobs", "replay", "--all", "--json", "--url", gateway.url)
+    assert (result.exit_code, json.loads(result.stdout)) == (0, {"replayed": ["a", "c"], "not_found": []})
+    for command in ("dead", "replay"):
+        arguments = ["--all"] if command == "replay" else []
+        assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job was given up.\n"
+
+
+@pytest.mark.parametrize("arguments", [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["-n", "0"]])
+def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
+    """Nothing to do, too much to do, no such command: exit code 2."""
+    assert cli("jobs", *arguments, "--url", gateway.url).exit_code == 2
+
+
+def test_help_has_examples(cli: Callable[..., Any]) -> None:
+    """And the exit codes."""
+    text = cli("jobs", "--help").stdout
+    assert "causeway jobs replay --all" in text
+    assert "Exit codes" in text
+
+
+def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+    """Exit code 3."""
+    assert cli("jobs", "--url", nobody).exit_code == 3

@@ -1,0 +1,98 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway.cli.client import Client
+from causeway.cli.ingesting import Outcome, Watcher
+from causeway.cli.mirror import Mirror, Order
+
+
+class Notes:
+    """Keeps what it is told of the files."""
+
+    def __init__(self) -> None:
+        self.outcomes: list[tuple[str, str]] = []
+
+    def started(self, source: Any) -> None:
+        """Nothing."""
+
+    def moved(self, source: Any, job: Any) -> None:
+        """Nothing."""
+
+    def finished(self, outcome: Outcome) -> None:
+        """Keeps it."""
+        self.outcomes.append((outcome.state, outcome.source.name))
+
+    async def until(self, *wanted: tuple[str, str]) -> None:
+        """Waits until these are among the outcomes, and forgets all."""
+        async with asyncio.timeout(20):
+            while not set(wanted) <= set(self.outcomes):  # noqa: ASYNC110  # a folder is watched, in threads
+                await asyncio.sleep(0.02)
+        self.outcomes.clear()
+
+
+Watching = Callable[..., contextlib.AbstractAsyncContextManager[Notes]]
+
+
+@pytest.fixture
+def watching(gateway: Any, tmp_path: Path) -> Watching:
+    """Watches a folder."""
+
+    @contextlib.asynccontextmanager
+    async def watch(poll: float) -> AsyncIterator[Notes]:
+        notes = Notes()
+
+        @contextlib.contextmanager
+        def shown(_: int) -> Iterator[Watcher]:
+            yield notes
+
+        async with Client(gateway.url, first_wait=0.01) as client:
+            mirror = Mirror(client, Order("x", 2, 60), shown, retry=0.05)
+            complaints: list[str] = []
+            task = asyncio.create_task(mirror.watch([tmp_path / "folder"], complaints.append, poll=poll))
+            try:
+                yield notes
+            finally:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    return watch
+
+
+@pytest.mark.parametrize("poll", [0, 0.05])
+async def test_an_index_follows_a_folder(gateway: Any, tmp_path: Path, watching: Watching, poll: float) -> None:
+    """What is there goes in; then what is new, changed, renamed, in new folders; what goes is removed."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.md").write_text("a")
+    async with watching(poll) as notes:
+        await notes.until(("succeeded", "a.md"))
+        (folder / "empty.md").touch()
+        (folder / "b.md").write_text("b")
+        await notes.until(("succeeded", "b.md"))
+        (folder / "a.md").write_text("changed")
+        await notes.until(("succeeded", "a.md"))
+        (folder / "b.md").rename(folder / "c.md")
+        await notes.until(("succeeded", "c.md"), ("removed", "b.md"))
+        (folder / "deep").mkdir()
+        (folder / "deep" / "d.md").write_text("d")
+        (folder / ".hidden").write_text("x")
+        await notes.until(("succeeded", "deep/d.md"))
+        (folder / "a.md").unlink()
+        await notes.until(("removed", "a.md"))
+    assert sorted(gateway.stored["x"]) == ["c.md", "deep/d.md"]
+    assert all(name not in ("empty.md", ".hidden") for _, name, _ in gateway.uploads)
+
+
+async def test_a_platform_that_is_away_is_waited_for(gateway: Any, tmp_path: Path, watching: Watching) -> None:
+    """What could not be brought in is tried again, without another change."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.md").write_text("a")
+    gateway.refusals = [(500, {}), (500, {})]
+    async with watching(0) as notes:
+        await notes.until(("succeeded", "a.md"))
+    assert gateway.stored["x"] == {"a.md": b"a"}

@@ -1,0 +1,142 @@
+"""For tests: what stands between two processes, to be slowed, stopped, cut or made to lie; and who talks rubbish.
+
+async with Link.to(port) as link:  # give link.port to whoever is to be kept from the port
+    link.stop()
+    ...
+    link.go_on()
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Self
+
+_HOST = "127.0.0.1"
+_PIECE = 64 * 1024
+
+
+class Link:
+    """A TCP proxy on a free port of the loopback.
+
+    Attributes:
+        delay: Seconds that each piece takes more.
+        garbled: Whether what goes to the client is made unreadable.
+    """
+
+    def __init__(self, target: int) -> None:
+        self.delay = 0.0
+        self.garbled = False
+        self._target = target
+        self._passes = asyncio.Event()
+        self._passes.set()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def to(cls, port: int) -> AsyncIterator[Self]:
+        """A way to a port, until the block is left."""
+        link = cls(port)
+        link._server = await asyncio.start_server(link._accept, _HOST, 0)
+        try:
+            yield link
+        finally:
+            link._server.close()
+            await link._end()
+            await link._server.wait_closed()
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._server is not None
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def stop(self) -> None:
+        """From now on nothing passes, in either direction; connections stay, and new ones hear nothing."""
+        self._passes.clear()
+
+    def go_on(self) -> None:
+        """What was held back arrives, as it does when a network is whole again."""
+        self._passes.set()
+
+    async def cut(self) -> None:
+        """Breaks every connection; new ones can be made."""
+        await self._end()
+
+    async def _end(self) -> None:
+        for connection in self._connections:
+            connection.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._connect(reader, writer))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
+        try:
+            await self._passes.wait()
+            there, away = await asyncio.open_connection(_HOST, self._target)
+            writers.append(away)
+            ways = [
+                asyncio.create_task(self._copy(reader, away, lies=False)),
+                asyncio.create_task(self._copy(there, writer, lies=True)),
+            ]
+            try:
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for way in ways:
+                    way.cancel()
+                await asyncio.gather(*ways, return_exceptions=True)
+        except OSError:
+            pass  # nobody is there
+        finally:
+            for each in writers:
+                each.transport.abort()
+
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lies: bool) -> None:
+        while data := await reader.read(_PIECE):
+            await asyncio.sleep(self.delay)
+            await self._passes.wait()
+            writer.write(bytes(each ^ 0x5A for each in data) if lies and self.garbled else data)
+            await writer.drain()
+        await self._passes.wait()  # that a side has gone does not pass either
+        writer.close()
+        await writer.wait_closed()
+
+
+class Rubbish:
+    """A server that answers whatever comes with the same bytes, and closes.
+
+    Attributes:
+        says: What it answers.
+        port: Where it listens.
+        asked: Connections that said something.
+    """
+
+    def __init__(self) -> None:
+        self.says = b""
+        self.port = 0
+        self.asked = 0
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def started(cls) -> AsyncIterator[Self]:
+        """A server on a free port of the loopback, until the block is left."""
+        rubbish = cls()
+        server = await asyncio.start_server(rubbish._answer, _HOST, 0)
+        rubbish.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield rubbish
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            if await reader.read(_PIECE):
+                self.asked += 1
+                writer.write(self.says)
+                await writer.drain()
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -1,0 +1,158 @@
+"""Jobs that were given up, in a stream of their own: lists of them, and sending them again."""
+
+import contextlib
+import math
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from urllib.parse import unquote
+
+from causeway.ingest.v1 import ingest_pb2
+from google.protobuf.message import DecodeError
+from nats.aio.msg import Msg
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.nats import GENERATION, IngestTransport
+from servicekit.principal import Principal
+
+from gateway.clients.backlog import Backlog
+from gateway.clients.calls import reached
+from gateway.clients.ingest import QUEUE
+from gateway.clients.newest import newest_first
+from gateway.ports_jobs import DeadLetter, DeadPage, Replay
+
+_JOB_ID = "Causeway-Job-Id"
+_KEPT = ("traceparent", "tracestate", GENERATION)
+
+
+class DeadLetters:
+    """The dead letters of tenants.
+
+    Args:
+        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+        backlog: What may wait in the queue.
+    """
+
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog) -> None:
+        self._transport = transport
+        self._backlog = backlog
+
+    async def page(self, principal: Principal, count: int, before: int, deadline: Deadline) -> DeadPage:
+        """Those before a place in the stream, the newest first; see `ports_jobs.Jobs.dead`."""
+        transport = await self._transport()
+
+        async def read() -> DeadPage:
+            found: list[DeadLetter] = []
+            last = 0
+            async with contextlib.aclosing(_letters(transport, principal, before)) as messages:
+                async for message in messages:
+                    if len(found) == count:
+                        return DeadPage(tuple(found), str(last))
+                    last = message.metadata.sequence.stream
+                    found.append(_letter(message))
+            return DeadPage(tuple(found))
+
+        return await reached(read(), deadline, QUEUE)
+
+    async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
+        """See `ports_jobs.Jobs.replay`."""
+        transport = await self._transport()
+        wanted = None if job_ids is None else set(job_ids)
+        replayed: list[str] = []
+
+        async def send_all() -> None:
+            async with contextlib.aclosing(_letters(transport, principal)) as messages:
+                async for message in messages:
+                    job_id = (message.headers or {}).get(_JOB_ID, "")
+                    if not job_id or (wanted is not None and job_id not in wanted):
+                        continue
+                    if await self._send(transport, principal, message, job_id):
+                        replayed.append(job_id)
+                    if wanted is not None and wanted <= set(replayed):
+                        return
+
+        await reached(send_all(), deadline, QUEUE, at_most=math.inf)
+        return Replay(tuple(replayed), tuple(each for each in job_ids or () if each not in replayed))
+
+    async def _send(self, transport: IngestTransport, principal: Principal, message: Msg, job_id: str) -> bool:
+        """Sends a letter again: its state first, then the job; the letter goes last, for it may be read again until
+        then. With the generation that it had: a newer version of the document must not give way to it.
+        """
+        job = ingest_pb2.IngestJob.FromString(message.data)
+        lane = await self._backlog.lane(transport, principal.tenant)
+        if not await _revived(transport, keys.job_key(principal.tenant, job_id), job):
+            return False
+        place = message.metadata.sequence.stream
+        headers: Mapping[str, str] = message.headers or {}
+        await transport.jetstream.publish(
+            keys.ingest_subject(lane, principal.tenant, job.index),
+            message.data,
+            headers={
+                "Nats-Msg-Id": f"{job_id}.{place}",
+                _JOB_ID: job_id,
+                **{name: headers[name] for name in _KEPT if name in headers},
+            },
+        )
+        with contextlib.suppress(NotFoundError):  # somebody else has sent it, too: the server takes one of the two
+            await transport.jetstream.delete_msg(keys.INGEST_DEAD_STREAM, place)
+        return True
+
+
+def _letters(transport: IngestTransport, principal: Principal, before: int = 0) -> AsyncGenerator[Msg, None]:
+    subjects = keys.ingest_dead_subjects_of(principal.tenant)
+    return newest_first(transport.jetstream, keys.INGEST_DEAD_STREAM, subjects, before)
+
+
+async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJob) -> bool:
+    """Puts the record of a job that failed back to its beginning; False where it is not over, or did not fail."""
+    state = ingest_pb2.Job(
+        job_id=job.job_id,
+        principal=job.principal,
+        index=job.index,
+        document_id=job.document.document_id,
+        sourcefile=job.document.sourcefile,
+        progress=ingest_pb2.Progress(documents_total=job.texts.count),
+    )
+    state.created_at.GetCurrentTime()
+    revision = 0
+    try:
+        entry = await transport.jobs.get(key)
+    except KeyNotFoundError:
+        pass  # its time is over; the letter's is not
+    else:
+        there = ingest_pb2.Job.FromString(entry.value or b"")
+        begun = there.attempt or there.state != ingest_pb2.JOB_STATE_QUEUED  # else this broke off before
+        if begun and there.state != ingest_pb2.JOB_STATE_FAILED:
+            return False
+        state.created_at.CopyFrom(there.created_at)
+        state.trace_id, state.committing = there.trace_id, there.committing
+        revision = entry.revision or 0
+    state.state = ingest_pb2.JOB_STATE_QUEUED
+    state.updated_at.GetCurrentTime()
+    try:
+        if revision:
+            await transport.jobs.update(key, state.SerializeToString(), last=revision)
+        else:
+            await transport.jobs.create(key, state.SerializeToString())
+    except KeyWrongLastSequenceError:
+        return False
+    return True
+
+
+def _letter(message: Msg) -> DeadLetter:
+    headers = message.headers or {}
+    try:
+        job = ingest_pb2.IngestJob.FromString(message.data)
+    except DecodeError:
+        job = ingest_pb2.IngestJob()
+    said = headers.get("Causeway-Message", "")
+    attempts = headers.get("Causeway-Attempts", "")
+    return DeadLetter(
+        job_id=headers.get(_JOB_ID, ""),
+        index=job.index,
+        document_id=job.document.document_id,
+        sourcefile=job.document.sourcefile,
+        reason=headers.get("Causeway-Reason", ""),
+        message=unquote(said),
+        attempts=int(attempts) if attempts.isdecimal() else 0,
+        died_at=message.metadata.timestamp.isoformat().replace("+00:00", "Z"),
+    )

@@ -1,0 +1,180 @@
+"""Jobs over NATS: their states in a key-value bucket, lists of them, changes as they come, cancellation."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+
+from causeway.ingest.v1 import ingest_pb2
+from nats.aio.msg import Msg
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from servicekit.nats import IngestTransport
+from servicekit.principal import Principal
+
+from gateway.clients.backlog import Backlog
+from gateway.clients.calls import reached
+from gateway.clients.dead_letters import DeadLetters
+from gateway.clients.ingest import QUEUE, STATES, job_of
+from gateway.clients.newest import newest_first
+from gateway.documents import ENDED, Job
+from gateway.ports_jobs import DeadPage, JobChange, JobPage, Replay
+
+_STREAM = f"KV_{keys.JOBS_BUCKET}"
+_MOST_READ = 20_000
+"""Jobs that one page looks at: a filter that nothing meets must not read them all."""
+_QUIET_SECONDS = 5.0
+_READ_SECONDS = 10.0
+_TRIES = 10
+
+
+class NatsJobs:
+    """`ports_jobs.Jobs` over JetStream.
+
+    Args:
+        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+        backlog: What may wait; dead letters that are sent again need room, too.
+        quiet: Seconds without a change after which a watch looks again, and says so.
+    """
+
+    def __init__(
+        self,
+        transport: Callable[[], Awaitable[IngestTransport]],
+        backlog: Backlog | None = None,
+        *,
+        quiet: float = _QUIET_SECONDS,
+    ) -> None:
+        self._transport = transport
+        self._letters = DeadLetters(transport, backlog or Backlog())
+        self._quiet = quiet
+
+    async def page(
+        self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
+    ) -> JobPage:
+        """See `ports_jobs.Jobs`. Pages follow the bucket's order, in which a job stands where it last changed."""
+        wanted = STATES[state] if state else None
+        before = place_of(token)
+        transport = await self._transport()
+
+        async def read() -> JobPage:
+            found: list[Job] = []
+            looked = last = 0
+            pattern = f"$KV.{keys.JOBS_BUCKET}.{keys.job_keys(principal.tenant)}"
+            stored = newest_first(transport.jetstream, _STREAM, pattern, before)
+            async with contextlib.aclosing(stored) as messages:
+                async for message in messages:
+                    if len(found) == count or looked == _MOST_READ:
+                        return JobPage(tuple(found), str(last))
+                    last = message.metadata.sequence.stream
+                    looked += 1
+                    job = ingest_pb2.Job.FromString(message.data)
+                    if wanted in (None, job.state) and index in ("", job.index):
+                        found.append(job_of(job))
+            return JobPage(tuple(found))
+
+        return await reached(read(), deadline, QUEUE)
+
+    async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
+        """See `ports_jobs.Jobs`.
+
+        A plain subscription wakes it, and it reads for itself: unlike a watch of the bucket that survives a
+        broker's restart, and takes nothing of the server.
+        """
+        transport = await self._transport()
+        key = keys.job_key(principal.tenant, job_id)
+        changed = asyncio.Event()
+
+        async def wake(_: Msg) -> None:
+            changed.set()
+
+        subscription = await transport.client.subscribe(f"$KV.{keys.JOBS_BUCKET}.{key}", cb=wake)
+        try:
+            seen, begun = after, False
+            while True:
+                changed.clear()
+                try:
+                    entry = await self._entry(transport, principal, job_id, Deadline.after(_READ_SECONDS))
+                except Unavailable:
+                    if not begun:
+                        raise
+                    yield None  # the job goes on, and so does this
+                    await asyncio.sleep(self._quiet)
+                    continue
+                begun = True
+                job = job_of(ingest_pb2.Job.FromString(entry.value or b""))
+                revision = entry.revision or 0
+                if revision != seen:
+                    seen = revision
+                    yield JobChange(revision, job)
+                if job.state in ENDED:
+                    return
+                try:
+                    await asyncio.wait_for(changed.wait(), self._quiet)
+                except TimeoutError:
+                    yield None
+        finally:
+            await subscription.unsubscribe()
+
+    async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
+        """See `ports_jobs.Jobs`. The state alone decides: a worker looks at it before it shows anything."""
+        transport = await self._transport()
+        for _ in range(_TRIES):
+            entry = await self._entry(transport, principal, job_id, deadline)
+            job = ingest_pb2.Job.FromString(entry.value or b"")
+            if job.state == ingest_pb2.JOB_STATE_CANCELLED:
+                return job_of(job)
+            if (state := job_of(job).state) in ENDED:
+                raise Conflict(f"The job is over: it {_ENDS[state]}.", resource=job_id)
+            if job.committing:
+                raise Conflict("The job is about to end: what it makes can be found already.", resource=job_id)
+            job.state = ingest_pb2.JOB_STATE_CANCELLED
+            job.ClearField("error")
+            job.ClearField("waiting_since")
+            job.updated_at.GetCurrentTime()
+            if await reached(_replaced(transport.jobs, job, entry), deadline, QUEUE):
+                return job_of(job)
+        raise Unavailable("The job changes too fast to be cancelled. Try again.")
+
+    async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
+        """See `ports_jobs.Jobs`."""
+        return await self._letters.page(principal, count, place_of(token), deadline)
+
+    async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
+        """See `ports_jobs.Jobs`."""
+        return await self._letters.replay(principal, job_ids, deadline)
+
+    async def _entry(
+        self, transport: IngestTransport, principal: Principal, job_id: str, deadline: Deadline
+    ) -> KeyValue.Entry:
+        key = keys.job_key(principal.tenant, job_id)
+        try:
+            return await reached(transport.jobs.get(key), deadline, QUEUE)
+        except KeyNotFoundError:
+            raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
+
+
+_ENDS = {"succeeded": "succeeded", "unchanged": "changed nothing", "failed": "failed"}
+
+
+def place_of(token: str) -> int:
+    """The place in a stream that a page's token names; 0 where there is no token.
+
+    Raises:
+        InvalidRequest: It is none.
+    """
+    if not token:
+        return 0
+    if not (token.isascii() and token.isdecimal() and len(token) < 20 and int(token) > 0):
+        raise InvalidRequest("No page has this token.", field="page_token")
+    return int(token)
+
+
+async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
+    """Whether nobody else was faster."""
+    try:
+        await bucket.update(entry.key, job.SerializeToString(), last=entry.revision)
+    except KeyWrongLastSequenceError:
+        return False
+    return True

@@ -1,0 +1,69 @@
+"""Reads a stream backwards, a stretch at a time: JetStream itself only goes forwards."""
+
+import uuid
+from collections.abc import AsyncGenerator
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
+
+_FIRST_STRETCH, _LONGEST_STRETCH = 512, 8192
+_BATCH = 256
+_FETCH_SECONDS = 1.0
+
+
+async def newest_first(
+    jetstream: JetStreamContext, stream: str, subjects: str, before: int = 0
+) -> AsyncGenerator[Msg, None]:
+    """The messages of a stream whose subjects match, the newest first; to be closed.
+
+    Args:
+        jetstream: Has the stream.
+        stream: Its name.
+        subjects: A pattern.
+        before: Only those with a lower sequence; 0: all.
+
+    Raises:
+        nats.errors.Error, nats.js.errors.Error: The stream cannot be read.
+    """
+    state = (await jetstream.stream_info(stream)).state
+    end = min(before - 1, state.last_seq) if before else state.last_seq
+    length = _FIRST_STRETCH
+    while end >= max(1, state.first_seq):
+        start = max(1, state.first_seq, end - length + 1)
+        for message in reversed(await _stretch(jetstream, stream, subjects, start, end)):
+            yield message
+        end, length = start - 1, min(length * 4, _LONGEST_STRETCH)
+
+
+async def _stretch(jetstream: JetStreamContext, stream: str, subjects: str, start: int, end: int) -> list[Msg]:
+    name = uuid.uuid4().hex
+    config = ConsumerConfig(
+        name=name,
+        filter_subject=subjects,
+        deliver_policy=DeliverPolicy.BY_START_SEQUENCE,
+        opt_start_seq=start,
+        ack_policy=AckPolicy.NONE,
+        mem_storage=True,
+        inactive_threshold=10.0,
+    )
+    await jetstream.add_consumer(stream, config)
+    subscription = await jetstream.pull_subscribe_bind(stream=stream, name=name)
+    try:
+        found: list[Msg] = []
+        left = (await subscription.consumer_info()).num_pending or 0
+        while left:
+            try:
+                messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
+            except nats.errors.TimeoutError:
+                break  # what was there has been replaced meanwhile, and stands farther up
+            for message in messages:
+                if message.metadata.sequence.stream > end:
+                    return found
+                found.append(message)
+            left = messages[-1].metadata.num_pending
+        return found
+    finally:
+        await subscription.unsubscribe()
+        await jetstream.delete_consumer(stream, name)

@@ -1,0 +1,102 @@
+"""The queue on JetStream; implements `ingest.ports.Queue`. Its lanes are told of in docs/ingest.md."""
+
+import asyncio
+import itertools
+import json
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from opentelemetry import trace
+from servicekit import keys, telemetry
+from servicekit.errors import CausewayError, Unavailable
+from servicekit.nats import GENERATION, IngestTransport
+
+from ingest.adapters.broker import NatsDelivery
+from ingest.adapters.letters import bury
+from ingest.adapters.messages import job_from_message
+from ingest.domain import Failure
+
+_log = structlog.get_logger(__name__)
+
+_TAKE_SECONDS = 1.0
+_ANSWER_SECONDS = 5.0
+_TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
+"""Which lane is asked first, in turn: none starves, and the first one has every second job."""
+
+
+class NatsQueue:
+    """The job stream, through the durable consumers, one a lane, that all workers share.
+
+    Args:
+        client: Its connection.
+        transport: Has the stream.
+    """
+
+    def __init__(self, client: Client, transport: IngestTransport) -> None:
+        self._client = client
+        self._transport = transport
+        self._turns = itertools.cycle(_TURNS)
+        self._turn = asyncio.Lock()
+        self._closed = False
+
+    async def take(self) -> NatsDelivery | None:
+        """The next job; see `ingest.ports.Queue.take`. A message that holds none is buried."""
+        async with self._turn:
+            if self._closed:
+                return None
+            if not self._client.is_connected:
+                # Else each request waits for the connection, and all of them are answered when it is back: with
+                # more jobs than there is anybody to work on.
+                raise Unavailable("The message broker does not answer.")
+            message = await self._next()
+        return None if message is None else await self._delivery(message)
+
+    async def close(self) -> None:
+        """Asks for no more jobs; see `ingest.ports.Queue.close`."""
+        # A request that is still open would draw the jobs that are given back, and nobody would work on them.
+        self._closed = True
+        async with self._turn:
+            pass
+
+    async def _next(self) -> Msg | None:
+        first = next(self._turns)
+        for lane in (first, *(lane for lane in range(keys.INGEST_LANES) if lane != first)):
+            if (message := await self._pull(lane)) is not None:
+                return message
+        # Whoever has nothing in the queue begins in the first lane: it is enough to wait there.
+        return await self._pull(0, _TAKE_SECONDS)
+
+    async def _pull(self, lane: int, seconds: float = 0) -> Msg | None:
+        """The next message of a lane; None where none came in time."""
+        asked: dict[str, object] = {"batch": 1}
+        asked |= {"expires": int(seconds * 1e9)} if seconds else {"no_wait": True}
+        subject = f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(lane)}"
+        try:
+            # Old style, an inbox for each request: a job comes under its own subject, not under the inbox's.
+            answer = await self._client.request(
+                subject, json.dumps(asked).encode(), timeout=seconds + _ANSWER_SECONDS, old_style=True
+            )
+        except (nats.errors.Error, TimeoutError, OSError) as error:
+            raise Unavailable("The message broker does not answer.") from error
+        # What says that there is none has a status and was sent by no stream (ADR-13 of nats-architecture).
+        return answer if answer.reply else None
+
+    async def _delivery(self, message: Msg) -> NatsDelivery | None:
+        headers = message.headers or {}
+        upload = trace.get_current_span(telemetry.extract(headers)).get_span_context()
+        # One that was sent again from the dead letters is as old as it was.
+        generation = int(headers.get(GENERATION, 0)) or self._transport.generation(message.metadata.sequence.stream)
+        trace_id = format(upload.trace_id, "032x") if upload.is_valid else ""
+        try:
+            job = job_from_message(message.data, generation, trace_id)
+        except CausewayError as error:
+            _log.error("a message that is no job", subject=message.subject, error=error.message)
+            await bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation)
+            try:
+                await message.term()
+            except nats.errors.Error as failure:
+                raise Unavailable("The message broker does not answer.") from failure
+            return None
+        return NatsDelivery(self._transport.jetstream, message, job, generation)

@@ -1,0 +1,63 @@
+"""The lanes of the queue."""
+
+from typing import Any
+
+import pytest
+from ingest.adapters.queue import NatsQueue
+from nats.aio.client import Client
+from servicekit import keys
+from servicekit.errors import Unavailable
+from servicekit.nats import GENERATION, IngestTransport
+
+
+async def taken(queue: NatsQueue, count: int) -> list[str]:
+    """Ids of the next jobs, done at once."""
+    found = []
+    for _ in range(count):
+        delivery = await queue.take()
+        assert delivery is not None
+        found.append(delivery.job.job_id)
+        await delivery.done()
+    return found
+
+
+async def test_a_full_lane_keeps_nobody_waiting(client: Client, transport: IngestTransport, gateway: Any) -> None:
+    """Whatever waits in the last lane: a job of the first one is among the next two, and none of them starves."""
+    queue = NatsQueue(client, transport)
+    for number in range(40):
+        await gateway.submit(f"{number}.md", b"x", lane=3)
+    assert await taken(queue, 3)
+    for _ in range(3):
+        quick = await gateway.submit("quick.md", b"x", lane=0)
+        assert quick in await taken(queue, 2)
+    quick_ones = {await gateway.submit(f"quick {number}.md", b"x", lane=0) for number in range(16)}
+    assert not set(await taken(queue, 8)) <= quick_ones
+
+
+async def test_every_lane_is_emptied(client: Client, transport: IngestTransport, gateway: Any) -> None:
+    """Each job comes once; then there is none."""
+    queue = NatsQueue(client, transport)
+    submitted = [await gateway.submit(f"{n}.md", b"x", lane=n % keys.INGEST_LANES) for n in range(12)]
+    assert sorted(await taken(queue, 12)) == sorted(submitted)
+    assert await queue.take() is None
+
+
+async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
+    client: Client, transport: IngestTransport, gateway: Any
+) -> None:
+    """Its generation stands in its message, for its place in the stream is a new one."""
+    queue = NatsQueue(client, transport)
+    await gateway.submit("a.md", b"x", headers={GENERATION: "77"})
+    delivery = await queue.take()
+    assert delivery is not None
+    assert delivery.job.document.generation == 77  # type: ignore[attr-defined]  # it is about a file
+
+
+async def test_a_broker_that_is_away_is_not_waited_for(client: Client, transport: IngestTransport) -> None:
+    """Else the requests of all slots would be answered when it is back, with more jobs than anybody works on."""
+    queue = NatsQueue(client, transport)
+    await client.close()
+    with pytest.raises(Unavailable):
+        await queue.take()
+    await queue.close()
+    assert await queue.take() is None
