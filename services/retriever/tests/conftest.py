@@ -4,20 +4,38 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+from qdrant_client import AsyncQdrantClient
 from retriever.pace import Pace
 from retriever.store.edge import EdgeStore
 from retriever.store.memory import MemoryStore
 from retriever.store.port import Store
+from retriever.store.qdrant import QdrantStore
+from retriever.store.qdrant_link import Layout, Link
 from retriever.testing import Bench
+from retriever.testing_qdrant import LocalLink, serving
 
 
 @pytest.fixture(params=["memory", "edge"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Store]:
+def kind(request: pytest.FixtureRequest) -> str:
+    """Which store; a test file may have its own list, with ``qdrant`` and ``qdrant-grpc`` besides."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+async def reopen(kind: str, tmp_path: Path) -> AsyncIterator[Callable[[], Store]]:
     """Opens the test's one store, again after it was closed."""
-    if request.param == "edge":
-        return lambda: EdgeStore(tmp_path / "store", Pace())
-    memory = MemoryStore()
-    return lambda: memory
+    memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
+    if kind == "qdrant-grpc":
+        async with serving(client) as server:
+            yield lambda: QdrantStore(Link.to(server.url, None, 10.0), Layout())
+        return
+    stores: dict[str, Callable[[], Store]] = {
+        "memory": lambda: memory,
+        "edge": lambda: EdgeStore(tmp_path / "store", Pace()),
+        "qdrant": lambda: QdrantStore(LocalLink(client, 10.0), Layout()),
+    }
+    yield stores[kind]
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 from retriever.access import held_by, may_see, readers
-from retriever.domain import NO_FILTER, AccessControl, Document, Mode, Outcome, PageRequest
+from retriever.domain import NO_FILTER, AccessControl, Document, Outcome, PageRequest
+from retriever.queries import Mode
 from retriever.testing import INDEX, Bench
 from servicekit.errors import NotFound, PermissionDenied
 from servicekit.principal import Principal

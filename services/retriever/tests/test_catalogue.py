@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 import pytest
-from retriever.domain import NO_FILTER, Document, DocumentPage, DocumentText, Filter, MatchAny, Mode, PageRequest
+from retriever.domain import NO_FILTER, Document, DocumentPage, DocumentText, Filter, MatchAny, PageRequest
+from retriever.queries import Mode
 from retriever.store.port import EVERYTHING, Store
 from retriever.testing import INDEX, Bench
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
@@ -63,7 +64,7 @@ async def test_deleting_documents(bench: Bench) -> None:
         assert {passage.document.document_id for passage in found} == {"b"}
     with pytest.raises(NotFound, match=r"No such document: 'a'"):
         await bench.catalogue.document(LOCAL, INDEX, "a")
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert await collection.count_chunks(EVERYTHING) == 70
     assert await collection.marked() == []
     with pytest.raises(InvalidRequest):
@@ -104,7 +105,7 @@ async def test_unknown_indexes(bench: Bench) -> None:
             with pytest.raises(error):
                 await call
         with pytest.raises(error):
-            catalogue.index(LOCAL, name)
+            await catalogue.index(LOCAL, name)
 
 
 async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) -> None:

@@ -10,13 +10,15 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from retriever.domain import Begin, Chunk, Commit, Document, IndexSpec, Mode, UpsertStep, Version
+from retriever.domain import Begin, Chunk, Commit, Document, IndexSpec, UpsertStep, Version
 from retriever.pace import Pace
+from retriever.queries import Mode
 from retriever.store.building import Limits
 from retriever.store.compaction import Policy
 from retriever.store.edge import EdgeStore
 from retriever.store.edge_collection import EdgeCollection
-from retriever.store.edge_shard import LiveShard, Tally
+from retriever.store.edge_shard import LiveShard
+from retriever.store.manifest import Tally
 from retriever.store.port import EVERYTHING
 from retriever.testing import DIMENSION, INDEX, Bench, steps
 from servicekit import keys
@@ -43,9 +45,9 @@ async def opened(tmp_path: Path) -> AsyncIterator[Open]:
     await benches[-1].aclose()
 
 
-def live(bench: Bench) -> LiveShard:
+async def live(bench: Bench) -> LiveShard:
     """The shard of the tests' index."""
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert isinstance(collection, EdgeCollection)
     return collection._live
 
@@ -128,7 +130,7 @@ async def test_an_upsert_that_spans_the_swap(opened: Open) -> None:
             with pytest.raises(ConnectionError):
                 await writing
         assert await found(bench) == sorted(texts("a", 1) + texts("b", 1, 100))
-        collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+        collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
         assert await collection.marked() == []
         assert await collection.count_chunks(EVERYTHING) == 140
 
@@ -139,11 +141,11 @@ async def test_it_happens_by_itself(opened: Open, tmp_path: Path) -> None:
     for name in "ab":
         await put(bench, name, 1, 70)
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["a"])
-    assert live(bench).tally.removed < 100
+    assert (await live(bench)).tally.removed < 100
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["b"])
     await eventually(lambda: files_of(bench, tmp_path) == [f"{DIRECTORY}/2", f"{DIRECTORY}/index.json"], within=30)
     await eventually(lambda: not any((tmp_path / "store" / ".building").iterdir()))
-    assert live(bench).tally == Tally()
+    assert (await live(bench)).tally == Tally()
     assert await found(bench) == []
 
 
@@ -153,10 +155,10 @@ async def test_removals_are_remembered(opened: Open) -> None:
     for name in "ab":
         await put(bench, name, 1)
     await bench.catalogue.delete_documents(LOCAL, INDEX, ["a"])
-    before = live(bench).tally
+    before = (await live(bench)).tally
     assert before.removed >= 40
     await bench.aclose()
-    assert live(await opened()).tally.removed == before.removed
+    assert (await live(await opened())).tally.removed == before.removed
 
 
 sizes = st.integers(0, 10**7)
@@ -179,7 +181,7 @@ async def test_a_child_over_its_limits(opened: Open, tmp_path: Path, limits: Lim
     """A child that takes too long, or too much memory, ends: the index goes on as it is, and nothing is left."""
     bench = await opened(limits=limits)
     await put(bench, "a", 1)
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     with pytest.raises(Unavailable):
         await bench.catalogue.compact(LOCAL, INDEX)
     with pytest.raises(Unavailable):
@@ -196,10 +198,10 @@ async def test_without_room(tmp_path: Path) -> None:
     free = shutil.disk_usage(tmp_path).free
     bench = await Bench.open(EdgeStore(tmp_path / "store", pace), pace)
     await put(bench, "a", 1)
-    await bench.indexes.get(LOCAL.tenant, INDEX).collection.persist(tmp_path / "snapshot")
+    await (await bench.indexes.get(LOCAL.tenant, INDEX)).collection.persist(tmp_path / "snapshot")
     await bench.aclose()
     bench = await Bench.open(EdgeStore(tmp_path / "store", pace, min_free_bytes=2 * free), pace)
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     for call in (
         collection.compact(),
         collection.persist(tmp_path / "other"),
@@ -281,12 +283,12 @@ async def test_a_large_index_gets_a_graph(
         random_ = [replace(chunk, vector=unit()) for chunk in chunks]
         parts = [random_[start : start + 64] for start in range(0, 150, 64)]
         await bench.upserts.upsert(steps(bench.begin(Document(str(name), generation=1)), *parts, Commit(150)))
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     queries = [unit() for _ in range(50)]
     exact = [{hit.id for hit in await collection.dense(query, 10, EVERYTHING)} for query in queries]
-    before = live(bench).shard.info().indexed_vectors_count
+    before = (await live(bench)).shard.info().indexed_vectors_count
     await collection.compact()
-    assert live(bench).shard.info().indexed_vectors_count == before + 3000
+    assert (await live(bench)).shard.info().indexed_vectors_count == before + 3000
     graph = [{hit.id for hit in await collection.dense(query, 10, EVERYTHING)} for query in queries]
     recall = sum(len(one & other) for one, other in zip(exact, graph, strict=True)) / 500
     record_testsuite_property("graph_recall_at_10", recall)

@@ -5,7 +5,8 @@ import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
 
-from retriever.domain import Commit, Document, Mode, UpsertStep
+from retriever.domain import Commit, Document, UpsertStep
+from retriever.queries import Mode
 from retriever.testing import INDEX, Bench, steps
 from servicekit.principal import LOCAL
 

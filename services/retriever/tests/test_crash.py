@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from retriever.domain import Document, IndexSpec, Mode
+from retriever.domain import Document, IndexSpec
 from retriever.pace import Pace
+from retriever.queries import Mode
 from retriever.store.edge import EdgeStore
 from retriever.store.port import EVERYTHING, Collection, Store
 from retriever.testing import INDEX, Bench
@@ -49,6 +50,8 @@ class Photographed:
 class PhotographedStore:
     """A store on disk that copies itself after each step."""
 
+    is_shared = False
+
     def __init__(self, directory: Path, album: Path) -> None:
         self._store = EdgeStore(directory, Pace())
         self._directory = directory
@@ -59,8 +62,14 @@ class PhotographedStore:
     async def collections(self) -> list[Collection]:
         return [self._photographed(each) for each in await self._store.collections()]
 
-    async def create(self, spec: IndexSpec) -> Collection:
-        return self._photographed(await self._store.create(spec))
+    async def find(self, tenant: str, name: str) -> Collection | None:
+        return next((each for each in await self.collections() if each.spec.name == name), None)
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
+        return self._photographed(await self._store.create(spec, beside=beside))
+
+    async def tidy(self) -> None:
+        await self._store.tidy()
 
     async def aclose(self) -> None:
         await self._store.aclose()
@@ -83,7 +92,7 @@ async def found_in(directory: Path) -> list[str] | None:
         for mode in Mode:
             passages = await bench.ask("old new ferry", top=1000, mode=mode)
             texts = sorted(passage.text for passage in passages)
-            collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+            collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
             assert await collection.marked() == []
             assert await collection.count_chunks(EVERYTHING) == len(texts)
             try:

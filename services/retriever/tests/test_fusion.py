@@ -4,7 +4,7 @@ import random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from retriever.fusion import RRF_K, Hit, ranked, reciprocal_rank
+from retriever.fusion import RRF_K, Hit, combined, ranked, reciprocal_rank
 
 ids = st.text("abcdef", min_size=1, max_size=4)
 rankings = st.lists(
@@ -57,3 +57,36 @@ def test_score_is_that_of_the_paper() -> None:
     scores = {hit.id: hit.score for hit in reciprocal_rank([one, other])}
     assert scores["a"] == 1 / (RRF_K + 1) + 1 / (RRF_K + 3)
     assert scores["b"] == 1 / (RRF_K + 2)
+
+
+def test_ranks_can_be_weighted() -> None:
+    """A ranking of weight 0 says nothing, and brings nothing."""
+    one, other = [Hit("a", 2.0), Hit("b", 1.0)], [Hit("c", 9.0), Hit("b", 8.0)]
+    assert [hit.id for hit in reciprocal_rank([one, other], [1.0, 0.0])] == ["a", "b"]
+    assert [hit.id for hit in reciprocal_rank([one, other], [0.5, 1.5])] == ["b", "c", "a"]
+
+
+def test_scores_are_shares_of_the_best() -> None:
+    """The mean of both shares, by their weights; a negative cosine counts as none."""
+    fused = combined([{"a": 0.8, "b": 0.4, "c": -0.2}], {"a": 0.0, "b": 10.0, "c": 5.0}, 0.5)
+    assert fused == [Hit("b", 0.75), Hit("a", 0.5), Hit("c", 0.25)]
+    assert combined([{"a": 0.8, "b": 0.4}], {"b": 10.0}, 1.0) == [Hit("a", 1.0), Hit("b", 0.5)]
+    assert [hit.id for hit in combined([{"a": 0.8}], {"b": 10.0}, 0.0)] == ["b", "a"]
+
+
+def test_each_models_cosines_are_by_themselves() -> None:
+    """The best of each model is as good as the other's."""
+    fused = combined([{"a": 0.9, "b": 0.45}, {"c": 0.3}], {}, 1.0)
+    assert fused == [Hit("a", 1.0), Hit("c", 1.0), Hit("b", 0.5)]
+
+
+scores = st.dictionaries(ids, st.floats(-1, 50, width=16), max_size=12)
+
+
+@given(scores, scores, st.floats(0, 1))
+def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, float], weight: float) -> None:
+    """From 0 to 1, of every chunk that either search knows, in one order."""
+    fused = combined([dense], words, weight)
+    assert {hit.id for hit in fused} == dense.keys() | words.keys()
+    assert all(0 <= hit.score <= 1 + 1e-9 for hit in fused)
+    assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))

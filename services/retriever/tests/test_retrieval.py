@@ -9,8 +9,11 @@ import numpy.typing as npt
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
-from retriever.domain import Document, Filter, MatchAny, Mode, Passage, Query, Range, Source
+from retriever.domain import Document, Filter, MatchAny, Range
+from retriever.queries import Fusion, Mode, Passage, Query, Source
 from retriever.query_vectors import QueryVectors
+from retriever.rerankers.rerankers import Rerankers
+from retriever.rerankers.reranking import Reranking
 from retriever.retrieval import MAX_QUERY_LENGTH, Retrieval
 from retriever.testing import INDEX, Bench
 from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
@@ -83,7 +86,8 @@ async def test_modes_order_by_their_own_score(harbour: Bench) -> None:
     assert {passage.source for passage in await harbour.ask("ferry", mode=Mode.TEXT)} == {Source.SPARSE}
     assert len(await harbour.ask("ferry", mode=Mode.TEXT)) == 2
     assert await harbour.ask("submarine", mode=Mode.TEXT) == []
-    assert (await harbour.ask("ferry tickets"))[0].score == pytest.approx(2 / 61)
+    assert (await harbour.ask("ferry tickets"))[0].score == pytest.approx(1)
+    assert (await harbour.ask("ferry tickets", fusion=Fusion.RANKS))[0].score == pytest.approx(2 / 61)
 
 
 async def test_ties_are_ordered_by_id(bench: Bench) -> None:
@@ -247,7 +251,7 @@ async def test_indexes_of_several_models(harbour: Bench) -> None:
             assert passage.dense_score == pytest.approx(alone[passage.id])
     hybrid = await ask(Mode.HYBRID, INDEX, "second")
     words = await ask(Mode.TEXT, INDEX, "second")
-    assert hybrid[0].score == pytest.approx(1 / 61 + 1 / 61)
+    assert hybrid[0].score == pytest.approx(1)
     assert hybrid[0].id == words[0].id
 
 
@@ -255,7 +259,8 @@ async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
     """What the model is asked begins with it."""
     embedder = Counting(64)
     models = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ")])
-    retrieval = Retrieval(harbour.indexes, QueryVectors(models), harbour.encoder, harbour.pace, default_top=5)
+    vectors = QueryVectors(models)
+    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.pace, Reranking(Rerankers()), 5)
     await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry"))
     assert embedder.asked == ["query: ferry"]
 
@@ -274,7 +279,7 @@ async def test_a_model_that_is_away(harbour: Bench) -> None:
     embedder.failure = None
     embedder.answers.clear()
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), patience=0.05)
-    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.pace, default_top=10)
+    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.pace, Reranking(Rerankers()), 10)
     assert (await retrieval.retrieve(LOCAL, text)).passages == found
 
 

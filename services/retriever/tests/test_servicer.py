@@ -9,6 +9,7 @@ import grpc
 import pytest
 from causeway.identity.v1 import principal_pb2
 from causeway.retriever.v1 import document_pb2, filter_pb2, retriever_pb2, retriever_pb2_grpc
+from embedding.fake import HashingEmbedder
 from google.protobuf.message import Message
 from retriever.domain import Document
 from retriever.servicer import RetrieverServicer
@@ -22,6 +23,7 @@ from servicekit.errors import (
     PermissionDenied,
     StaleGeneration,
     Unauthenticated,
+    Unavailable,
 )
 from servicekit.principal import LOCAL
 from servicekit.testing import eventually, grpc_service
@@ -38,6 +40,7 @@ async def channel(edge_bench: Bench, tmp_path: Path) -> AsyncIterator[grpc.aio.C
         edge_bench.upserts,
         edge_bench.catalogue,
         edge_bench.snapshots(tmp_path / "snapshots"),
+        edge_bench.rebuilds(HashingEmbedder(32)),
         edge_bench.embeddings,
     )
     async with grpc_service(
@@ -204,7 +207,7 @@ def wrong_requests() -> Iterator[tuple[retriever_pb2.RetrieveRequest, type[Cause
     )
     yield retriever_pb2.RetrieveRequest(principal=ME, query="x"), InvalidRequest, "indexes"
     yield retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX]), InvalidRequest, "query"
-    yield retriever_pb2.RetrieveRequest(principal=ME, indexes=["no"], query="x"), NotFound, None
+    yield retriever_pb2.RetrieveRequest(principal=ME, indexes=["no"], query="x"), NotFound, "index"
     yield filtered(), InvalidRequest, "filter.must[0]"
     for name in ("colour", "metadata", "metadata.", ""):
         any_, range_ = filter_pb2.MatchAny(field=name), filter_pb2.Range(field=name, gt=0)
@@ -445,9 +448,160 @@ async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     for request, error, field in (
         (retriever_pb2.EmbedRequest(principal=ME), InvalidRequest, "texts"),
         (retriever_pb2.EmbedRequest(principal=ME, texts=["x", " "]), InvalidRequest, "texts[1]"),
-        (retriever_pb2.EmbedRequest(principal=ME, model="m", texts=["x"]), NotFound, None),
+        (retriever_pb2.EmbedRequest(principal=ME, model="m", texts=["x"]), NotFound, "index"),
         (retriever_pb2.EmbedRequest(texts=["x"]), Unauthenticated, "principal.tenant"),
     ):
         with pytest.raises(error) as caught:
             await rpc.unary(stub.Embed, request, soon())
         assert caught.value.field == field
+
+
+async def test_how_to_weigh_what_is_found_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """Fusion, weights, a reranker, neighbours and captions go in; scores, captions and what failed come back."""
+    await edge_bench.put(Document("d", "d.pdf", generation=1), ["ferry tickets", "the ferry", "bridge tolls"])
+    request = retriever_pb2.RetrieveRequest(
+        principal=ME,
+        indexes=[INDEX],
+        query="ferry tickets",
+        fusion=retriever_pb2.FUSION_RANKS,
+        dense_weight=0.0,
+        captions=True,
+        rerank=retriever_pb2.Rerank(reranker="words", minimum_score=0.5),
+    )
+    found = await rpc.unary(stub.Retrieve, request, soon())
+    assert [each.text for each in found.passages] == ["ferry tickets", "the ferry"]
+    assert [each.reranker_score for each in found.passages] == [1.0, 0.5]
+    assert found.passages[0].score == pytest.approx(2 / 61)
+    assert (found.reranker, found.not_reranked) == ("words", "")
+    assert [list(each.captions) for each in found.passages] == [["ferry tickets"], []]
+    assert "rerank" in [step.name for step in found.steps]
+    edge_bench.reranker.failure = Unavailable("It is away.")
+    found = await rpc.unary(stub.Retrieve, request, soon())
+    assert (len(found.passages), found.reranker, found.not_reranked) == (2, "", "It is away.")
+    request.fusion = 9  # type: ignore[assignment]  # what a newer client may send
+    with pytest.raises(InvalidRequest, match="no fusion 9"):
+        await rpc.unary(stub.Retrieve, request, soon())
+    edge_bench.reranker.failure = None
+    plain = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query="ferry tickets", top=1)
+    [passage] = (await rpc.unary(stub.Retrieve, plain, soon())).passages
+    assert not passage.HasField("reranker_score")
+    assert (passage.first_chunk_number, passage.last_chunk_number) == (0, 0)
+
+
+STRANGER = principal_pb2.Principal(tenant=LOCAL.tenant, user="eve", oids=["eve"], groups=["cooks"], roles=["ask"])
+BY_OID = principal_pb2.Principal(tenant=LOCAL.tenant, user="ann", oids=["ann"], roles=["ask"])
+BY_GROUP = principal_pb2.Principal(tenant=LOCAL.tenant, user="bob", oids=["bob"], groups=["crew"], roles=["ask"])
+ADMIN = principal_pb2.Principal(tenant=LOCAL.tenant, user="root", roles=["admin"])
+
+
+@pytest.mark.parametrize(
+    ("who", "sees"),
+    [(STRANGER, False), (BY_OID, True), (BY_GROUP, True), (ADMIN, True)],
+    ids=lambda each: str(each)[:9],
+)
+async def test_access_lists_hold_for_every_call(
+    stub: Any, edge_bench: Bench, who: principal_pb2.Principal, sees: bool
+) -> None:
+    """A document with lists is there for who is on one of them, and for administrators, in every call there is."""
+    texts = ["the ferry sails", "the secret ferry sails at midnight", "the ferry returns"]
+    await upsert(stub, begin(edge_bench, document_id="public"), await chunks(edge_bench, *texts[::2]), commit(2))
+    message = begin(edge_bench, document_id="secret", sha256="0" * 64)
+    message.begin.document.access.oids.append("ann")
+    message.begin.document.access.groups.append("crew")
+    await upsert(stub, message, await chunks(edge_bench, *texts), commit(3))
+    there = {"public", "secret"} if sees else {"public"}
+
+    for mode in (1, 2, 3):
+        for more in ({}, {"neighbours": 2}, {"top": 1}, {"skip_missing_scores": True}, {"diversity": 0.5}):
+            how: dict[str, Any] = {"mode": mode, **more}
+            request = retriever_pb2.RetrieveRequest(
+                principal=who, indexes=[INDEX], query="the secret ferry at midnight", **how
+            )
+            passages = (await rpc.unary(stub.Retrieve, request, soon())).passages
+            assert {passage.document.document_id for passage in passages} <= there
+            assert any("midnight" in passage.text for passage in passages) == sees
+    listing = retriever_pb2.ListDocumentsRequest(principal=who, index=INDEX, text_length=1000)
+    listed = await rpc.unary(stub.ListDocuments, listing, soon())
+    assert ({each.document_id for each in listed.documents}, listed.total) == (there, len(there))
+    assert any("midnight" in each.text for each in listed.texts) == sees
+    (index,) = (await rpc.unary(stub.ListIndexes, retriever_pb2.ListIndexesRequest(principal=who), soon())).indexes
+    assert (index.document_count, index.chunk_count) == ((2, 5) if sees else (1, 2))
+
+    reading = retriever_pb2.GetDocumentRequest(principal=who, index=INDEX, document_id="secret", text_length=1000)
+    update = retriever_pb2.UpdateDocumentRequest(
+        principal=who,
+        index=INDEX,
+        document=document_pb2.Document(document_id="secret", sha256="0" * 64, generation=2, category="new"),
+    )
+    update.document.access.oids.append("ann")
+    update.document.access.groups.append("crew")
+    again = begin(edge_bench, document_id="secret", generation=3)
+    again.begin.principal.CopyFrom(who)
+    again.begin.document.access.oids.append("ann")
+    again.begin.document.access.groups.append("crew")
+    body = await chunks(edge_bench, "mine")
+    if sees:
+        assert "midnight" in (await rpc.unary(stub.GetDocument, reading, soon())).text.text
+        await rpc.unary(stub.UpdateDocument, update, soon())
+        await upsert(stub, again, body, commit(1))
+    else:
+        with pytest.raises(NotFound):
+            await rpc.unary(stub.GetDocument, reading, soon())
+        with pytest.raises(PermissionDenied):
+            await rpc.unary(stub.UpdateDocument, update, soon())
+        with pytest.raises(PermissionDenied):
+            await upsert(stub, again, body, commit(1))
+        for call, asked in (
+            (stub.PersistIndex, retriever_pb2.PersistIndexRequest(principal=who, index=INDEX, path="x")),
+            (stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=who, index=INDEX)),
+        ):
+            with pytest.raises(PermissionDenied):
+                await rpc.unary(call, asked, soon())
+    removal = retriever_pb2.DeleteDocumentsRequest(principal=who, index=INDEX, document_ids=["secret"])
+    removed = await rpc.unary(stub.DeleteDocuments, removal, soon())
+    assert ([each.document_id for each in removed.deleted], list(removed.not_found_ids)) == (
+        (["secret"], []) if sees else ([], ["secret"])
+    )
+
+
+async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
+    """An index is made with settings, described, and rebuilt by administrators; what is wrong is named."""
+    settings = retriever_pb2.IndexSettings(chunk_tokens=100, chunk_overlap=10)
+    create = retriever_pb2.CreateIndexRequest(principal=ME, index=INDEX, settings=settings)
+    made = (await rpc.unary(stub.CreateIndex, create, soon())).index
+    assert (made.name, made.embedding_model, made.dimension, made.document_count) == (
+        INDEX,
+        edge_bench.embedder.model,
+        DIMENSION,
+        0,
+    )
+    await upsert(stub, begin(edge_bench), await chunks(edge_bench, "the ferry"), commit(1))
+    asked = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX)
+    told = (await rpc.unary(stub.GetIndex, asked, soon())).settings
+    assert (told.embedding_model, told.chunk_tokens, told.chunk_overlap) == (edge_bench.embedder.model, 100, 10)
+
+    rebuild = retriever_pb2.RebuildIndexRequest(principal=BY_OID, index=INDEX)
+    with pytest.raises(PermissionDenied):
+        await rpc.unary(stub.RebuildIndex, rebuild, soon())
+    rebuild.principal.CopyFrom(ADMIN)
+    rebuild.settings.embedding_model = "gpt"
+    with pytest.raises(InvalidRequest) as caught:
+        await rpc.unary(stub.RebuildIndex, rebuild, soon())
+    assert caught.value.field == "settings.embedding_model"
+    looking = retriever_pb2.GetIndexRebuildRequest(principal=ME, index=INDEX)
+    with pytest.raises(NotFound):
+        await rpc.unary(stub.GetIndexRebuild, looking, soon())
+    rebuild.settings.embedding_model = "hashed-words-32"
+    begun = (await rpc.unary(stub.RebuildIndex, rebuild, soon())).rebuild
+    assert (begun.state, begun.documents_total) == (retriever_pb2.REBUILD_STATE_RUNNING, 1)
+    async with asyncio.timeout(30):
+        while True:
+            found = (await rpc.unary(stub.GetIndexRebuild, looking, soon())).rebuild
+            if found.state != retriever_pb2.REBUILD_STATE_RUNNING:
+                break
+            await asyncio.sleep(0.02)
+    assert (found.state, found.error) == (retriever_pb2.REBUILD_STATE_SUCCEEDED, "")
+    assert found.HasField("finished_at")
+    assert (found.settings.embedding_model, found.settings.chunk_tokens) == ("hashed-words-32", 100)
+    described = await rpc.unary(stub.GetIndex, asked, soon())
+    assert (described.embedding_model, described.dimension) == ("hashed-words-32", 32)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
-from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, Mode, UpsertStep
+from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, UpsertStep
+from retriever.queries import Mode
 from retriever.snapshots import Snapshots
 from retriever.store.port import Store
 from retriever.testing import INDEX, Bench

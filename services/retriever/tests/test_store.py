@@ -1,4 +1,7 @@
-"""The contract of the store port: the fake and the embedded engine behave the same."""
+"""The contract of the store port: the fake, the embedded engine and a Qdrant server behave the same.
+
+The server is the client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``).
+"""
 
 import asyncio
 import math
@@ -17,6 +20,7 @@ from retriever.domain import (
     Contents,
     Document,
     Filter,
+    IndexSettings,
     IndexSpec,
     MatchAny,
     Range,
@@ -33,6 +37,13 @@ from servicekit.errors import InvalidRequest, NotFound, Unavailable
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
 NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
+
+
+@pytest.fixture(params=["memory", "edge", "qdrant", "qdrant-grpc"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """All stores."""
+    name: str = request.param
+    return name
 
 
 async def vector(text: str) -> list[float]:
@@ -108,16 +119,93 @@ async def test_search_among_given_ids(collection: Collection) -> None:
     assert [hit.id for hit in await collection.sparse(words("ferry"), 10, EVERYTHING, ids[1:])] == [ids[1]]
 
 
-async def test_scope_hides_versions(collection: Collection) -> None:
-    """A hidden version's chunks are in no search and no count; other versions of the document are."""
-    old, new = Document("d", generation=1), Document("d", generation=2)
-    await add(collection, old, HARBOUR[:2])
-    ids = await add(collection, new, HARBOUR[:2])
-    scope = Scope(hidden=frozenset({Version("d", 1)}))
-    assert {hit.id for hit in await collection.dense(await vector("ferry"), 10, scope)} == set(ids)
-    assert {hit.id for hit in await collection.sparse(words("ferry"), 10, scope)} == set(ids)
-    assert await collection.count_chunks(scope) == 2
-    assert await collection.count_chunks(EVERYTHING) == 4
+async def seen(collection: Collection) -> set[str]:
+    """Ids of all chunks that are to be seen; searches and counts agree."""
+    dense = {hit.id for hit in await collection.dense(await vector("ferry"), 100, EVERYTHING)}
+    words_in = {hit.id for hit in await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING)}
+    assert words_in <= dense
+    assert await collection.count_chunks(EVERYTHING) == len(dense)
+    return dense
+
+
+async def test_a_marked_document_is_seen_as_its_record_says(reopen: Callable[[], Store]) -> None:
+    """While a document is marked only the chunks of its record's generation are seen, none without a record; it
+    changes with the record, is so after a restart, and other documents do not matter to it.
+    """
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.publish()
+    other = set(await add(collection, Document("e", generation=7), HARBOUR[:1]))
+    await collection.mark("d")
+    first = set(await add(collection, Document("d", generation=1), HARBOUR[:2]))
+    assert await seen(collection) == other
+    before = collection.revision
+    await collection.put_record(Document("d", generation=1))
+    assert collection.revision != before
+    assert await seen(collection) == other | first
+    await collection.unmark("d")
+    await collection.mark("d")
+    second = set(await add(collection, Document("d", generation=2), HARBOUR[:3]))
+    assert await seen(collection) == other | first
+    await collection.put_record(Document("d", generation=2))
+    assert await seen(collection) == other | second
+    await collection.sync()
+    await store.aclose()
+
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await collection.abandoned() == ["d"]
+    assert await seen(collection) == other | second
+    await collection.mark("d")
+    assert await collection.abandoned() == []
+    await collection.remove_record("d")
+    assert await seen(collection) == other
+    await collection.remove_chunks("d", keep=None)
+    await collection.unmark("d")
+    assert (await collection.marked(), await seen(collection)) == ([], other)
+    await store.aclose()
+
+
+async def test_versions_are_those_of_the_records(collection: Collection) -> None:
+    """Each record's generation is told, whatever chunks there are."""
+    await add(collection, Document("d", generation=9), HARBOUR)
+    for name, generation in (("d", 2), ("e", 2**64 - 1), ("d", 3)):
+        await collection.put_record(Document(name, generation=generation))
+    assert await collection.versions() == {"d": 3, "e": 2**64 - 1}
+
+
+async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
+    """A note comes back byte for byte, also after a restart and in the place of another; none is empty."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    assert await collection.note() == b""
+    await collection.put_note(b"before")
+    await collection.publish()
+    assert await collection.note() == b"before"
+    await collection.put_note(b'{"\xc3\xa4": "\x00"}')
+    await store.aclose()
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await collection.note() == b'{"\xc3\xa4": "\x00"}'
+    assert collection.spec == SPEC
+    await store.aclose()
+
+
+async def test_collections_are_found_by_name(store: Store) -> None:
+    """A collection is found from when it is published until it is dropped, under its tenant's name alone."""
+    spec = replace(SPEC, settings=IndexSettings(chunk_tokens=100, chunk_overlap=7))
+    collection = await store.create(spec)
+    assert await store.find(SPEC.tenant, SPEC.name) is None
+    await collection.publish()
+    assert await collection.is_current()
+    found = await store.find(SPEC.tenant, SPEC.name)
+    assert found is not None
+    assert found.spec == spec
+    assert await store.find("other", SPEC.name) is None
+    assert await store.find(SPEC.tenant, "other") is None
+    await collection.drop()
+    assert await store.find(SPEC.tenant, SPEC.name) is None
+    assert not await collection.is_current()
 
 
 async def test_scope_binds_to_readers(collection: Collection) -> None:
@@ -558,7 +646,7 @@ conditions: st.SearchStrategy[Condition] = st.recursive(
 
 
 def test_both_stores_find_the_same(tmp_path: Path) -> None:
-    """Whatever the filter, the readers and the hidden versions, both stores find the same chunks and records."""
+    """Whatever the filter and the readers, both stores find the same chunks and records."""
     documents = [
         Document(
             f"d{number}",
@@ -599,16 +687,15 @@ def test_both_stores_find_the_same(tmp_path: Path) -> None:
         @given(
             conditions,
             st.none() | st.sampled_from([frozenset({"*"}), frozenset({"*", "group:crew"})]),
-            st.sets(st.sampled_from([document.version for document in documents])).map(frozenset),
         )
-        def agree(condition: Condition, readers: frozenset[str] | None, hidden: frozenset[Version]) -> None:
-            scope = Scope(Filter(must=(condition,)), readers, hidden)
+        def agree(condition: Condition, readers: frozenset[str] | None) -> None:
+            scope = Scope(Filter(must=(condition,)), readers)
 
             async def look(collection: Collection) -> tuple[set[str], set[str], set[str]]:
                 return (
                     {hit.id for hit in await collection.dense(query, 100, scope)},
                     {hit.id for hit in await collection.sparse(words("ferry"), 100, scope)},
-                    set(await collection.document_ids(replace(scope, hidden=frozenset()))),
+                    set(await collection.document_ids(scope)),
                 )
 
             one, other = [runner.run(look(collection)) for collection in both]

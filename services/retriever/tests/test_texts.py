@@ -41,7 +41,7 @@ async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int,
 async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
     """Between chunks that do not overlap and say no separator stands a blank line; before the first nothing."""
     await bench.put(Document("d", generation=1), ["one", "two", "three"])
-    index = bench.indexes.get(LOCAL.tenant, INDEX)
+    index = await bench.indexes.get(LOCAL.tenant, INDEX)
     document = await bench.catalogue.document(LOCAL, INDEX, "d")
     assert await text_of(index, document, 1000) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
     assert await text_of(index, document, 15) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from retriever.domain import AccessControl, Document, Filter, MatchAny, Mode
+from retriever.domain import AccessControl, Document, Filter, MatchAny
+from retriever.queries import Mode
 from retriever.store.port import EVERYTHING, Store
 from retriever.testing import INDEX, Bench
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied, StaleGeneration
@@ -59,7 +60,7 @@ async def test_fields_and_generation(bench: Bench) -> None:
     assert await bench.catalogue.document(LOCAL, INDEX, "d") == updated.document
     assert await found(bench, metadata__year=2025, category="new", language="de") == sorted(TEXTS)
     assert await found(bench, metadata__year=2024) == await found(bench, READER) == []
-    collection = bench.indexes.get(LOCAL.tenant, INDEX).collection
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert await collection.count_chunks(EVERYTHING) == len(TEXTS)
     assert await collection.marked() == []
     _, text = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", 27)

@@ -33,11 +33,12 @@ async def texts(bench: Bench, document_id: str = "d") -> list[str]:
 
 
 async def assert_nothing_left(bench: Bench) -> None:
-    """No mark is left, and no chunk that a search does not see."""
-    for index in bench.indexes.of(LOCAL.tenant):
+    """No mark is left, and no chunk that the catalogue does not know."""
+    for index in await bench.indexes.of(LOCAL.tenant):
         assert await index.collection.marked() == []
-        shown = await index.collection.count_chunks(index.scope(LOCAL))
-        assert await index.collection.count_chunks(EVERYTHING) == shown
+        records = await index.collection.records(await index.collection.document_ids(EVERYTHING))
+        known = sum(record.chunk_count for record in records.values())
+        assert await index.collection.count_chunks(EVERYTHING) == known
 
 
 async def test_outcomes(bench: Bench) -> None:
@@ -349,7 +350,8 @@ class FailingCollection(MemoryCollection):
 class FailingStore(MemoryStore):
     """Makes collections that fail."""
 
-    async def create(self, spec: Any) -> MemoryCollection:
+    async def create(self, spec: Any, *, beside: bool = False) -> MemoryCollection:
+        assert not beside
         collection = FailingCollection(spec)
         self._collections.append(collection)
         return collection
@@ -366,6 +368,7 @@ async def test_a_failing_store_never_mixes_versions(failing: str, left: list[str
         await bench.put(Document("d", generation=2), NEW)
     assert await texts(bench) == sorted(left)
     FailingCollection.failing = ""
+    await store.aclose()
     again = await Bench.open(store)
     assert await texts(again) == sorted(left)
     await assert_nothing_left(again)

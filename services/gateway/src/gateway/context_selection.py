@@ -16,7 +16,6 @@ from servicekit.errors import InvalidRequest
 from gateway import budget, prompts
 from gateway.domain import Message, Passage, Selection, TokenCounts, Turn
 from gateway.ports import Generator, Retriever
-from gateway.ranking import ranked
 from gateway.timeline import Timeline
 
 _log = structlog.get_logger(__name__)
@@ -56,7 +55,8 @@ class ContextSelection:
                     raise prompt_too_long()
                 top = budget.candidates(counts.context_window, counts.messages, self._node_tokens)
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
-        return _near(ranked(found, turn.retrieval), turn.retrieval.similarity_threshold)
+        near = _near(found.passages, turn.retrieval.similarity_threshold)
+        return replace(near, not_reranked=found.not_reranked)
 
     async def select(
         self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline

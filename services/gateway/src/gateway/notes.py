@@ -1,13 +1,13 @@
 """What is said of an answer to whoever looks closely: what was asked for and not done, and what was left out."""
 
 from gateway import ranking
-from gateway.domain import Note, Passage, Subject, Turn
+from gateway.domain import Note, Selection, Subject, Turn
 
 NO_QUESTIONS = "The model only quotes its sources and asks no follow-up questions."
 
 
 def notes(
-    asked: Turn, fit: Turn, *, query: str, found: tuple[Passage, ...], left_out: int, pictures: str
+    asked: Turn, fit: Turn, *, query: str, found: Selection | None, left_out: int, pictures: str
 ) -> tuple[Note, ...]:
     """The notes on an answer.
 
@@ -15,7 +15,7 @@ def notes(
         asked: The turn as it came.
         fit: The turn that the model gets.
         query: Why the search query is not the one that was asked for; empty where it is.
-        found: The passages, whether there was room for them or not.
+        found: What was found, whether there was room for it or not.
         left_out: Number of messages for which there was no room.
         pictures: Why there are not as many pictures of pages as could be; empty where there are.
     """

@@ -19,7 +19,10 @@ def _overrides(detectors: Schema) -> Schema:
         "type": ["object", "null"],
         "description": "Settings for this turn; unknown ones are ignored, null and empty ones as good as absent.",
         "properties": {
-            "index": {"type": "string", "description": "Index to search"},
+            "index": {
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                "description": "Index to search, or several to search together",
+            },
             "model": {"type": "string", "description": "Model to ask"},
             "retrieval_mode": _MODE,
             "top": {"type": "integer", "minimum": 1, "maximum": 50, "default": 3},

@@ -45,7 +45,7 @@ CONTEXT_INSTRUCTION = (
 
 def data_point(passage: Passage) -> str:
     """A passage as clients and models see it: its name, a colon, its text on one line."""
-    return f"{passage.sourcepage}: {' '.join(passage.text.split())}"
+    return f"{passage.sourcepage}: {' '.join(passage.shown.split())}"
 
 
 def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture] = ()) -> tuple[Message, ...]:

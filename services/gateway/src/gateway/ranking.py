@@ -1,40 +1,23 @@
-"""The order of what was found, where a request wants a reranker's."""
+"""What a reranker was to do with what was found, and did not."""
 
-from collections.abc import Sequence
-
-from gateway.domain import Passage, Retrieval
+from gateway.domain import Retrieval, Selection
 
 NO_RERANKER = "No reranker is configured: {}."
+NOT_ASKED = "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
+ITS_ORDER, ITS_MINIMUM = "the order is the search's own", "nothing was left out for its score"
 
 
-def ranked(found: Sequence[Passage], retrieval: Retrieval) -> tuple[Passage, ...]:
-    """The passages by the reranker, best first, less those below its minimum; without its scores, as they came."""
-    passages = tuple(found)
-    if not _has_scores(passages):
-        return passages
-    if retrieval.semantic_ranker:
-        passages = tuple(sorted(passages, key=lambda passage: (-_score(passage), passage.id)))
-    least = retrieval.minimum_reranker_score
-    return tuple(passage for passage in passages if least is None or _score(passage) >= least)
-
-
-def missed(found: Sequence[Passage], retrieval: Retrieval) -> str:
-    """What a reranker was to do and none did; empty where nothing is missing."""
-    wanted = (
-        (retrieval.semantic_ranker, "the order is the search's own"),
-        (retrieval.minimum_reranker_score is not None, "nothing was left out for its score"),
-        (retrieval.semantic_captions, "there are no captions, the model got the whole passages"),
-    )
-    without = [what for asked, what in wanted if asked]
-    if not without or not found or _has_scores(found):
+def missed(found: Selection | None, retrieval: Retrieval) -> str:
+    """What a reranker was to do and none did, and why; empty where nothing is missing."""
+    least = retrieval.minimum_reranker_score is not None
+    if found is None or not found.passages or not (least or retrieval.semantic_ranker):
         return ""
-    return NO_RERANKER.format("; ".join(without))
-
-
-def _has_scores(passages: Sequence[Passage]) -> bool:
-    return any(passage.reranker_score is not None for passage in passages)
-
-
-def _score(passage: Passage) -> float:
-    # One that the reranker passed over stands behind those that it did not.
-    return float("-inf") if passage.reranker_score is None else passage.reranker_score
+    if not retrieval.semantic_ranker:
+        # A minimum of 0 is what clients send that have none.
+        return NOT_ASKED if retrieval.minimum_reranker_score else ""
+    left = f"{ITS_ORDER}; {ITS_MINIMUM}" if least else ITS_ORDER
+    if found.not_reranked:
+        return f"{found.not_reranked.removesuffix('.')}: {left}."
+    if any(passage.reranker_score is not None for passage in found.passages):
+        return ""
+    return NO_RERANKER.format(left)

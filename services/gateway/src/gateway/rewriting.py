@@ -80,7 +80,7 @@ class QueryRewriting:
         text = _cleaned(await self._said(turn, timeline, deadline))
         if not text:
             return Query(turn.question, UNUSABLE)
-        if not await self._checks.clears(turn, text, deadline):
+        if not await self._checks.clears(turn, text, timeline, deadline):
             return Query(turn.question, STOPPED)
         return Query(text)
 

@@ -9,6 +9,7 @@ from servicekit.principal import Principal
 
 from retriever import texts
 from retriever.access import may_see
+from retriever.again import again
 from retriever.domain import (
     Deleted,
     Document,
@@ -19,7 +20,8 @@ from retriever.domain import (
     IndexSummary,
     PageRequest,
 )
-from retriever.indexes import Index, Indexes
+from retriever.index import Index
+from retriever.indexes import Indexes
 from retriever.store.port import EVERYTHING
 
 MAX_PAGE_SIZE = 1000
@@ -34,13 +36,14 @@ class Catalogue:
     def __init__(self, indexes: Indexes) -> None:
         self._indexes = indexes
 
+    @again
     async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
         """One record.
 
         Raises:
             NotFound: There is no such index or document, or not for the asker.
         """
-        index = self._indexes.get(principal.tenant, index_name)
+        index = await self._indexes.get(principal.tenant, index_name)
         found = await _visible(index, principal, document_id)
         if found is None:
             raise NotFound(
@@ -48,6 +51,7 @@ class Catalogue:
             )
         return found
 
+    @again
     async def document_with_text(
         self, principal: Principal, index_name: str, document_id: str, length: int
     ) -> tuple[Document, DocumentText]:
@@ -60,8 +64,9 @@ class Catalogue:
         if length > MAX_TEXT_LENGTH:
             raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters are given at once.", field="text_length")
         found = await self.document(principal, index_name, document_id)
-        return found, await texts.text_of(self._indexes.get(principal.tenant, index_name), found, length)
+        return found, await texts.text_of(await self._indexes.get(principal.tenant, index_name), found, length)
 
+    @again
     async def documents(
         self, principal: Principal, index_name: str, filter_: Filter, asked: PageRequest
     ) -> DocumentPage:
@@ -75,7 +80,7 @@ class Catalogue:
         """
         size = _check(asked)
         after = _from_token(asked.token)
-        index = self._indexes.get(principal.tenant, index_name)
+        index = await self._indexes.get(principal.tenant, index_name)
         ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
         rest = ids[asked.offset or 0 :] if after is None else [each for each in ids if each > after]
         records = await index.collection.records(rest[:size])
@@ -89,6 +94,7 @@ class Catalogue:
             () if length is None else tuple([await texts.text_of(index, each, length) for each in found]),
         )
 
+    @again
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
         """Removes documents; none of them is found once this has returned, nor after a restart.
 
@@ -98,27 +104,28 @@ class Catalogue:
         """
         if not document_ids:
             raise InvalidRequest("No document is named.", field="document_ids")
-        index = self._indexes.get(principal.tenant, index_name)
         deleted, not_found = [], []
         for document_id in dict.fromkeys(document_ids):
-            async with index.lock(document_id):
+            async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
                 document = await _visible(index, principal, document_id)
                 if document is None:
                     not_found.append(document_id)
                 else:
-                    await self._indexes.finisher.finish(_delete(index, document))
+                    async with index.gate.passing():
+                        await self._indexes.finisher.finish(_delete(index, document))
                     deleted.append(document)
         await index.collection.sync()
         return Deleted(tuple(deleted), tuple(not_found))
 
-    def index(self, principal: Principal, index_name: str) -> IndexSpec:
+    async def index(self, principal: Principal, index_name: str) -> IndexSpec:
         """What an index is; it costs no look at what is in it.
 
         Raises:
             NotFound: There is no such index.
         """
-        return self._indexes.get(principal.tenant, index_name).spec
+        return (await self._indexes.get(principal.tenant, index_name)).spec
 
+    @again
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
         """The tenant's indexes, ordered by name, each with the numbers of what the asker may see."""
         return [
@@ -127,7 +134,7 @@ class Catalogue:
                 await index.collection.count_documents(index.scope(principal)),
                 await index.collection.count_chunks(index.scope(principal)),
             )
-            for index in self._indexes.of(principal.tenant)
+            for index in await self._indexes.of(principal.tenant)
         ]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
@@ -138,7 +145,7 @@ class Catalogue:
             PermissionDenied: The asker is no administrator.
             Unavailable: It could not be done; nothing changed.
         """
-        index = self._indexes.get(principal.tenant, index_name)
+        index = await self._indexes.get(principal.tenant, index_name)
         if not principal.sees_everything:
             raise PermissionDenied("Only administrators can have an index compacted.", resource=index_name)
         await index.collection.compact()
@@ -150,7 +157,7 @@ class Catalogue:
             NotFound: There is no such index.
             PermissionDenied: It holds documents that the asker may not see.
         """
-        await check_sees_all(self._indexes.get(principal.tenant, index_name), principal)
+        await check_sees_all(await self._indexes.get(principal.tenant, index_name), principal)
         await self._indexes.delete(principal.tenant, index_name)
 
 
@@ -175,7 +182,6 @@ async def _visible(index: Index, principal: Principal, document_id: str) -> Docu
 async def _delete(index: Index, document: Document) -> None:
     await index.collection.mark(document.document_id)
     await index.collection.remove_record(document.document_id)
-    index.hide(document.version)
     await index.settle(document.document_id)
 
 

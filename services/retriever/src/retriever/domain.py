@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from servicekit.errors import NotFound
+from servicekit.errors import NotFound, Unavailable
 from servicekit.principal import Principal
 
 EPOCH = datetime.fromtimestamp(0, UTC)
@@ -38,6 +38,7 @@ class Document:
     chunk_count: int = 0
     updated_at: datetime = EPOCH
     has_pictures: bool = False
+    original: str = ""
 
     @property
     def version(self) -> "Version":
@@ -128,13 +129,27 @@ def is_field(name: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """What holds for an index alone; None: what the service that asks was configured with.
+
+    Attributes:
+        chunk_tokens: Most tokens of a chunk's text.
+        chunk_overlap: Most tokens that a chunk repeats of the one before.
+    """
+
+    chunk_tokens: int | None = None
+    chunk_overlap: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """What an index is, as long as it exists."""
+    """What an index is, as long as it exists, or until it is rebuilt."""
 
     tenant: str
     name: str
     embedding_model: str
     dimension: int
+    settings: IndexSettings = IndexSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,69 +159,6 @@ class IndexSummary:
     spec: IndexSpec
     documents: int
     chunks: int
-
-
-class Mode(Enum):
-    """How passages are searched."""
-
-    HYBRID = "hybrid"
-    VECTORS = "vectors"
-    TEXT = "text"
-
-
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What to look for, and where; the fields are those of ``RetrieveRequest``."""
-
-    indexes: tuple[str, ...]
-    text: str
-    mode: Mode = Mode.HYBRID
-    top: int = 0
-    filter: Filter = NO_FILTER
-    minimum_dense_score: float | None = None
-    minimum_score: float | None = None
-    skip_missing_scores: bool = False
-
-
-class Source(Enum):
-    """Which searches found a passage by themselves."""
-
-    BOTH = "both"
-    DENSE = "dense"
-    SPARSE = "sparse"
-
-
-@dataclass(frozen=True, slots=True)
-class Passage:
-    """A chunk that was found, with all that is known of it."""
-
-    id: str
-    index: str
-    document: Document
-    number: int
-    page: int
-    headings: tuple[str, ...]
-    text: str
-    score: float
-    dense_score: float | None
-    sparse_score: float | None
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """A step of the work and its wall time."""
-
-    name: str
-    milliseconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Retrieved:
-    """Passages, best first, and where the time went."""
-
-    passages: tuple[Passage, ...]
-    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,6 +277,13 @@ class Contents:
     chunks: int
 
 
+class Replaced(Unavailable):
+    """Another collection has taken the index's place; whoever asks again gets that one."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"Index '{name}' was replaced just now.", resource=name)
+
+
 def no_such_index(name: str) -> NotFound:
     """The error for an index that does not exist, or not for this tenant."""
-    return NotFound(f"No such index: '{name}' exists.", resource=name)
+    return NotFound(f"No such index: '{name}' exists.", field="index", resource=name)

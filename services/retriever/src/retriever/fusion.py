@@ -1,6 +1,6 @@
 """Rankings and their fusion. Everything is ordered by (score, id), so the same hits always give the same order."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 RRF_K = 60
@@ -19,10 +19,41 @@ def ranked(hits: Iterable[Hit]) -> list[Hit]:
     return sorted(hits, key=lambda hit: (-hit.score, hit.id))
 
 
-def reciprocal_rank(rankings: Iterable[Sequence[Hit]]) -> list[Hit]:
-    """Fuses rankings: a chunk's score is the sum of 1 / (60 + rank) over those that it is in, ranks from 1."""
+def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] | None = None) -> list[Hit]:
+    """Fuses rankings by rank: a chunk's score is the sum of 1 / (60 + rank) over those that it is in, ranks from 1.
+
+    Args:
+        rankings: Each best first.
+        weights: What a rank in each is multiplied by; None: 1.
+    """
     scores: dict[str, float] = {}
-    for ranking in rankings:
+    for number, ranking in enumerate(rankings):
+        weight = 1.0 if weights is None else weights[number]
         for rank, hit in enumerate(ranking, 1):
-            scores[hit.id] = scores.get(hit.id, 0.0) + 1 / (RRF_K + rank)
-    return ranked(Hit(id_, score) for id_, score in scores.items())
+            scores[hit.id] = scores.get(hit.id, 0.0) + weight / (RRF_K + rank)
+    return ranked(Hit(id_, score) for id_, score in scores.items() if score)
+
+
+def combined(dense: Iterable[Mapping[str, float]], words: Mapping[str, float], dense_weight: float) -> list[Hit]:
+    """Fuses by score: the weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1.
+
+    Cosines below 0 count as 0, and so does what is not known. This is the convex combination with theoretical
+    minima of Bruch, Gai, Ingber 2023, https://doi.org/10.1145/3596512.
+
+    Args:
+        dense: Cosines by chunk, those of each embedding model by themselves.
+        words: BM25 scores by chunk.
+        dense_weight: The cosine's part, 0 to 1.
+    """
+    scores = dict.fromkeys(words, 0.0)
+    for cosines in dense:
+        for id_, share in _shares(cosines).items():
+            scores[id_] = dense_weight * share
+    for id_, share in _shares(words).items():
+        scores[id_] += (1 - dense_weight) * share
+    return ranked(Hit(*item) for item in scores.items())
+
+
+def _shares(scores: Mapping[str, float]) -> dict[str, float]:
+    best = max(scores.values(), default=0.0)
+    return {id_: max(0.0, score) / best if best > 0 else 0.0 for id_, score in scores.items()}

@@ -1,79 +1,22 @@
-"""The indexes that are open, and which versions of their documents may be seen at this moment.
-
-The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
-While chunks are written, or removed, that is not yet, or no longer, so: then their version is *hidden*, left out
-inside every search, and the document carries a mark in the store. `Index.settle` removes what the catalogue does
-not know and takes the mark away; it ends every upsert and deletion, whether that succeeded or not, and it is what
-a start after a crash does for each mark it finds.
-"""
+"""The indexes of all tenants: which there are, and how they come, go, and take each other's place."""
 
 import asyncio
 import contextlib
-import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import structlog
 from servicekit import keys
-from servicekit.errors import InvalidRequest
-from servicekit.principal import Principal
+from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound
 
-from retriever import access
-from retriever.domain import NO_FILTER, Filter, IndexSpec, Version, no_such_index
+from retriever.domain import IndexSpec, no_such_index
 from retriever.finishing import Finisher
-from retriever.store.port import Collection, Scope, Store
+from retriever.index import Index
+from retriever.store.port import Collection, Store
 
 _log = structlog.get_logger(__name__)
 
-
-class Index:
-    """An index and who works on it.
-
-    Attributes:
-        collection: Where it is stored.
-        published: Whether it exists for others than those who write its first document.
-        revision: Goes up whenever another version of a document becomes the one that is seen.
-        writers: Number of upserts under way.
-    """
-
-    def __init__(self, collection: Collection, *, published: bool) -> None:
-        self.collection = collection
-        self.published = published
-        self.revision = 0
-        self.writers = 0
-        self._hidden: frozenset[Version] = frozenset()
-        # Weak: a lock is there as long as somebody holds it or waits for it.
-        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-
-    @property
-    def spec(self) -> IndexSpec:
-        """What it is."""
-        return self.collection.spec
-
-    def lock(self, document_id: str) -> asyncio.Lock:
-        """Held by whoever changes a document."""
-        return self._locks.setdefault(document_id, asyncio.Lock())
-
-    def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
-        """What the caller may see of it now."""
-        return Scope(filter_, access.held_by(principal), self._hidden)
-
-    def hide(self, version: Version) -> None:
-        """Leaves a version's chunks out of searches from now on."""
-        self._hidden |= {version}
-        self.revision += 1
-
-    def replace(self, old: Version | None, new: Version) -> None:
-        """Shows one version's chunks and hides another's, in one step."""
-        self._hidden = (self._hidden | ({old} if old else set())) - {new}
-        self.revision += 1
-
-    async def settle(self, document_id: str) -> None:
-        """Removes the document's chunks of all generations that its record does not name; see the module."""
-        record = (await self.collection.records([document_id])).get(document_id)
-        await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
-        await self.collection.unmark(document_id)
-        self._hidden = frozenset(version for version in self._hidden if version.document_id != document_id)
+_TIDY_SECONDS = 15.0
 
 
 class Indexes:
@@ -89,39 +32,100 @@ class Indexes:
         self._indexes: dict[tuple[str, str], Index] = {}
         # Indexes come and go one at a time.
         self._changing = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
         """The store's indexes, settled."""
         indexes = cls(store)
-        for collection in await store.collections():
-            index = Index(collection, published=True)
-            marked = await collection.marked()
-            for document_id in marked:
-                await index.settle(document_id)
-            if marked:
-                _log.info("settled after an interruption", index=index.spec.name, documents=len(marked))
-            indexes._indexes[index.spec.tenant, index.spec.name] = index
+        await indexes.tidy()
+        if store.is_shared:
+            indexes._tidying = asyncio.create_task(indexes._tidy_again_and_again())
         return indexes
 
-    def get(self, tenant: str, name: str) -> Index:
+    async def tidy(self) -> None:
+        """Takes in what is in the store, and settles what a process that is gone has left there."""
+        await self._store.tidy()
+        for collection in await self._store.collections():
+            index = self._of_collection(collection)
+            settled = await index.settle_abandoned()
+            if settled:
+                _log.info("settled after an interruption", index=index.spec.name, documents=settled)
+
+    async def _tidy_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            try:
+                await self.tidy()
+            except CausewayError as error:
+                _log.warning("not tidied", why=error.message)
+            except Exception:
+                _log.exception("not tidied")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have them, too."""
+        return self._store.is_shared
+
+    async def all(self) -> list[Index]:
+        """The indexes of all tenants."""
+        if self._store.is_shared:
+            return [self._of_collection(each) for each in await self._store.collections()]
+        return [index for index in self._indexes.values() if index.published]
+
+    async def get(self, tenant: str, name: str) -> Index:
         """An index of a tenant.
 
         Raises:
             InvalidRequest: No index can have this name.
             NotFound: The tenant has none of this name.
         """
-        index = self._published((tenant, keys.index_name(name)))
+        key = tenant, keys.index_name(name)
+        index = self._published(key)
+        if self._store.is_shared:
+            if index is None or not await index.collection.is_current():
+                index = await self._find(key)
+        elif index is not None and not await index.collection.is_current():
+            async with self._changing:  # another collection is taking its place at this moment
+                index = self._published(key)
         if index is None:
             raise no_such_index(name)
         return index
 
-    def of(self, tenant: str) -> list[Index]:
+    async def of(self, tenant: str) -> list[Index]:
         """A tenant's indexes, ordered by name."""
-        return sorted(
-            (index for (owner, _), index in self._indexes.items() if owner == tenant and index.published),
-            key=lambda index: index.spec.name,
-        )
+        found = [index for index in await self.all() if index.spec.tenant == tenant]
+        return sorted(found, key=lambda index: index.spec.name)
+
+    @contextlib.asynccontextmanager
+    async def changing(self, tenant: str, name: str, document_id: str) -> AsyncIterator[Index]:
+        """The index, with one document of it held by who changes it.
+
+        Raises:
+            NotFound: The tenant has none of this name.
+        """
+        while True:
+            index = await self.get(tenant, name)
+            async with index.changing(document_id):
+                if (
+                    self._indexes.get((tenant, name)) is index
+                ):  # it may have been replaced in the time waited for it
+                    yield index
+                    return
+
+    async def create(self, spec: IndexSpec) -> Index:
+        """Makes an index with nothing in it.
+
+        Raises:
+            InvalidRequest: No index can have this name.
+            Conflict: There is one of this name.
+        """
+        key = spec.tenant, keys.index_name(spec.name)
+        async with self.writing(spec) as index:
+            if index.published or self._indexes.get(key) is not index:
+                raise Conflict(f"Index '{spec.name}' exists already.", resource=spec.name)
+            await self.finisher.finish(self.publish(index))
+            return index
 
     @contextlib.asynccontextmanager
     async def writing(self, spec: IndexSpec) -> AsyncIterator[Index]:
@@ -131,6 +135,9 @@ class Indexes:
             InvalidRequest: No index can have this name, or this one has vectors of another model or length.
         """
         key = spec.tenant, keys.index_name(spec.name)
+        if self._store.is_shared:
+            with contextlib.suppress(NotFound):
+                await self.get(*key)
         async with self._changing:
             index = self._indexes.get(key)
             if index is None:
@@ -159,8 +166,10 @@ class Indexes:
         Raises:
             NotFound: The tenant has none of this name.
         """
+        index = await self.get(tenant, name)
         async with self._changing:
-            index = self.get(tenant, name)
+            if self._indexes.get((tenant, name)) is not index:
+                raise no_such_index(name)
             del self._indexes[tenant, name]
             await self.finisher.finish(index.collection.drop())
 
@@ -188,9 +197,48 @@ class Indexes:
                 await check(self._published(key))
                 return await self.finisher.finish(self._put_in_place(key, collection))
         finally:
-            index = self._indexes.get(key)
-            if index is None or index.collection is not collection:
-                await self.finisher.finish(collection.drop())
+            await self.discard(collection)
+
+    async def replace(self, index: Index, collection: Collection) -> Index:
+        """Puts a collection in the place of an index's own, in one step. Nobody commits to it (`Index.gate`).
+
+        Raises:
+            Conflict: The index is another one by now.
+        """
+        key = index.spec.tenant, index.spec.name
+        async with self._changing:
+            if self._indexes.get(key) is not index:
+                raise Conflict(f"Index '{index.spec.name}' was replaced or deleted meanwhile.", resource=key[1])
+            return await self.finisher.finish(self._put_in_place(key, collection))
+
+    async def begin_beside(self, spec: IndexSpec) -> Collection:
+        """A new collection that is to replace an index's own."""
+        return await self._store.create(spec, beside=True)
+
+    async def discard(self, collection: Collection) -> None:
+        """Removes a collection, unless it has become an index's own."""
+        if all(index.collection is not collection for index in self._indexes.values()):
+            await self.finisher.finish(collection.drop())
+
+    async def _find(self, key: tuple[str, str]) -> Index | None:
+        """What another process may have made, replaced or removed."""
+        collection = await self._store.find(*key)
+        if collection is not None:
+            return self._of_collection(collection)
+        known = self._indexes.get(key)
+        if known is not None and known.published:
+            del self._indexes[key]
+        return None
+
+    def _of_collection(self, collection: Collection) -> Index:
+        """The index that has a published collection; there is one for it from now on."""
+        key = collection.spec.tenant, collection.spec.name
+        known = self._indexes.get(key)
+        if known is not None and known.collection is collection:
+            known.published = True
+            return known
+        self._indexes[key] = Index(collection, published=True)
+        return self._indexes[key]
 
     def _published(self, key: tuple[str, str]) -> Index | None:
         index = self._indexes.get(key)
@@ -204,13 +252,17 @@ class Indexes:
 
     async def aclose(self) -> None:
         """Waits for what has begun; the store may be closed then."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.gather(self._tidying, return_exceptions=True)
         await self.finisher.aclose()
 
     async def _drop_unused(self, key: tuple[str, str], index: Index) -> None:
         async with self._changing:
             if not index.writers and not index.published and self._indexes.get(key) is index:
                 del self._indexes[key]
-                await index.collection.drop()
+                if not self._store.is_shared:  # else others may write to it: `Store.tidy`
+                    await index.collection.drop()
 
 
 def _check_vectors(index: IndexSpec, wanted: IndexSpec) -> None:

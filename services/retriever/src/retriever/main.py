@@ -14,6 +14,7 @@ from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
 from retriever.query_vectors import QueryVectors
+from retriever.rebuilds import Rebuilds
 from retriever.rerankers.rerankers import Rerankers
 from retriever.rerankers.reranking import Reranking
 from retriever.retrieval import Retrieval
@@ -49,6 +50,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
+        rebuilds = Rebuilds(indexes, models)
+        closing.push_async_callback(rebuilds.aclose)
         encoder = Bm25Encoder(pace)
         servicer = RetrieverServicer(
             Retrieval(indexes, QueryVectors(models), encoder, pace, Reranking(rerankers), settings.retrieve_top),
@@ -61,8 +64,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             ),
             Catalogue(indexes),
             Snapshots(indexes, settings.snapshot_dir or settings.data_dir / "snapshots", models),
+            rebuilds,
             Embeddings(models),
         )
+        await rebuilds.resume()
         server = GrpcServer.of(
             settings,
             settings.retriever_port,

@@ -1,58 +1,45 @@
-"""Retrieve: embed the query, search by meaning and by words, fuse, read the passages.
+"""Retrieve: embed the query, search by meaning and by words, fuse, read the passages, and put them in order.
 
 The query is embedded first, in a thread of the embedder. After it everything about one index happens in one go: the
 embedded store's searches take a millisecond or two and hold the interpreter's lock, so that overlapping them with
 anything would gain nothing, and nothing can change between them. Where the loop was given up after all (between two
 indexes, or in a store across a network) the indexes' revisions tell whether another version of a document has come
 to be seen meanwhile; then those indexes are searched again: a document is always found in exactly one version.
+
+What comes after that works on the passages that were read: a reranker, diversity, neighbours, captions.
 """
 
 import asyncio
 import contextlib
 import math
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 
 from servicekit.errors import InvalidRequest, PayloadTooLarge
 from servicekit.principal import Principal
 
-from retriever.domain import Document, Mode, Passage, Query, Retrieved, Source, Step
-from retriever.fusion import Hit, ranked, reciprocal_rank
-from retriever.indexes import Index, Indexes
+from retriever import captions, diversity, neighbours
+from retriever.candidates import Candidates, Found, Request, search
+from retriever.clock import Clock
+from retriever.domain import Replaced
+from retriever.index import Index
+from retriever.indexes import Indexes
 from retriever.pace import Pace
+from retriever.queries import Mode, Passage, Query, Retrieved
 from retriever.query_vectors import QueryVectors, Vectors
-from retriever.store.port import StoredChunk, TermEncoder, Terms
+from retriever.rerankers.reranking import Reranking
+from retriever.store.port import TermEncoder
 
 MAX_TOP = 1000
+MAX_INDEXES = 100
+MAX_NEIGHBOURS = 10
 MAX_QUERY_LENGTH = 100_000  # code points
-_LEAST_CANDIDATES = 50
-_CANDIDATES_FACTOR = 4
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """A query with what was made of it."""
-
-    query: Query
-    principal: Principal
-    top: int
-    vectors: Vectors
-    terms: Terms
-
-    @property
-    def depth(self) -> int:
-        """How many candidates each search brings."""
-        return max(_CANDIDATES_FACTOR * self.top, _LEAST_CANDIDATES)
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """What the searches of one index brought, at one of its revisions."""
-
-    revision: int
-    dense: list[Hit]
-    sparse: list[Hit]
+_DIVERSE_POOL = 50
+"""Passages that diverse ones are chosen from, at least."""
+_MOST_PLACES = 4
+_MOST_ROUNDS = 20
+"""Searches again where a document was replaced meanwhile."""
+_MOST_REPLACED = 3
+"""Searches again where a whole index was."""
 
 
 class Retrieval:
@@ -61,18 +48,26 @@ class Retrieval:
     Args:
         indexes: Where to search.
         vectors: Makes the query's vectors.
-        encoder: Makes the query's sparse vector.
+        encoder: Makes sparse vectors.
         pace: Has bulk work wait for searches.
+        reranking: Orders what was found.
         default_top: How many passages where the query does not say.
     """
 
     def __init__(
-        self, indexes: Indexes, vectors: QueryVectors, encoder: TermEncoder, pace: Pace, default_top: int
+        self,
+        indexes: Indexes,
+        vectors: QueryVectors,
+        encoder: TermEncoder,
+        pace: Pace,
+        reranking: Reranking,
+        default_top: int,
     ) -> None:
         self._indexes = indexes
         self._vectors = vectors
         self._encoder = encoder
         self._pace = pace
+        self._reranking = reranking
         self._default_top = default_top
 
     async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
@@ -80,40 +75,76 @@ class Retrieval:
 
         Each has both scores, unless the query leaves the missing ones out. A search by words alone goes on without
         a cosine where there is no vector of the query, unless the query sets a minimum. Cosines of two models say
-        nothing of each other, so their rankings are fused.
+        nothing of each other: each is taken as a share of its model's best, or by its rank.
 
         Raises:
             InvalidRequest: Naming the field.
-            NotFound: An index does not exist.
+            NotFound: An index does not exist, or a reranker.
             Conflict: An index has vectors of a model that is not configured.
             Unavailable, DeadlineExceeded, RateLimited: A model does not answer.
         """
         _check(query)
+        clock = Clock()
+        top = query.top or self._default_top
+        pool = self._pool(query, top)
         with self._pace.search():
-            return await self._retrieve(principal, query)
+            passages = await self._found(principal, query, pool, clock)
+        with clock.time("rerank") if query.rerank is not None else contextlib.nullcontext():
+            reranked = await self._reranking.reranked(query, passages)
+        best = self._chosen(query, reranked.passages, top * _places(query), clock)
+        if query.neighbours:
+            with clock.time("neighbours"):
+                names = dict.fromkeys(passage.index for passage in best)
+                indexes = {name: await self._indexes.get(principal.tenant, name) for name in names}
+                best = await neighbours.extended(best, query.neighbours, top, indexes)
+        if query.captions:
+            with clock.time("captions"):
+                best = captions.captioned(self._encoder.query(query.text), best, self._encoder)
+        return Retrieved(tuple(best), clock.steps(), reranked.reranker, reranked.not_reranked)
 
-    async def _retrieve(self, principal: Principal, query: Query) -> Retrieved:
-        indexes = [self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
-        clock = _Clock()
-        request = _Request(
-            query,
-            principal,
-            query.top or self._default_top,
-            await self._embed(query, indexes, clock),
-            self._encoder.query(query.text),
+    def _pool(self, query: Query, top: int) -> int:
+        """How many passages are read before the best are chosen."""
+        reranker = self._reranking.reranker_for(query)
+        return max(
+            top * _places(query),
+            reranker.candidates if reranker else 0,
+            _DIVERSE_POOL if query.diversity else 0,
         )
-        found: dict[Index, _Found] = {}
-        while True:
+
+    def _chosen(self, query: Query, passages: list[Passage], top: int, clock: Clock) -> list[Passage]:
+        if not query.diversity:
+            return passages[:top]
+        with clock.time("diversify"):
+            # What a reranker was not given has no score that could be compared with the others'.
+            comparable = [each for each in passages if each.reranker_score is not None] or passages
+            scores = [_relevance(passage) for passage in comparable]
+            words = self._encoder.passages([passage.text for passage in comparable])
+            chosen = diversity.diverse(scores, words, query.diversity, top)
+            return [comparable[at] for at in chosen]
+
+    async def _found(self, principal: Principal, query: Query, pool: int, clock: Clock) -> list[Passage]:
+        for _ in range(_MOST_REPLACED):
+            with contextlib.suppress(Replaced):
+                return await self._searched(principal, query, pool, clock)
+        return await self._searched(principal, query, pool, clock)
+
+    async def _searched(self, principal: Principal, query: Query, pool: int, clock: Clock) -> list[Passage]:
+        indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
+        vectors = await self._embed(query, indexes, clock)
+        request = Request(query, principal, pool, vectors, self._encoder.query(query.text))
+        found: dict[Index, Found] = {}
+        for _ in range(_MOST_ROUNDS):
             for index in indexes:
                 if found and index not in found:
                     await asyncio.sleep(0)  # a search over many indexes lets others in
                 if index not in found or found[index].revision != index.revision:
-                    found[index] = await _search(index, request, clock)
-            passages = await _passages(found, request, clock)
+                    found[index] = await search(index, request, clock)
+            passages = await self._passages(found, request, clock)
             if all(each.revision == index.revision for index, each in found.items()):
-                return Retrieved(tuple(passages), clock.steps())
+                break
+        return passages
 
-    async def _embed(self, query: Query, indexes: Iterable[Index], clock: "_Clock") -> Vectors:
+    async def _embed(self, query: Query, indexes: Iterable[Index], clock: Clock) -> Vectors:
         needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
         if not needed and query.skip_missing_scores:
             return {}
@@ -121,162 +152,44 @@ class Retrieval:
         with clock.time("embed"):
             return await embed(query.text, [index.spec for index in indexes])
 
+    async def _passages(self, found: Mapping[Index, Found], request: Request, clock: Clock) -> list[Passage]:
+        query = request.query
+        candidates = Candidates(found, request, self._encoder, clock)
+        order = await candidates.order()
+        if query.minimum_score is not None:
+            order = [hit for hit in order if hit.score >= query.minimum_score]
+        if query.minimum_dense_score is not None:
+            await candidates.add_dense(hit.id for hit in order)
+            least = query.minimum_dense_score
+            order = [hit for hit in order if candidates.dense.get(hit.id, -math.inf) >= least]
+        best = order[: request.pool]
+        if not query.skip_missing_scores:
+            await candidates.add_missing(hit.id for hit in best)
+        return await candidates.passages(best)
+
+
+def _places(query: Query) -> int:
+    """How many passages may become one by their neighbours, within reason."""
+    return min(1 + 2 * query.neighbours, _MOST_PLACES)
+
+
+def _relevance(passage: Passage) -> float:
+    return passage.score if passage.reranker_score is None else passage.reranker_score
+
 
 def _check(query: Query) -> None:
     if not query.indexes:
         raise InvalidRequest("No index is named.", field="indexes")
+    if len(query.indexes) > MAX_INDEXES:
+        raise InvalidRequest(f"At most {MAX_INDEXES} indexes can be searched together.", field="indexes")
     if not query.text.strip():
         raise InvalidRequest("Query string cannot be empty.", field="query")
     if len(query.text) > MAX_QUERY_LENGTH:
         raise PayloadTooLarge(f"A query has at most {MAX_QUERY_LENGTH} characters.", field="query")
     if query.top > MAX_TOP:
         raise InvalidRequest(f"At most {MAX_TOP} passages can be asked for.", field="top")
-
-
-async def _search(index: Index, request: _Request, clock: "_Clock") -> _Found:
-    revision = index.revision
-    scope = index.scope(request.principal, request.query.filter)
-    dense: list[Hit] = []
-    sparse: list[Hit] = []
-    if request.query.mode is not Mode.TEXT:
-        with clock.time("dense"):
-            dense = await index.collection.dense(request.vectors[index.spec], request.depth, scope)
-    if request.query.mode is not Mode.VECTORS:
-        with clock.time("sparse"):
-            sparse = await index.collection.sparse(request.terms, request.depth, scope)
-    return _Found(revision, dense, sparse)
-
-
-async def _passages(found: Mapping[Index, _Found], request: _Request, clock: "_Clock") -> list[Passage]:
-    query = request.query
-    dense = {hit.id: hit.score for each in found.values() for hit in each.dense}
-    sparse = {hit.id: hit.score for each in found.values() for hit in each.sparse}
-    source = {id_: _source(id_, dense, sparse) for id_ in (*dense, *sparse)}
-    home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
-    with clock.time("fuse"):
-        order = _order(query.mode, _by_meaning(found), ranked(Hit(*item) for item in sparse.items()))
-    if query.minimum_score is not None:
-        order = [hit for hit in order if hit.score >= query.minimum_score]
-    if query.minimum_dense_score is not None:
-        with clock.time("dense"):
-            await _add_dense(dense, _missing(order, dense, home), request)
-        order = [hit for hit in order if dense.get(hit.id, -math.inf) >= query.minimum_dense_score]
-    best = order[: request.top]
-    if not query.skip_missing_scores:
-        if request.vectors:
-            with clock.time("dense"):
-                await _add_dense(dense, _missing(best, dense, home), request)
-        with clock.time("sparse"):
-            await _add_sparse(sparse, _missing(best, sparse, home), request)
-    with clock.time("fuse"):
-        chunks, documents = await _read(_by_index((hit.id for hit in best), home))
-    return [
-        _passage(hit, home[hit.id], chunks[hit.id], documents[hit.id], dense, sparse, source[hit.id])
-        for hit in best
-        if hit.id in documents
-    ]
-
-
-def _by_meaning(found: Mapping[Index, _Found]) -> list[list[Hit]]:
-    """A ranking for each embedding model."""
-    hits: dict[str, list[Hit]] = {}
-    for index, each in found.items():
-        hits.setdefault(index.spec.embedding_model, []).extend(each.dense)
-    return [ranked(each) for each in hits.values()]
-
-
-def _order(mode: Mode, by_meaning: list[list[Hit]], by_words: list[Hit]) -> list[Hit]:
-    match mode:
-        case Mode.VECTORS:
-            return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
-        case Mode.TEXT:
-            return by_words
-        case Mode.HYBRID:
-            return reciprocal_rank((*by_meaning, by_words))
-
-
-async def _add_dense(known: dict[str, float], missing: Mapping[Index, list[str]], request: _Request) -> None:
-    for index, ids in missing.items():
-        vector = request.vectors.get(index.spec)
-        if vector is not None:
-            known.update(await index.collection.dense(vector, len(ids), index.scope(request.principal), ids))
-
-
-async def _add_sparse(known: dict[str, float], missing: Mapping[Index, list[str]], request: _Request) -> None:
-    for index, ids in missing.items():
-        scope = index.scope(request.principal)
-        known.update(dict.fromkeys(ids, 0.0))  # without a word in common
-        known.update(await index.collection.sparse(request.terms, len(ids), scope, ids))
-
-
-async def _read(wanted: Mapping[Index, list[str]]) -> tuple[dict[str, StoredChunk], dict[str, Document]]:
-    """Chunks and their documents, both by chunk id."""
-    chunks: dict[str, StoredChunk] = {}
-    documents: dict[str, Document] = {}
-    for index, ids in wanted.items():
-        here = await index.collection.chunks(ids)
-        records = await index.collection.records(list({chunk.document_id for chunk in here.values()}))
-        chunks.update(here)
-        documents.update(
-            {id_: records[chunk.document_id] for id_, chunk in here.items() if chunk.document_id in records}
-        )
-    return chunks, documents
-
-
-def _missing(hits: Iterable[Hit], known: Mapping[str, float], home: Mapping[str, Index]) -> dict[Index, list[str]]:
-    return _by_index((hit.id for hit in hits if hit.id not in known), home)
-
-
-def _by_index(ids: Iterable[str], home: Mapping[str, Index]) -> dict[Index, list[str]]:
-    grouped: dict[Index, list[str]] = {}
-    for id_ in ids:
-        grouped.setdefault(home[id_], []).append(id_)
-    return grouped
-
-
-def _source(id_: str, dense: Mapping[str, float], sparse: Mapping[str, float]) -> Source:
-    if id_ in dense:
-        return Source.BOTH if id_ in sparse else Source.DENSE
-    return Source.SPARSE
-
-
-def _passage(
-    hit: Hit,
-    index: Index,
-    chunk: StoredChunk,
-    document: Document,
-    dense: Mapping[str, float],
-    sparse: Mapping[str, float],
-    source: Source,
-) -> Passage:
-    return Passage(
-        id=hit.id,
-        index=index.spec.name,
-        document=document,
-        number=chunk.number,
-        page=chunk.page,
-        headings=chunk.headings,
-        text=chunk.text,
-        score=hit.score,
-        dense_score=dense.get(hit.id),
-        sparse_score=sparse.get(hit.id),
-        source=source,
-    )
-
-
-class _Clock:
-    """Adds up the wall time of named steps, in the order in which they first came."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def time(self, name: str) -> Iterator[None]:
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
-
-    def steps(self) -> tuple[Step, ...]:
-        return tuple(Step(name, seconds * 1000) for name, seconds in self._seconds.items())
+    if query.neighbours > MAX_NEIGHBOURS:
+        raise InvalidRequest(f"At most {MAX_NEIGHBOURS} neighbours can be asked for.", field="neighbours")
+    for name in ("dense_weight", "diversity"):
+        if not 0 <= getattr(query, name) <= 1:
+            raise InvalidRequest(f"{name} is a number from 0 to 1.", field=name)

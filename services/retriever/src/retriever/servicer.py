@@ -10,8 +10,9 @@ from servicekit.principal import Principal
 
 from retriever import wire
 from retriever.catalogue import Catalogue
-from retriever.domain import UpsertStep
+from retriever.domain import IndexSummary, UpsertStep
 from retriever.embeddings import Embeddings
+from retriever.rebuilds import Rebuilds
 from retriever.retrieval import Retrieval
 from retriever.snapshots import Snapshots
 from retriever.upsert import Upserts
@@ -29,12 +30,14 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         upserts: Upserts,
         catalogue: Catalogue,
         snapshots: Snapshots,
+        rebuilds: Rebuilds,
         embeddings: Embeddings,
     ) -> None:
         self._retrieval = retrieval
         self._upserts = upserts
         self._catalogue = catalogue
         self._snapshots = snapshots
+        self._rebuilds = rebuilds
         self._embeddings = embeddings
 
     async def Retrieve(  # noqa: N802  # gRPC's name
@@ -97,8 +100,39 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
     ) -> retriever_pb2.GetIndexResponse:
         """Says what an index is."""
-        spec = self._catalogue.index(Principal.from_proto(request.principal), request.index)
-        return retriever_pb2.GetIndexResponse(embedding_model=spec.embedding_model, dimension=spec.dimension)
+        spec = await self._catalogue.index(Principal.from_proto(request.principal), request.index)
+        return retriever_pb2.GetIndexResponse(
+            embedding_model=spec.embedding_model,
+            dimension=spec.dimension,
+            settings=wire.from_settings(spec.embedding_model, spec.settings),
+        )
+
+    async def CreateIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.CreateIndexRequest, _context: _Context
+    ) -> retriever_pb2.CreateIndexResponse:
+        """Makes an index."""
+        principal = Principal.from_proto(request.principal)
+        asked = request.settings
+        settings = wire.to_settings(asked)
+        spec = await self._rebuilds.create(principal, request.index, asked.embedding_model, settings)
+        return retriever_pb2.CreateIndexResponse(index=wire.from_index(IndexSummary(spec, 0, 0)))
+
+    async def RebuildIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.RebuildIndexRequest, _context: _Context
+    ) -> retriever_pb2.RebuildIndexResponse:
+        """Begins to rebuild an index."""
+        principal = Principal.from_proto(request.principal)
+        asked = request.settings
+        settings = wire.to_settings(asked)
+        rebuild = await self._rebuilds.begin(principal, request.index, asked.embedding_model, settings)
+        return retriever_pb2.RebuildIndexResponse(rebuild=wire.from_rebuild(rebuild))
+
+    async def GetIndexRebuild(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.GetIndexRebuildRequest, _context: _Context
+    ) -> retriever_pb2.GetIndexRebuildResponse:
+        """Says how far the rebuild of an index is."""
+        found = await self._rebuilds.last(Principal.from_proto(request.principal), request.index)
+        return retriever_pb2.GetIndexRebuildResponse(rebuild=wire.from_rebuild(found))
 
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context

@@ -1,8 +1,9 @@
 """Settings of the retriever, read from the environment (``CAUSEWAY_…``)."""
 
 from pathlib import Path
+from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 from servicekit.settings import ServiceSettings
 
 
@@ -11,9 +12,33 @@ class Settings(ServiceSettings):
 
     retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     data_dir: Path = Field(Path(".data"), description="The store is kept in its subdirectory `retriever`.")
+    qdrant_url: str | None = Field(
+        None,
+        description="A Qdrant server, `http://host:6334`, with the port of its gRPC (docs/qdrant.md); "
+        "none: the embedded engine.",
+    )
+    qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
+    qdrant_prefix: str = Field(
+        "causeway",
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="Begins the names of collections, so that several installations can share a server.",
+    )
+    qdrant_timeout: float = Field(10.0, gt=0, description="Seconds for one call of the server.")
+    qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: as many as the server wants.")
+    qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")
+    qdrant_write_consistency: int = Field(
+        1, ge=1, description="Copies that must have taken a write before it is acknowledged."
+    )
+    qdrant_quantization: Literal["none", "scalar", "binary"] = Field(
+        "none", description="How the vectors of a new collection are shortened in the server's memory."
+    )
+    qdrant_on_disk: bool = Field(False, description="Leave the full vectors of a new collection on the disk.")
     embeddings_file: Path | None = Field(
         None,
         description="YAML file of embedding models (docs/embeddings.md), ingest's too; none: the bundled one.",
+    )
+    rerankers_file: Path | None = Field(
+        None, description="YAML file of rerankers (docs/retrieval.md); none: nothing is reranked."
     )
     model_cache: Path | None = Field(
         None,

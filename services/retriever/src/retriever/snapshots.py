@@ -10,7 +10,8 @@ from servicekit.principal import Principal
 
 from retriever.catalogue import check_sees_all
 from retriever.domain import Contents, IndexSpec, IndexSummary
-from retriever.indexes import Index, Indexes
+from retriever.index import Index
+from retriever.indexes import Indexes
 from retriever.store import snapshot_reader
 from retriever.store.snapshot import MANIFEST, Manifest
 
@@ -42,7 +43,7 @@ class Snapshots:
             PermissionDenied: The index holds documents that the asker may not see.
             Unavailable: It could not be done; a snapshot that was there still is.
         """
-        index = self._indexes.get(principal.tenant, index_name)
+        index = await self._indexes.get(principal.tenant, index_name)
         directory = await asyncio.to_thread(self._place, principal.tenant, path)
         await check_sees_all(index, principal)
         await asyncio.to_thread(_make, directory, path)

@@ -11,11 +11,17 @@ from embedding.port import Embedder
 from servicekit.principal import LOCAL, Principal
 
 from retriever.catalogue import Catalogue
-from retriever.domain import Begin, Chunk, Commit, Document, Passage, Query, Upserted, UpsertStep
+from retriever.domain import Begin, Chunk, Commit, Document, Upserted, UpsertStep
 from retriever.embeddings import Embeddings
 from retriever.indexes import Indexes
 from retriever.pace import Pace
+from retriever.queries import Passage, Query
 from retriever.query_vectors import QueryVectors
+from retriever.rebuilds import Rebuilds
+from retriever.rerankers.fake import WordsReranker
+from retriever.rerankers.guarded import Guarded
+from retriever.rerankers.rerankers import Rerankers
+from retriever.rerankers.reranking import Reranking
 from retriever.retrieval import Retrieval
 from retriever.snapshots import Snapshots
 from retriever.store.bm25 import Bm25Encoder
@@ -36,6 +42,8 @@ class Bench:
         self.embedder = HashingEmbedder(DIMENSION)
         self.models = EmbeddingModels([EmbeddingModel.of(self.embedder)])
         self.encoder = Bm25Encoder(self.pace)
+        self.reranker = WordsReranker()
+        self.rerankers = Rerankers([Guarded(self.reranker, "words")])
         self.retrieval = self.retrieval_with(self.embedder)
         self.upserts = Upserts(
             indexes, self.encoder, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
@@ -46,7 +54,14 @@ class Bench:
     def retrieval_with(self, *embedders: Embedder) -> Retrieval:
         """Searches with other models."""
         models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
-        return Retrieval(self.indexes, QueryVectors(models), self.encoder, self.pace, default_top=10)
+        return Retrieval(
+            self.indexes, QueryVectors(models), self.encoder, self.pace, Reranking(self.rerankers), default_top=10
+        )
+
+    def rebuilds(self, *embedders: Embedder) -> Rebuilds:
+        """Rebuilds, with further models."""
+        models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
+        return Rebuilds(self.indexes, EmbeddingModels(models), patience=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
         """Snapshots in a directory."""

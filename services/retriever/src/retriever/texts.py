@@ -1,7 +1,7 @@
 """A document's text, put together from its chunks."""
 
 from retriever.domain import Document, DocumentText
-from retriever.indexes import Index
+from retriever.index import Index
 from retriever.store.port import StoredChunk
 
 _BLANK_LINE = "\n\n"
@@ -18,12 +18,12 @@ async def text_of(index: Index, document: Document, length: int) -> DocumentText
         chunks = await index.collection.chunks_of(document.version, number, wanted)
         if not chunks:
             break  # removed meanwhile
-        text += "".join(_added(chunk) for chunk in chunks)
+        text += "".join(added(chunk) for chunk in chunks)
         number += wanted
     return DocumentText(text[:length], is_truncated=len(text) > length or number < document.chunk_count)
 
 
-def _added(chunk: StoredChunk) -> str:
+def added(chunk: StoredChunk) -> str:
     """What a chunk adds to the text before it."""
     if chunk.overlap:
         return chunk.text[chunk.overlap :]

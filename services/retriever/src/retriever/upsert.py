@@ -16,7 +16,8 @@ from servicekit.principal import Principal
 from retriever import versions
 from retriever.domain import Begin, Chunk, Commit, Document, IndexSpec, Outcome, Updated, Upserted, UpsertStep
 from retriever.fields import check_document
-from retriever.indexes import Index, Indexes
+from retriever.index import Index
+from retriever.indexes import Indexes
 from retriever.store.port import ChunkPoint, TermEncoder
 
 MAX_CHUNKS_A_MESSAGE = 64
@@ -61,7 +62,7 @@ class Upserts:
         spec = _check(begin)
         await self._take_slot()
         try:
-            async with self._indexes.writing(spec) as index, index.lock(begin.document.document_id):
+            async with self._indexes.writing(spec) as index, index.changing(begin.document.document_id):
                 return await self._write(index, begin, steps)
         finally:
             self._slots.release()
@@ -97,8 +98,7 @@ class Upserts:
         check_document(document)
         await self._take_slot()
         try:
-            index = self._indexes.get(principal.tenant, index_name)
-            async with index.lock(document.document_id):
+            async with self._indexes.changing(principal.tenant, index_name, document.document_id) as index:
                 return await self._update(index, principal, document)
         finally:
             self._slots.release()
@@ -120,7 +120,7 @@ class Upserts:
             language=document.language,
             generation=document.generation,
         )
-        made = await versions.put(self._indexes, index, stored, wanted, lambda: _copy(index, stored, wanted))
+        made = await versions.put(self._indexes, index, wanted, lambda: _copy(index, stored, wanted))
         return Updated(_says(stored) != _says(made), made)
 
     async def _write(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Upserted:
@@ -128,7 +128,7 @@ class Upserts:
         stored = (await index.collection.records([document.document_id])).get(document.document_id)
         if stored is not None and versions.is_stored(stored, document, begin.principal):
             return Upserted(Outcome.UNCHANGED, stored)
-        made = await versions.put(self._indexes, index, stored, document, lambda: self._stage(index, begin, steps))
+        made = await versions.put(self._indexes, index, document, lambda: self._stage(index, begin, steps))
         return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
 
     async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> int:

@@ -1,12 +1,13 @@
 """Putting one version of a document in the place of another, wholly or not at all.
 
-1. *Begin*: the document is marked, its new version hidden. From here until the end the document is locked.
+1. *Begin*: the document is marked. From here until the end it is locked, and seen as its record says.
 2. *Stage*: chunks are stored as they come, under ids that depend on what they are alone, and nobody sees them.
-3. *Commit*: the catalogue's record is replaced, which decides for good, and in the same turn of the loop the new
-   version is shown and the old one hidden. Then the log goes to the disk; what is answered after it is never lost.
+3. *Commit*: the catalogue's record is replaced, which decides for good, and with it the new version is seen, and
+   the old one is not. Then the log goes to the disk; what is answered after it is never lost.
 4. *Settle*, in every case: the chunks that the record does not name are removed, and the mark with them.
 
-A process that dies between two of these leaves the mark, and the next start settles (`retriever.indexes`): up to
+A process that dies between two of these leaves the mark, and the next start, or another process where several share
+a store, settles (`retriever.indexes`): up to
 the record's replacement the old version is whole, from it on the new one.
 """
 
@@ -20,7 +21,8 @@ from servicekit.principal import Principal
 
 from retriever.access import may_see
 from retriever.domain import Document
-from retriever.indexes import Index, Indexes
+from retriever.index import Index
+from retriever.indexes import Indexes
 
 _log = structlog.get_logger(__name__)
 
@@ -51,16 +53,14 @@ def is_stored(stored: Document, sent: Document, principal: Principal) -> bool:
 async def put(
     indexes: Indexes,
     index: Index,
-    stored: Document | None,
     document: Document,
     stage: Callable[[], Awaitable[int]],
 ) -> Document:
-    """Stores a version, and removes the one that is there. The document's lock is held.
+    """Stores a version, and removes the one that is there. The document is held.
 
     Args:
         indexes: Of which ``index`` is one.
         index: Where to.
-        stored: The record that is there.
         document: The new version.
         stage: Stores its chunks, and says how many there are.
 
@@ -68,21 +68,20 @@ async def put(
         The record.
     """
     finish = indexes.finisher.finish
+    await index.collection.mark(document.document_id)
     try:
-        index.hide(document.version)
-        await index.collection.mark(document.document_id)
         made = replace(document, chunk_count=await stage(), updated_at=datetime.now(UTC))
-        await finish(_commit(indexes, index, stored, made))
+        async with index.gate.passing():
+            await finish(_commit(indexes, index, made))
     except BaseException:
         await finish(_undo(index, document.document_id))
         raise
     return made
 
 
-async def _commit(indexes: Indexes, index: Index, stored: Document | None, made: Document) -> None:
+async def _commit(indexes: Indexes, index: Index, made: Document) -> None:
     await index.collection.put_record(made)
     await indexes.publish(index)
-    index.replace(stored.version if stored else None, made.version)
     await index.collection.sync()
     await index.settle(made.document_id)
 
@@ -93,5 +92,5 @@ async def _undo(index: Index, document_id: str) -> None:
     except (NotFound, Unavailable):
         return  # the index was deleted or replaced, with all that came in
     except Exception:
-        # The version stays hidden, and the mark lets the next start settle it.
+        # The mark stays: the version is not seen, and the next start settles it.
         _log.exception("an upsert that failed could not be cleared away", document=document_id)

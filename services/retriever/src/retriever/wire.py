@@ -14,18 +14,16 @@ from retriever.domain import (
     DocumentPage,
     DocumentText,
     Embedded,
+    IndexSettings,
     IndexSummary,
-    Mode,
     Outcome,
     PageRequest,
-    Passage,
-    Query,
-    Retrieved,
-    Source,
     Updated,
     Upserted,
     UpsertStep,
 )
+from retriever.queries import DENSE_WEIGHT, Fusion, Mode, Passage, Query, Rerank, Retrieved, Source
+from retriever.rebuilds import Rebuild, RebuildState
 from retriever.wire_filter import to_filter
 
 _MODES = {
@@ -33,6 +31,11 @@ _MODES = {
     retriever_pb2.RETRIEVAL_MODE_HYBRID: Mode.HYBRID,
     retriever_pb2.RETRIEVAL_MODE_VECTORS: Mode.VECTORS,
     retriever_pb2.RETRIEVAL_MODE_TEXT: Mode.TEXT,
+}
+_FUSIONS = {
+    retriever_pb2.FUSION_UNSPECIFIED: Fusion.SCORES,
+    retriever_pb2.FUSION_SCORES: Fusion.SCORES,
+    retriever_pb2.FUSION_RANKS: Fusion.RANKS,
 }
 _SOURCES = {
     Source.BOTH: retriever_pb2.PASSAGE_SOURCE_BOTH,
@@ -44,17 +47,25 @@ _OUTCOMES = {
     Outcome.REPLACED: retriever_pb2.UPSERT_OUTCOME_REPLACED,
     Outcome.UNCHANGED: retriever_pb2.UPSERT_OUTCOME_UNCHANGED,
 }
+_REBUILD_STATES = {
+    RebuildState.RUNNING: retriever_pb2.REBUILD_STATE_RUNNING,
+    RebuildState.SUCCEEDED: retriever_pb2.REBUILD_STATE_SUCCEEDED,
+    RebuildState.FAILED: retriever_pb2.REBUILD_STATE_FAILED,
+}
 
 
 def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
     """What to look for.
 
     Raises:
-        InvalidRequest: The mode or the filter is none.
+        InvalidRequest: The mode, the fusion or the filter is none.
     """
     mode = _MODES.get(request.mode)
     if mode is None:
         raise InvalidRequest(f"There is no retrieval mode {request.mode}.", field="mode")
+    fusion = _FUSIONS.get(request.fusion)
+    if fusion is None:
+        raise InvalidRequest(f"There is no fusion {request.fusion}.", field="fusion")
     return Query(
         indexes=tuple(request.indexes),
         text=request.query,
@@ -64,7 +75,18 @@ def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
         minimum_dense_score=request.minimum_dense_score if request.HasField("minimum_dense_score") else None,
         minimum_score=request.minimum_score if request.HasField("minimum_score") else None,
         skip_missing_scores=request.skip_missing_scores,
+        fusion=fusion,
+        dense_weight=request.dense_weight if request.HasField("dense_weight") else DENSE_WEIGHT,
+        expand=request.expand if request.HasField("expand") else None,
+        diversity=request.diversity,
+        neighbours=request.neighbours,
+        rerank=_to_rerank(request.rerank) if request.HasField("rerank") else None,
+        captions=request.captions,
     )
+
+
+def _to_rerank(message: retriever_pb2.Rerank) -> Rerank:
+    return Rerank(message.reranker, message.minimum_score if message.HasField("minimum_score") else None)
 
 
 def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
@@ -115,6 +137,7 @@ def to_document(message: document_pb2.Document) -> Document:
         generation=message.generation,
         page_count=message.page_count,
         has_pictures=message.has_pictures,
+        original=message.original,
     )
 
 
@@ -146,6 +169,7 @@ def from_document(document: Document) -> document_pb2.Document:
         generation=document.generation,
         page_count=document.page_count,
         has_pictures=document.has_pictures,
+        original=document.original,
         chunk_count=document.chunk_count,
     )
     message.updated_at.FromDatetime(document.updated_at)
@@ -185,6 +209,8 @@ def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
     return retriever_pb2.RetrieveResponse(
         passages=[_from_passage(each) for each in retrieved.passages],
         steps=[retriever_pb2.Step(name=each.name, duration_ms=each.milliseconds) for each in retrieved.steps],
+        reranker=retrieved.reranker,
+        not_reranked=retrieved.not_reranked,
     )
 
 
@@ -201,7 +227,11 @@ def _from_passage(passage: Passage) -> retriever_pb2.Passage:
         score=passage.score,
         dense_score=passage.dense_score,
         sparse_score=passage.sparse_score,
+        reranker_score=passage.reranker_score,
         source=_SOURCES[passage.source],
+        first_chunk_number=passage.first,
+        last_chunk_number=passage.last,
+        captions=passage.captions,
     )
 
 
@@ -214,6 +244,38 @@ def from_index(summary: IndexSummary) -> retriever_pb2.Index:
         document_count=summary.documents,
         chunk_count=summary.chunks,
     )
+
+
+def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
+    """What holds for an index alone."""
+    return IndexSettings(
+        message.chunk_tokens if message.HasField("chunk_tokens") else None,
+        message.chunk_overlap if message.HasField("chunk_overlap") else None,
+    )
+
+
+def from_settings(embedding_model: str, settings: IndexSettings) -> retriever_pb2.IndexSettings:
+    """What holds for an index alone."""
+    return retriever_pb2.IndexSettings(
+        embedding_model=embedding_model,
+        chunk_tokens=settings.chunk_tokens,
+        chunk_overlap=settings.chunk_overlap,
+    )
+
+
+def from_rebuild(rebuild: Rebuild) -> retriever_pb2.IndexRebuild:
+    """How far a rebuild is."""
+    message = retriever_pb2.IndexRebuild(
+        state=_REBUILD_STATES[rebuild.state],
+        settings=from_settings(rebuild.embedding_model, rebuild.settings),
+        documents_done=rebuild.done,
+        documents_total=rebuild.total,
+        error=rebuild.error,
+    )
+    message.started_at.FromDatetime(rebuild.started_at)
+    if rebuild.finished_at is not None:
+        message.finished_at.FromDatetime(rebuild.finished_at)
+    return message
 
 
 def from_embedded(embedded: Embedded) -> retriever_pb2.EmbedResponse:

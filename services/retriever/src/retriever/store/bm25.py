@@ -21,6 +21,10 @@ class Bm25Encoder:
         """The words of a query."""
         return _terms(self._model.embed_query(text))
 
+    def passages(self, texts: Sequence[str]) -> list[Terms]:
+        """The words of a few texts, at once."""
+        return [_terms(self._model.embed_document(text)) for text in texts]
+
     async def documents(self, texts: Sequence[str]) -> list[Terms]:
         """The words of texts, a few texts at a time."""
         terms: list[Terms] = []

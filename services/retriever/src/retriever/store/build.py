@@ -21,7 +21,7 @@ from servicekit.errors import InvalidRequest
 
 from retriever.domain import Contents, Document, IndexSpec
 from retriever.store import edge_schema as schema
-from retriever.store import files, snapshot, snapshot_reader
+from retriever.store import files, payload, snapshot, snapshot_reader
 from retriever.store.port import EVERYTHING
 
 _BATCH = 256
@@ -77,8 +77,8 @@ def persist(job: Job) -> Done:
     shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension))
     documents: dict[str, Document] = {}
     with snapshot.Writer(Path(job.target), job.spec) as writer:
-        for point in _records(shard, schema.within(EVERYTHING, schema.DOCUMENT), with_vector=False):
-            document = schema.record(point.payload or {})
+        for point in _records(shard, schema.within(EVERYTHING, payload.DOCUMENT), with_vector=False):
+            document = payload.record(point.payload or {})
             documents[document.document_id] = document
             writer.record(document)
         for document in documents.values():
@@ -120,7 +120,7 @@ def _build(job: Job, points: Iterable[edge.Point]) -> Done:
     count = shard.info().points_count
     documents, chunks = [
         shard.count(edge.CountRequest(filter=schema.within(EVERYTHING, kind)))
-        for kind in (schema.DOCUMENT, schema.CHUNK)
+        for kind in (payload.DOCUMENT, payload.CHUNK)
     ]
     shard.close()
     files.sync_tree(target)

@@ -59,7 +59,7 @@ class Builder:
         command: Sequence[str] = COMMAND,
     ) -> None:
         shutil.rmtree(directory, ignore_errors=True)
-        directory.mkdir(parents=True)
+        directory.mkdir(parents=True, exist_ok=True)  # a copy that was given up may still be ending in it
         self._directory = directory
         self._check_room = check_room
         self._exact_up_to = exact_up_to

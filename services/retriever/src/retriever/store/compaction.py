@@ -9,7 +9,8 @@ from servicekit.errors import CausewayError
 
 from retriever.finishing import Finisher
 from retriever.store.building import Builder
-from retriever.store.edge_shard import LiveShard, Tally
+from retriever.store.edge_shard import LiveShard
+from retriever.store.manifest import Tally
 
 _log = structlog.get_logger(__name__)
 

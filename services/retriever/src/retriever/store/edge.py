@@ -27,7 +27,8 @@ from retriever.store import files
 from retriever.store.building import Builder, Limits
 from retriever.store.compaction import Compactor, Policy
 from retriever.store.edge_collection import EdgeCollection
-from retriever.store.edge_shard import MANIFEST, LiveShard, Manifest
+from retriever.store.edge_shard import LiveShard
+from retriever.store.manifest import MANIFEST, Manifest
 
 EXACT_UP_TO = 20_000
 """Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
@@ -51,6 +52,8 @@ class EdgeStore:
     Raises:
         Unavailable: Another process has the directory open, or an index of it is damaged.
     """
+
+    is_shared = False
 
     def __init__(
         self,
@@ -79,8 +82,19 @@ class EdgeStore:
         """The collections that were there when the store was opened."""
         return tuple(self._opened)
 
-    async def create(self, spec: IndexSpec) -> EdgeCollection:
+    async def find(self, tenant: str, name: str) -> EdgeCollection | None:
+        """The published collection of this name."""
+        for collection in self._collections:
+            if collection.is_published and (collection.spec.tenant, collection.spec.name) == (tenant, name):
+                return collection
+        return None
+
+    async def tidy(self) -> None:
+        """Opening has done it: there is no other process."""
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
         """A new collection, not published."""
+        del beside  # nobody else creates any
         shard_directory = self._new_directory(spec)
         async with self._pace.slice():
             shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension))

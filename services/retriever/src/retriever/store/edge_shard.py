@@ -16,23 +16,22 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import qdrant_edge as edge
 import structlog
 from servicekit import keys
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import CausewayError
 
-from retriever.domain import IndexSpec, no_such_index
+from retriever.domain import IndexSpec, Replaced, no_such_index
 from retriever.pace import Pace
 from retriever.store import edge_schema as schema
 from retriever.store import files
+from retriever.store.manifest import MANIFEST, Manifest, Tally
 
 _log = structlog.get_logger(__name__)
 
-MANIFEST = "index.json"
 _FLUSH_EVERY = 20_000
 """Points after which the log is flushed into the segments. A flush writes every file of the shard through and
 blocks meanwhile, 50 ms on an idle disk and 500 on a busy one, so it is rare; opening after a crash replays at most
@@ -40,35 +39,8 @@ so many, in about five seconds. What is acknowledged is safe before: `LiveShard.
 _REPLAY_SLICE = 16  # points, about 3 ms
 _FEW = 4  # documents that writers may wait for
 _MOST_ROUNDS = 5
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """What is in a collection's directory.
-
-    Attributes:
-        spec: The index.
-        generation: Name of the current shard's directory.
-        built: Points that the shard had when it was built.
-        removed: Points that were removed from it since, as far as it was closed in order.
-    """
-
-    spec: IndexSpec
-    generation: int
-    built: int = 0
-    removed: int = 0
-
-    @property
-    def name(self) -> str:
-        """The collection's."""
-        return keys.collection(self.spec.tenant, self.spec.name)
-
-
-@dataclass
-class Tally:
-    """What was done to a shard since it was built, or since that was last looked at."""
-
-    added: int = 0
-    removed: int = 0
+_GATHER_SECONDS = 0.001
+"""How long a flush of the log is put off for more commits to share it."""
 
 
 class LiveShard:
@@ -96,6 +68,7 @@ class LiveShard:
         self._writing = asyncio.Lock()
         self._syncing = asyncio.Lock()
         self._next_sync: asyncio.Task[None] | None = None
+        self._awaited = 0
         # Documents that were written to since the shard was copied; None while nothing is rebuilt.
         self._touched: set[str] | None = None
 
@@ -108,6 +81,19 @@ class LiveShard:
     def name(self) -> str:
         """The collection's name."""
         return self._manifest.name
+
+    @property
+    def note(self) -> bytes:
+        """What is kept with the collection."""
+        return self._manifest.note
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a few bytes in the manifest, at once where that is there."""
+        async with self._syncing:
+            manifest = msgspec.structs.replace(self._current(), note=note)
+            if self.published:
+                await self._replace_manifest(manifest)
+            self._manifest = manifest
 
     @property
     def is_closed(self) -> bool:
@@ -160,7 +146,9 @@ class LiveShard:
                 await held.enter_async_context(instead_of._syncing)
             async with self._syncing:
                 await asyncio.to_thread(files.sync_tree, self._path(self._current()))
+                _log.debug("publishing", stage="publishing", index=self.spec.name)
                 await self._replace_manifest(self._manifest)
+                _log.debug("publishing", stage="published", index=self.spec.name)
             self.published = True
             if instead_of is not None:
                 old, instead_of._open, instead_of._replaced = instead_of.shard, None, True
@@ -184,14 +172,22 @@ class LiveShard:
                 self._open.close()
                 self._open = None
 
-    async def sync(self) -> None:
-        """Writes the log through to the disk, in a thread; whoever comes meanwhile shares the next time."""
+    async def sync(self, siblings: int = 0) -> None:
+        """Writes the log through to the disk, in a thread; whoever comes meanwhile shares the next time.
+
+        Args:
+            siblings: How many others may want the same in a moment: they are waited for, a little.
+        """
         if self._next_sync is None:
-            self._next_sync = asyncio.create_task(self._sync_in_turn())
+            self._awaited = 0
+            self._next_sync = asyncio.create_task(self._sync_in_turn(siblings))
+        self._awaited += 1
         await asyncio.shield(self._next_sync)
 
-    async def _sync_in_turn(self) -> None:
+    async def _sync_in_turn(self, siblings: int) -> None:
         async with self._syncing:
+            if self._awaited <= siblings:
+                await asyncio.sleep(_GATHER_SECONDS)
             self._next_sync = None
             if self._open is not None:
                 await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
@@ -245,6 +241,7 @@ class LiveShard:
                     await asyncio.to_thread(files.sync_tree, directory / "wal")
                     _log.debug("rebuilding", stage="swapping", index=self.spec.name)
                     self._current()
+                    manifest = msgspec.structs.replace(manifest, note=self.note)
                     await self._replace_manifest(manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
                     old, old_directory = self._open, self._path(self._manifest)
@@ -267,7 +264,7 @@ class LiveShard:
     def _take_in(self, built: Path, points: int) -> Manifest:
         directory = files.numbered(self.directory)
         built.replace(directory)
-        return Manifest(self.spec, int(directory.name), built=points)
+        return Manifest(self.spec, int(directory.name), built=points, note=self.note)
 
     async def _replay(self, new: edge.EdgeShard) -> None:
         touched, self._touched = self._touched or set(), set()
@@ -325,7 +322,7 @@ class LiveShard:
 
     def _gone(self) -> CausewayError:
         if self._replaced:
-            return Unavailable(f"Index '{self.spec.name}' was replaced just now.")
+            return Replaced(self.spec.name)
         return no_such_index(self.spec.name)
 
     def _path(self, manifest: Manifest) -> Path:

@@ -5,26 +5,34 @@ import errno
 import fcntl
 import os
 import shutil
+import socket
 from pathlib import Path
 
 from servicekit.errors import Unavailable
 
 _COPY_BYTES = 1024 * 1024
+_LONGEST_OWNER = 512
 
 
 def own(directory: Path) -> int:
     """Takes a directory for this process, until `disown` or the process's end; makes it where it is not there.
 
     Raises:
-        Unavailable: Another process has it.
+        Unavailable: Another process has it, and which.
     """
     directory.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(directory / "LOCK", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
+        owner = os.pread(descriptor, _LONGEST_OWNER, 0).decode(errors="replace").strip() or "another process"
         os.close(descriptor)
-        raise Unavailable(f"Another process has the store in {directory} open.") from error
+        raise Unavailable(
+            f"The store in {directory} is open in {owner}. It has one owner at a time; several retrievers share a "
+            "Qdrant server (CAUSEWAY_QDRANT_URL)."
+        ) from error
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
 
 

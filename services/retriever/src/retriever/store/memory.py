@@ -4,29 +4,25 @@ import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from servicekit.errors import Unavailable
-
-from retriever import access
 from retriever.domain import (
-    Condition,
     Contents,
     Document,
-    Filter,
     IndexSpec,
-    MatchAny,
-    Range,
-    Scalar,
+    Replaced,
     Version,
     no_such_index,
 )
-from retriever.fields import Field, fields_of
+from retriever.fields import fields_of
 from retriever.fusion import Hit
 from retriever.store import snapshot, snapshot_reader
+from retriever.store.conditions import is_visible
 from retriever.store.port import ChunkPoint, Scope, StoredChunk, Terms
 
 
 class MemoryStore:
     """See `retriever.store.port.Store`. What was published outlives `aclose`, as on a disk."""
+
+    is_shared = False
 
     def __init__(self) -> None:
         self._collections: list[MemoryCollection] = []
@@ -35,8 +31,14 @@ class MemoryStore:
         """The published collections."""
         return [collection for collection in self._collections if collection.published]
 
-    async def create(self, spec: IndexSpec) -> "MemoryCollection":
+    async def find(self, tenant: str, name: str) -> "MemoryCollection | None":
+        """The published collection of this name."""
+        found = [each for each in await self.collections() if (each.spec.tenant, each.spec.name) == (tenant, name)]
+        return found[0] if found else None
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> "MemoryCollection":
         """A new collection."""
+        del beside  # nobody else creates any
         collection = MemoryCollection(spec)
         self._collections.append(collection)
         return collection
@@ -53,9 +55,14 @@ class MemoryStore:
         self._collections.append(collection)
         return collection
 
+    async def tidy(self) -> None:
+        """There is no other process."""
+
     async def aclose(self) -> None:
-        """Forgets what was not published."""
+        """Forgets what was not published, and who holds the marks."""
         self._collections = [collection for collection in self._collections if collection.published]
+        for collection in self._collections:
+            collection.forget()
 
 
 class MemoryCollection:
@@ -64,10 +71,25 @@ class MemoryCollection:
     def __init__(self, spec: IndexSpec) -> None:
         self.spec = spec
         self.published = False
+        self.revision = 0
         self._dropped = self._replaced = False
+        self._note = b""
+        self._held: set[str] = set()
         self._points: dict[str, tuple[ChunkPoint, Document]] = {}
         self._records: dict[str, Document] = {}
         self._marks: set[str] = set()
+
+    def outdated(self) -> None:
+        """The revision is another one."""
+        self.revision += 1
+
+    def forget(self) -> None:
+        """What was marked is abandoned."""
+        self._held.clear()
+
+    async def is_current(self) -> bool:
+        """Whether it was neither dropped nor replaced."""
+        return not self._dropped and not self._replaced
 
     async def publish(self, instead_of: "MemoryCollection | None" = None) -> None:
         """Makes it lasting."""
@@ -151,11 +173,13 @@ class MemoryCollection:
         """Writes a record."""
         self._check()
         self._records[document.document_id] = document
+        self.revision += 1
 
     async def remove_record(self, document_id: str) -> None:
         """Removes a record."""
         self._check()
         self._records.pop(document_id, None)
+        self.revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
         """Records by document id."""
@@ -168,27 +192,56 @@ class MemoryCollection:
         return [
             document.document_id
             for document in self._records.values()
-            if _visible(scope, document, fields_of(document))
+            if is_visible(scope, document, fields_of(document))
         ]
 
     async def count_documents(self, scope: Scope) -> int:
         """Number of records in scope."""
         return len(await self.document_ids(scope))
 
+    async def versions(self) -> Mapping[str, int]:
+        """The generation of every record."""
+        self._check()
+        return {document.document_id: document.generation for document in self._records.values()}
+
     async def mark(self, document_id: str) -> None:
         """Marks a document."""
         self._check()
         self._marks.add(document_id)
+        self._held.add(document_id)
+        self.revision += 1
 
     async def unmark(self, document_id: str) -> None:
         """Removes a mark."""
         self._check()
         self._marks.discard(document_id)
+        self._held.discard(document_id)
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
         self._check()
         return list(self._marks)
+
+    async def abandoned(self) -> list[str]:
+        """Ids of the documents that were marked before the store was opened."""
+        self._check()
+        return list(self._marks - self._held)
+
+    async def freeze(self, seconds: float) -> None:
+        """There is no other process."""
+
+    async def thaw(self) -> None:
+        """There is no other process."""
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a note."""
+        self._check()
+        self._note = note
+
+    async def note(self) -> bytes:
+        """What is kept."""
+        self._check()
+        return self._note
 
     async def sync(self) -> None:
         """Nothing is ever lost here."""
@@ -213,12 +266,18 @@ class MemoryCollection:
         self._check()
         for id_, (point, document) in self._points.items():
             fields = [*fields_of(document), ("page", point.chunk.page)]
-            if (ids is None or id_ in ids) and _visible(scope, document, fields):
+            if (ids is None or id_ in ids) and self._is_settled(document) and is_visible(scope, document, fields):
                 yield point
+
+    def _is_settled(self, document: Document) -> bool:
+        if document.document_id not in self._marks:
+            return True
+        record = self._records.get(document.document_id)
+        return record is not None and record.generation == document.generation
 
     def _check(self) -> None:
         if self._replaced:
-            raise Unavailable(f"Index '{self.spec.name}' was replaced just now.")
+            raise Replaced(self.spec.name)
         if self._dropped:
             raise no_such_index(self.spec.name)
 
@@ -228,57 +287,13 @@ def _stored(point: ChunkPoint, document: Document) -> StoredChunk:
     return StoredChunk(
         point.id,
         document.document_id,
+        None,
         chunk.number,
         chunk.page,
         tuple(chunk.headings),
         chunk.text,
         chunk.overlap,
         chunk.separator,
-    )
-
-
-def _visible(scope: Scope, document: Document, fields: Sequence[Field]) -> bool:
-    return (
-        (scope.readers is None or not scope.readers.isdisjoint(access.readers(document.access)))
-        and Version(document.document_id, document.generation) not in scope.hidden
-        and _holds(scope.filter, fields)
-    )
-
-
-def _holds(condition: Condition, fields: Sequence[Field]) -> bool:
-    match condition:
-        case Filter():
-            return (
-                all(_holds(each, fields) for each in condition.must)
-                and (not condition.should or any(_holds(each, fields) for each in condition.should))
-                and not any(_holds(each, fields) for each in condition.must_not)
-            )
-        case MatchAny():
-            return any(
-                _equal(value, wanted)
-                for name, value in fields
-                if name == condition.field
-                for wanted in condition.values
-            )
-        case Range():
-            return any(
-                _within(condition, value)
-                for name, value in fields
-                if name == condition.field and isinstance(value, int | float) and not isinstance(value, bool)
-            )
-
-
-def _equal(one: Scalar, other: Scalar) -> bool:
-    # Python's True equals 1.
-    return one == other and isinstance(one, bool) == isinstance(other, bool)
-
-
-def _within(bounds: Range, value: float) -> bool:
-    return (
-        (bounds.gt is None or value > bounds.gt)
-        and (bounds.gte is None or value >= bounds.gte)
-        and (bounds.lt is None or value < bounds.lt)
-        and (bounds.lte is None or value <= bounds.lte)
     )
 
 

@@ -1,10 +1,15 @@
 """The port: what the retriever asks of a vector store.
 
-Adapters: `store.edge` (Qdrant in the process, on disk) and `store.memory` (the fake). Both pass the same contract
-tests, tests/test_store.py. Fusion, access rules and the upsert protocol are above the port, the same for all.
+Adapters: `store.edge` (Qdrant in the process, on disk), `store.qdrant` (a Qdrant server) and `store.memory` (the
+fake). All pass the same contract tests, tests/test_store.py. Fusion, access rules and the upsert protocol are above
+the port, the same for all.
 
 A collection holds three kinds of things: chunks (with two vectors), the catalogue's records (one a document), and
-marks (documents whose chunks may not agree with their record). Which chunks a search sees is said by its `Scope`.
+marks (documents whose chunks may not agree with their record). Of a document that is marked, searches and counts
+see the chunks of the generation that its record names, and no others; what else they see is said by their `Scope`.
+
+Other processes than this one write to a store on a server. There a mark is a lease: it is refused while another
+process holds it, renewed while this one does, and abandoned if its process is gone.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -23,12 +28,10 @@ class Scope:
     Args:
         filter: Conditions on the documents.
         readers: Tokens that the asker holds, of which a document must have one (`retriever.access`); None: all.
-        hidden: Versions whose chunks are being written or removed.
     """
 
     filter: Filter = NO_FILTER
     readers: frozenset[str] | None = None
-    hidden: frozenset[Version] = frozenset()
 
 
 EVERYTHING = Scope()
@@ -53,10 +56,14 @@ class ChunkPoint:
 
 @dataclass(frozen=True, slots=True)
 class StoredChunk:
-    """A chunk as it is read back, without its vectors."""
+    """A chunk as it is read back, without its vectors.
+
+    ``generation`` is its document's; None where a store never shows more than one.
+    """
 
     id: str
     document_id: str
+    generation: int | None
     number: int
     page: int
     headings: tuple[str, ...]
@@ -76,13 +83,30 @@ class TermEncoder(Protocol):
         """The words of texts, weighted by their frequency."""
         ...
 
+    def passages(self, texts: Sequence[str]) -> list[Terms]:
+        """As `documents`, for the few texts that a search is waiting for."""
+        ...
+
 
 class Collection(Protocol):
-    """One index. Every method raises NotFound once the collection is dropped, Unavailable once it is replaced."""
+    """One index. Every method raises NotFound once the collection is dropped, Replaced once it is replaced."""
 
     @property
     def spec(self) -> IndexSpec:
         """What it is."""
+        ...
+
+    @property
+    def revision(self) -> int:
+        """Another number than before: what was found since belongs to other versions of documents, perhaps."""
+        ...
+
+    def outdated(self) -> None:
+        """Told when something was found that is not there any more; `revision` is another one then."""
+        ...
+
+    async def is_current(self) -> bool:
+        """Whether it is still the one of its name, as far as was known a second ago."""
         ...
 
     async def publish(self, instead_of: Self | None = None) -> None:
@@ -136,7 +160,11 @@ class Collection(Protocol):
         ...
 
     async def put_record(self, document: Document) -> None:
-        """Writes the catalogue's record of a document, whole."""
+        """Writes the catalogue's record of a document, whole.
+
+        Raises:
+            Unavailable: The document was marked by this process, and another one has taken it over.
+        """
         ...
 
     async def remove_record(self, document_id: str) -> None:
@@ -155,16 +183,49 @@ class Collection(Protocol):
         """Number of records in scope."""
         ...
 
+    async def versions(self) -> Mapping[str, int]:
+        """The generation of every record, by document id."""
+        ...
+
     async def mark(self, document_id: str) -> None:
-        """Notes that the document's chunks may not agree with its record."""
+        """Notes that the document's chunks may not agree with its record.
+
+        Raises:
+            Unavailable: Another process works on it.
+        """
         ...
 
     async def unmark(self, document_id: str) -> None:
-        """Takes the note away."""
+        """Takes the mark away, if it is not another process's."""
         ...
 
     async def marked(self) -> list[str]:
         """Ids of the documents that are marked."""
+        ...
+
+    async def abandoned(self) -> list[str]:
+        """Ids of those that a process which is gone has left marked."""
+        ...
+
+    async def freeze(self, seconds: float) -> None:
+        """From here on no other process commits anything, until `thaw` or the end of this process. What others have
+        committed is there when this returns.
+
+        Raises:
+            TimeoutError: Others have not come to rest after so many seconds.
+        """
+        ...
+
+    async def thaw(self) -> None:
+        """Ends what `freeze` began, also where the collection is gone."""
+        ...
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a few bytes with the collection, in the place of those that are there."""
+        ...
+
+    async def note(self) -> bytes:
+        """What is kept; empty where nothing is."""
         ...
 
     async def sync(self) -> None:
@@ -190,15 +251,40 @@ class Collection(Protocol):
         ...
 
 
+REBUILD = "\0rebuild"
+"""Marked instead of a document: by who rebuilds the collection."""
+
+
 class Store(Protocol):
     """All indexes of all tenants."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes may work on it, too."""
+        ...
 
     async def collections(self) -> Sequence[Collection]:
         """The collections that have been published and not dropped."""
         ...
 
-    async def create(self, spec: IndexSpec) -> Collection:
-        """A new, empty collection, not published."""
+    async def find(self, tenant: str, name: str) -> Collection | None:
+        """The one of these that has this name."""
+        ...
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:
+        """A new, empty collection, not published.
+
+        Args:
+            spec: What it is.
+            beside: It is to replace one; else another process that creates one of this name gets the same.
+
+        Raises:
+            Unavailable: It cannot be made.
+        """
+        ...
+
+    async def tidy(self) -> None:
+        """Clears away collections that a process which is gone has begun and not published."""
         ...
 
     async def restore(self, spec: IndexSpec, directory: Path) -> Collection:

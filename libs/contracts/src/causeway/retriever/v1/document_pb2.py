@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/retriever/v1/document.proto\x12\x15\x63\x61useway.retriever.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xe1\x02\n\x08\x44ocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x12\n\nsourcefile\x18\x02 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x15\n\rmetadata_json\x18\x06 \x01(\x0c\x12\x34\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0b\x32$.causeway.retriever.v1.AccessControl\x12\x10\n\x08\x63\x61tegory\x18\x08 \x01(\t\x12\x10\n\x08language\x18\t \x01(\t\x12\x12\n\ngeneration\x18\n \x01(\x04\x12\x12\n\npage_count\x18\x0b \x01(\r\x12\x13\n\x0b\x63hunk_count\x18\x0c \x01(\r\x12.\n\nupdated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0chas_pictures\x18\x0e \x01(\x08\"-\n\rAccessControl\x12\x0c\n\x04oids\x18\x01 \x03(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\"\xa2\x01\n\x05\x43hunk\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x14\n\x0cindexed_text\x18\x03 \x01(\t\x12\x0c\n\x04page\x18\x04 \x01(\r\x12\x10\n\x08headings\x18\x05 \x03(\t\x12\x0e\n\x06vector\x18\x06 \x03(\x02\x12\x0f\n\x07overlap\x18\x07 \x01(\r\x12\x16\n\tseparator\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_separator\"2\n\x0c\x44ocumentText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/retriever/v1/document.proto\x12\x15\x63\x61useway.retriever.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf3\x02\n\x08\x44ocument\x12\x13\n\x0b\x64ocument_id\x18\x01 \x01(\t\x12\x12\n\nsourcefile\x18\x02 \x01(\t\x12\x14\n\x0c\x63ontent_type\x18\x03 \x01(\t\x12\x0e\n\x06sha256\x18\x04 \x01(\t\x12\x12\n\nsize_bytes\x18\x05 \x01(\x04\x12\x15\n\rmetadata_json\x18\x06 \x01(\x0c\x12\x34\n\x06\x61\x63\x63\x65ss\x18\x07 \x01(\x0b\x32$.causeway.retriever.v1.AccessControl\x12\x10\n\x08\x63\x61tegory\x18\x08 \x01(\t\x12\x10\n\x08language\x18\t \x01(\t\x12\x12\n\ngeneration\x18\n \x01(\x04\x12\x12\n\npage_count\x18\x0b \x01(\r\x12\x13\n\x0b\x63hunk_count\x18\x0c \x01(\r\x12.\n\nupdated_at\x18\r \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0chas_pictures\x18\x0e \x01(\x08\x12\x10\n\x08original\x18\x0f \x01(\t\"-\n\rAccessControl\x12\x0c\n\x04oids\x18\x01 \x03(\t\x12\x0e\n\x06groups\x18\x02 \x03(\t\"\xa2\x01\n\x05\x43hunk\x12\x0e\n\x06number\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x14\n\x0cindexed_text\x18\x03 \x01(\t\x12\x0c\n\x04page\x18\x04 \x01(\r\x12\x10\n\x08headings\x18\x05 \x03(\t\x12\x0e\n\x06vector\x18\x06 \x03(\x02\x12\x0f\n\x07overlap\x18\x07 \x01(\r\x12\x16\n\tseparator\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0c\n\n_separator\"2\n\x0c\x44ocumentText\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x14\n\x0cis_truncated\x18\x02 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,11 +33,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.retriever.v1.docum
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_DOCUMENT']._serialized_start=97
-  _globals['_DOCUMENT']._serialized_end=450
-  _globals['_ACCESSCONTROL']._serialized_start=452
-  _globals['_ACCESSCONTROL']._serialized_end=497
-  _globals['_CHUNK']._serialized_start=500
-  _globals['_CHUNK']._serialized_end=662
-  _globals['_DOCUMENTTEXT']._serialized_start=664
-  _globals['_DOCUMENTTEXT']._serialized_end=714
+  _globals['_DOCUMENT']._serialized_end=468
+  _globals['_ACCESSCONTROL']._serialized_start=470
+  _globals['_ACCESSCONTROL']._serialized_end=515
+  _globals['_CHUNK']._serialized_start=518
+  _globals['_CHUNK']._serialized_end=680
+  _globals['_DOCUMENTTEXT']._serialized_start=682
+  _globals['_DOCUMENTTEXT']._serialized_end=732
 # @@protoc_insertion_point(module_scope)

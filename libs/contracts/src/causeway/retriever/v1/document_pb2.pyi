@@ -39,6 +39,7 @@ class Document(_message.Message):
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     HAS_PICTURES_FIELD_NUMBER: _builtins.int
+    ORIGINAL_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Names the document within its index; the caller's choice, or derived from the content."""
     sourcefile: _builtins.str
@@ -46,7 +47,7 @@ class Document(_message.Message):
     content_type: _builtins.str
     """Media type found by looking at the content, for example `application/pdf`."""
     sha256: _builtins.str
-    """Lower-case hex SHA-256 of the original bytes; also names the original in the object store."""
+    """Lower-case hex SHA-256 of the original bytes."""
     size_bytes: _builtins.int
     """Length of the original in bytes."""
     metadata_json: _builtins.bytes
@@ -63,6 +64,8 @@ class Document(_message.Message):
     """Number of chunks of this generation. Set by the retriever."""
     has_pictures: _builtins.bool
     """Pictures of its pages are kept beside it (servicekit/keys.py names them), for models that take pictures."""
+    original: _builtins.str
+    """Names the original in the object store; it is this document's alone and goes with it. Empty where there is none."""
     @_builtins.property
     def access(self) -> Global___AccessControl:
         """Who may see the document."""
@@ -88,10 +91,11 @@ class Document(_message.Message):
         chunk_count: _builtins.int = ...,
         updated_at: _timestamp_pb2.Timestamp | None = ...,
         has_pictures: _builtins.bool = ...,
+        original: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "updated_at", b"updated_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "category", b"category", "chunk_count", b"chunk_count", "content_type", b"content_type", "document_id", b"document_id", "generation", b"generation", "has_pictures", b"has_pictures", "language", b"language", "metadata_json", b"metadata_json", "page_count", b"page_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "sourcefile", b"sourcefile", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access", b"access", "category", b"category", "chunk_count", b"chunk_count", "content_type", b"content_type", "document_id", b"document_id", "generation", b"generation", "has_pictures", b"has_pictures", "language", b"language", "metadata_json", b"metadata_json", "original", b"original", "page_count", b"page_count", "sha256", b"sha256", "size_bytes", b"size_bytes", "sourcefile", b"sourcefile", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

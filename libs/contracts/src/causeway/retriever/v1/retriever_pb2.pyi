@@ -9,6 +9,7 @@ from causeway.retriever.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
@@ -49,6 +50,30 @@ RETRIEVAL_MODE_VECTORS: RetrievalMode.ValueType  # 2
 RETRIEVAL_MODE_TEXT: RetrievalMode.ValueType  # 3
 """By words: BM25."""
 Global___RetrievalMode: _TypeAlias = RetrievalMode  # noqa: Y015
+
+class _Fusion:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FusionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fusion.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FUSION_UNSPECIFIED: _Fusion.ValueType  # 0
+    """The service's default, by scores."""
+    FUSION_SCORES: _Fusion.ValueType  # 1
+    """The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
+    FUSION_RANKS: _Fusion.ValueType  # 2
+    """Reciprocal rank fusion: the weighted sum of 1 / (60 + rank)."""
+
+class Fusion(_Fusion, metaclass=_FusionEnumTypeWrapper):
+    """How the rankings of a hybrid search become one."""
+
+FUSION_UNSPECIFIED: Fusion.ValueType  # 0
+"""The service's default, by scores."""
+FUSION_SCORES: Fusion.ValueType  # 1
+"""The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
+FUSION_RANKS: Fusion.ValueType  # 2
+"""Reciprocal rank fusion: the weighted sum of 1 / (60 + rank)."""
+Global___Fusion: _TypeAlias = Fusion  # noqa: Y015
 
 class _PassageSource:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -130,6 +155,34 @@ UPDATE_OUTCOME_UNCHANGED: UpdateOutcome.ValueType  # 2
 """Nothing is, unless the generation."""
 Global___UpdateOutcome: _TypeAlias = UpdateOutcome  # noqa: Y015
 
+class _RebuildState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _RebuildStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RebuildState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REBUILD_STATE_UNSPECIFIED: _RebuildState.ValueType  # 0
+    """Not said."""
+    REBUILD_STATE_RUNNING: _RebuildState.ValueType  # 1
+    """It goes on, also after a restart."""
+    REBUILD_STATE_SUCCEEDED: _RebuildState.ValueType  # 2
+    """The index has the new vectors."""
+    REBUILD_STATE_FAILED: _RebuildState.ValueType  # 3
+    """The index is as it was."""
+
+class RebuildState(_RebuildState, metaclass=_RebuildStateEnumTypeWrapper):
+    """Where a rebuild stands."""
+
+REBUILD_STATE_UNSPECIFIED: RebuildState.ValueType  # 0
+"""Not said."""
+REBUILD_STATE_RUNNING: RebuildState.ValueType  # 1
+"""It goes on, also after a restart."""
+REBUILD_STATE_SUCCEEDED: RebuildState.ValueType  # 2
+"""The index has the new vectors."""
+REBUILD_STATE_FAILED: RebuildState.ValueType  # 3
+"""The index is as it was."""
+Global___RebuildState: _TypeAlias = RebuildState  # noqa: Y015
+
 @_typing.final
 class RetrieveRequest(_message.Message):
     """What to look for, and where."""
@@ -145,6 +198,13 @@ class RetrieveRequest(_message.Message):
     MINIMUM_DENSE_SCORE_FIELD_NUMBER: _builtins.int
     MINIMUM_SCORE_FIELD_NUMBER: _builtins.int
     SKIP_MISSING_SCORES_FIELD_NUMBER: _builtins.int
+    FUSION_FIELD_NUMBER: _builtins.int
+    DENSE_WEIGHT_FIELD_NUMBER: _builtins.int
+    EXPAND_FIELD_NUMBER: _builtins.int
+    DIVERSITY_FIELD_NUMBER: _builtins.int
+    NEIGHBOURS_FIELD_NUMBER: _builtins.int
+    RERANK_FIELD_NUMBER: _builtins.int
+    CAPTIONS_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     """What is asked, in words; not blank."""
     mode: Global___RetrievalMode.ValueType
@@ -159,6 +219,18 @@ class RetrieveRequest(_message.Message):
     """Leave out the cosine of passages that only the sparse search found, and the reverse (saves one search, and in
     text mode the query's embedding).
     """
+    fusion: Global___Fusion.ValueType
+    """How a hybrid search fuses."""
+    dense_weight: _builtins.float
+    """What meaning counts for in a hybrid search, 0 to 1, words having the rest; absent: 0.5."""
+    expand: _builtins.bool
+    """Search for further words, those that the best passages have in common; absent: where hybrid search fuses scores."""
+    diversity: _builtins.float
+    """How much what is new in a passage counts beside its score, 0 (not at all) to 1."""
+    neighbours: _builtins.int
+    """Give each passage the text of so many chunks before and behind it, of the same page and section; at most 10."""
+    captions: _builtins.bool
+    """Give the sentences of each passage that answer the query best."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks; documents whose access list leaves the caller out are not searched."""
@@ -170,6 +242,10 @@ class RetrieveRequest(_message.Message):
     @_builtins.property
     def filter(self) -> _filter_pb2.Filter:
         """Further conditions."""
+
+    @_builtins.property
+    def rerank(self) -> Global___Rerank:
+        """Have a reranker order what was found; absent: none."""
 
     def __init__(
         self,
@@ -183,21 +259,64 @@ class RetrieveRequest(_message.Message):
         minimum_dense_score: _builtins.float | None = ...,
         minimum_score: _builtins.float | None = ...,
         skip_missing_scores: _builtins.bool = ...,
+        fusion: Global___Fusion.ValueType = ...,
+        dense_weight: _builtins.float | None = ...,
+        expand: _builtins.bool | None = ...,
+        diversity: _builtins.float = ...,
+        neighbours: _builtins.int = ...,
+        rerank: Global___Rerank | None = ...,
+        captions: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_minimum_dense_score", b"_minimum_dense_score", "_minimum_score", b"_minimum_score", "filter", b"filter", "minimum_dense_score", b"minimum_dense_score", "minimum_score", b"minimum_score", "principal", b"principal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dense_weight", b"_dense_weight", "_expand", b"_expand", "_minimum_dense_score", b"_minimum_dense_score", "_minimum_score", b"_minimum_score", "dense_weight", b"dense_weight", "expand", b"expand", "filter", b"filter", "minimum_dense_score", b"minimum_dense_score", "minimum_score", b"minimum_score", "principal", b"principal", "rerank", b"rerank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_minimum_dense_score", b"_minimum_dense_score", "_minimum_score", b"_minimum_score", "filter", b"filter", "indexes", b"indexes", "minimum_dense_score", b"minimum_dense_score", "minimum_score", b"minimum_score", "mode", b"mode", "principal", b"principal", "query", b"query", "skip_missing_scores", b"skip_missing_scores", "top", b"top"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_weight", b"_dense_weight", "_expand", b"_expand", "_minimum_dense_score", b"_minimum_dense_score", "_minimum_score", b"_minimum_score", "captions", b"captions", "dense_weight", b"dense_weight", "diversity", b"diversity", "expand", b"expand", "filter", b"filter", "fusion", b"fusion", "indexes", b"indexes", "minimum_dense_score", b"minimum_dense_score", "minimum_score", b"minimum_score", "mode", b"mode", "neighbours", b"neighbours", "principal", b"principal", "query", b"query", "rerank", b"rerank", "skip_missing_scores", b"skip_missing_scores", "top", b"top"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__dense_weight: _TypeAlias = _typing.Literal["dense_weight"]  # noqa: Y015
+    _WhichOneofArgType__dense_weight: _TypeAlias = _typing.Literal["_dense_weight", b"_dense_weight"]  # noqa: Y015
+    _WhichOneofReturnType__expand: _TypeAlias = _typing.Literal["expand"]  # noqa: Y015
+    _WhichOneofArgType__expand: _TypeAlias = _typing.Literal["_expand", b"_expand"]  # noqa: Y015
     _WhichOneofReturnType__minimum_dense_score: _TypeAlias = _typing.Literal["minimum_dense_score"]  # noqa: Y015
     _WhichOneofArgType__minimum_dense_score: _TypeAlias = _typing.Literal["_minimum_dense_score", b"_minimum_dense_score"]  # noqa: Y015
     _WhichOneofReturnType__minimum_score: _TypeAlias = _typing.Literal["minimum_score"]  # noqa: Y015
     _WhichOneofArgType__minimum_score: _TypeAlias = _typing.Literal["_minimum_score", b"_minimum_score"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_weight) -> _WhichOneofReturnType__dense_weight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expand) -> _WhichOneofReturnType__expand | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__minimum_dense_score) -> _WhichOneofReturnType__minimum_dense_score | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__minimum_score) -> _WhichOneofReturnType__minimum_score | None: ...
 
 Global___RetrieveRequest: _TypeAlias = RetrieveRequest  # noqa: Y015
+
+@_typing.final
+class Rerank(_message.Message):
+    """What a reranker is to do. It is given the passages that the search found best, as many as it is configured for."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RERANKER_FIELD_NUMBER: _builtins.int
+    MINIMUM_SCORE_FIELD_NUMBER: _builtins.int
+    reranker: _builtins.str
+    """Its name; empty: the default one. One that there is not is NOT_FOUND; where there are none at all nothing happens."""
+    minimum_score: _builtins.float
+    """Passages that it rates lower are left out, where set."""
+    def __init__(
+        self,
+        *,
+        reranker: _builtins.str = ...,
+        minimum_score: _builtins.float | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_minimum_score", b"_minimum_score", "minimum_score", b"minimum_score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_minimum_score", b"_minimum_score", "minimum_score", b"minimum_score", "reranker", b"reranker"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__minimum_score: _TypeAlias = _typing.Literal["minimum_score"]  # noqa: Y015
+    _WhichOneofArgType__minimum_score: _TypeAlias = _typing.Literal["_minimum_score", b"_minimum_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__minimum_score) -> _WhichOneofReturnType__minimum_score | None: ...
+
+Global___Rerank: _TypeAlias = Rerank  # noqa: Y015
 
 @_typing.final
 class RetrieveResponse(_message.Message):
@@ -207,6 +326,12 @@ class RetrieveResponse(_message.Message):
 
     PASSAGES_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    RERANKER_FIELD_NUMBER: _builtins.int
+    NOT_RERANKED_FIELD_NUMBER: _builtins.int
+    reranker: _builtins.str
+    """The reranker whose order it is; empty where it is the search's own."""
+    not_reranked: _builtins.str
+    """Why the reranker that was wanted did not order them, in words; empty where it did, or where there is none."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passage]:
         """The passages."""
@@ -220,10 +345,12 @@ class RetrieveResponse(_message.Message):
         *,
         passages: _abc.Iterable[Global___Passage] | None = ...,
         steps: _abc.Iterable[Global___Step] | None = ...,
+        reranker: _builtins.str = ...,
+        not_reranked: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["passages", b"passages", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["not_reranked", b"not_reranked", "passages", b"passages", "reranker", b"reranker", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -238,7 +365,7 @@ class Step(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
-    """`embed`, `dense`, `sparse`, `fuse`."""
+    """`embed`, `dense`, `sparse`, `expand`, `fuse`, `rerank`, `diversify`, `neighbours`, `captions`."""
     duration_ms: _builtins.float
     """Wall time in milliseconds."""
     def __init__(
@@ -274,6 +401,9 @@ class Passage(_message.Message):
     SPARSE_SCORE_FIELD_NUMBER: _builtins.int
     RERANKER_SCORE_FIELD_NUMBER: _builtins.int
     SOURCE_FIELD_NUMBER: _builtins.int
+    FIRST_CHUNK_NUMBER_FIELD_NUMBER: _builtins.int
+    LAST_CHUNK_NUMBER_FIELD_NUMBER: _builtins.int
+    CAPTIONS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """Identifies the chunk: a UUID that depends on index, document, number and content alone."""
     index: _builtins.str
@@ -298,6 +428,10 @@ class Passage(_message.Message):
     """A reranker's score, where one ran."""
     source: Global___PassageSource.ValueType
     """Which searches found it by themselves."""
+    first_chunk_number: _builtins.int
+    """Number of the first chunk whose text it has; `chunk_number`'s own unless neighbours were asked for."""
+    last_chunk_number: _builtins.int
+    """Number of the last one."""
     @_builtins.property
     def document(self) -> _document_pb2.Document:
         """Its document."""
@@ -305,6 +439,10 @@ class Passage(_message.Message):
     @_builtins.property
     def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Headings above it, outermost first."""
+
+    @_builtins.property
+    def captions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The sentences that answer the query best, in the order of the text, where they were asked for."""
 
     def __init__(
         self,
@@ -322,10 +460,13 @@ class Passage(_message.Message):
         sparse_score: _builtins.float | None = ...,
         reranker_score: _builtins.float | None = ...,
         source: Global___PassageSource.ValueType = ...,
+        first_chunk_number: _builtins.int = ...,
+        last_chunk_number: _builtins.int = ...,
+        captions: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score", "_reranker_score", b"_reranker_score", "_sparse_score", b"_sparse_score", "dense_score", b"dense_score", "document", b"document", "reranker_score", b"reranker_score", "sparse_score", b"sparse_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score", "_reranker_score", b"_reranker_score", "_sparse_score", b"_sparse_score", "chunk_number", b"chunk_number", "dense_score", b"dense_score", "document", b"document", "headings", b"headings", "id", b"id", "index", b"index", "page", b"page", "reranker_score", b"reranker_score", "score", b"score", "source", b"source", "sourcepage", b"sourcepage", "sparse_score", b"sparse_score", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score", "_reranker_score", b"_reranker_score", "_sparse_score", b"_sparse_score", "captions", b"captions", "chunk_number", b"chunk_number", "dense_score", b"dense_score", "document", b"document", "first_chunk_number", b"first_chunk_number", "headings", b"headings", "id", b"id", "index", b"index", "last_chunk_number", b"last_chunk_number", "page", b"page", "reranker_score", b"reranker_score", "score", b"score", "source", b"source", "sourcepage", b"sourcepage", "sparse_score", b"sparse_score", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__dense_score: _TypeAlias = _typing.Literal["dense_score"]  # noqa: Y015
     _WhichOneofArgType__dense_score: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score"]  # noqa: Y015
@@ -826,23 +967,288 @@ class GetIndexResponse(_message.Message):
 
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     DIMENSION_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model that makes its vectors."""
     dimension: _builtins.int
     """Length of its vectors."""
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """What holds for it alone."""
+
     def __init__(
         self,
         *,
         embedding_model: _builtins.str = ...,
         dimension: _builtins.int = ...,
+        settings: Global___IndexSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "embedding_model", b"embedding_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "embedding_model", b"embedding_model", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetIndexResponse: _TypeAlias = GetIndexResponse  # noqa: Y015
+
+@_typing.final
+class IndexSettings(_message.Message):
+    """What holds for an index alone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
+    CHUNK_TOKENS_FIELD_NUMBER: _builtins.int
+    CHUNK_OVERLAP_FIELD_NUMBER: _builtins.int
+    embedding_model: _builtins.str
+    """Model that makes its vectors. In a request empty: the default one, or the one that it has."""
+    chunk_tokens: _builtins.int
+    """Most tokens of a chunk's text, 16 to 8192, fewer where the model reads fewer; absent: as ingest is configured. It
+    holds for what is added.
+    """
+    chunk_overlap: _builtins.int
+    """Most tokens that a chunk repeats of the one before, less than it has; absent: as ingest is configured."""
+    def __init__(
+        self,
+        *,
+        embedding_model: _builtins.str = ...,
+        chunk_tokens: _builtins.int | None = ...,
+        chunk_overlap: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "embedding_model", b"embedding_model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__chunk_overlap: _TypeAlias = _typing.Literal["chunk_overlap"]  # noqa: Y015
+    _WhichOneofArgType__chunk_overlap: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap"]  # noqa: Y015
+    _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
+    _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_overlap) -> _WhichOneofReturnType__chunk_overlap | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_tokens) -> _WhichOneofReturnType__chunk_tokens | None: ...
+
+Global___IndexSettings: _TypeAlias = IndexSettings  # noqa: Y015
+
+@_typing.final
+class CreateIndexRequest(_message.Message):
+    """Which index to make."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """Its settings."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        settings: Global___IndexSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateIndexRequest: _TypeAlias = CreateIndexRequest  # noqa: Y015
+
+@_typing.final
+class CreateIndexResponse(_message.Message):
+    """The index is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def index(self) -> Global___Index:
+        """The index."""
+
+    def __init__(
+        self,
+        *,
+        index: Global___Index | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateIndexResponse: _TypeAlias = CreateIndexResponse  # noqa: Y015
+
+@_typing.final
+class RebuildIndexRequest(_message.Message):
+    """Which index to rebuild, and how."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """Its settings from then on; those that are left out stay."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        settings: Global___IndexSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildIndexRequest: _TypeAlias = RebuildIndexRequest  # noqa: Y015
+
+@_typing.final
+class RebuildIndexResponse(_message.Message):
+    """It has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REBUILD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rebuild(self) -> Global___IndexRebuild:
+        """How far it is."""
+
+    def __init__(
+        self,
+        *,
+        rebuild: Global___IndexRebuild | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rebuild", b"rebuild"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rebuild", b"rebuild"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebuildIndexResponse: _TypeAlias = RebuildIndexResponse  # noqa: Y015
+
+@_typing.final
+class GetIndexRebuildRequest(_message.Message):
+    """Which rebuild to tell of."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """The index."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetIndexRebuildRequest: _TypeAlias = GetIndexRebuildRequest  # noqa: Y015
+
+@_typing.final
+class GetIndexRebuildResponse(_message.Message):
+    """The rebuild."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REBUILD_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rebuild(self) -> Global___IndexRebuild:
+        """How far it is."""
+
+    def __init__(
+        self,
+        *,
+        rebuild: Global___IndexRebuild | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rebuild", b"rebuild"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["rebuild", b"rebuild"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetIndexRebuildResponse: _TypeAlias = GetIndexRebuildResponse  # noqa: Y015
+
+@_typing.final
+class IndexRebuild(_message.Message):
+    """The rebuild of an index."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_DONE_FIELD_NUMBER: _builtins.int
+    DOCUMENTS_TOTAL_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    FINISHED_AT_FIELD_NUMBER: _builtins.int
+    state: Global___RebuildState.ValueType
+    """Where it stands."""
+    documents_done: _builtins.int
+    """Documents that have their new vectors."""
+    documents_total: _builtins.int
+    """Documents in all."""
+    error: _builtins.str
+    """Why it failed, in words; empty where it did not."""
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """What the index has, or will have."""
+
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was asked for."""
+
+    @_builtins.property
+    def finished_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was over; absent before."""
+
+    def __init__(
+        self,
+        *,
+        state: Global___RebuildState.ValueType = ...,
+        settings: Global___IndexSettings | None = ...,
+        documents_done: _builtins.int = ...,
+        documents_total: _builtins.int = ...,
+        error: _builtins.str = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+        finished_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["finished_at", b"finished_at", "settings", b"settings", "started_at", b"started_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["documents_done", b"documents_done", "documents_total", b"documents_total", "error", b"error", "finished_at", b"finished_at", "settings", b"settings", "started_at", b"started_at", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IndexRebuild: _TypeAlias = IndexRebuild  # noqa: Y015
 
 @_typing.final
 class ListIndexesRequest(_message.Message):

@@ -70,6 +70,21 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.FromString,
                 _registered_method=True)
+        self.CreateIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/CreateIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.FromString,
+                _registered_method=True)
+        self.RebuildIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/RebuildIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexResponse.FromString,
+                _registered_method=True)
+        self.GetIndexRebuild = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/GetIndexRebuild',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildResponse.FromString,
+                _registered_method=True)
         self.ListIndexes = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/ListIndexes',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListIndexesRequest.SerializeToString,
@@ -164,6 +179,30 @@ class RetrieverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateIndex(self, request, context):
+        """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
+        this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RebuildIndex(self, request, context):
+        """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
+        they are all there, then has them in one step. What is written meanwhile is there as well. Asked again for the same
+        it tells how far that is; FAILED_PRECONDITION (CONFLICT) while it is rebuilt otherwise. For administrators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetIndexRebuild(self, request, context):
+        """How far the rebuild of an index is, or how its last one ended. NOT_FOUND where there was none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListIndexes(self, request, context):
         """The tenant's indexes, ordered by name.
         """
@@ -252,6 +291,21 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.GetIndex,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.SerializeToString,
+            ),
+            'CreateIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.SerializeToString,
+            ),
+            'RebuildIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.RebuildIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexResponse.SerializeToString,
+            ),
+            'GetIndexRebuild': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetIndexRebuild,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildResponse.SerializeToString,
             ),
             'ListIndexes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListIndexes,
@@ -479,6 +533,87 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/GetIndex',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/CreateIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RebuildIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/RebuildIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetIndexRebuild(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/GetIndexRebuild',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRebuildResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,17 @@ class RetrieverServiceStub:
     """Records of the catalogue that the principal may see, ordered by document id."""
     GetIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]
     """What an index is, without a look at what is in it."""
+    CreateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]
+    """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
+    this name.
+    """
+    RebuildIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]
+    """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
+    they are all there, then has them in one step. What is written meanwhile is there as well. Asked again for the same
+    it tells how far that is; FAILED_PRECONDITION (CONFLICT) while it is rebuilt otherwise. For administrators.
+    """
+    GetIndexRebuild: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]
+    """How far the rebuild of an index is, or how its last one ended. NOT_FOUND where there was none."""
     ListIndexes: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]
@@ -97,6 +108,17 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """Records of the catalogue that the principal may see, ordered by document id."""
     GetIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]  # type: ignore[assignment]
     """What an index is, without a look at what is in it."""
+    CreateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]  # type: ignore[assignment]
+    """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
+    this name.
+    """
+    RebuildIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]  # type: ignore[assignment]
+    """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
+    they are all there, then has them in one step. What is written meanwhile is there as well. Asked again for the same
+    it tells how far that is; FAILED_PRECONDITION (CONFLICT) while it is rebuilt otherwise. For administrators.
+    """
+    GetIndexRebuild: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRebuildRequest, _retriever_pb2.GetIndexRebuildResponse]  # type: ignore[assignment]
+    """How far the rebuild of an index is, or how its last one ended. NOT_FOUND where there was none."""
     ListIndexes: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListIndexesRequest, _retriever_pb2.ListIndexesResponse]  # type: ignore[assignment]
     """The tenant's indexes, ordered by name."""
     DeleteIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteIndexRequest, _retriever_pb2.DeleteIndexResponse]  # type: ignore[assignment]
@@ -180,6 +202,35 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.GetIndexResponse, _abc.Awaitable[_retriever_pb2.GetIndexResponse]]:
         """What an index is, without a look at what is in it."""
+
+    @_abc_1.abstractmethod
+    def CreateIndex(
+        self,
+        request: _retriever_pb2.CreateIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.CreateIndexResponse, _abc.Awaitable[_retriever_pb2.CreateIndexResponse]]:
+        """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
+        this name.
+        """
+
+    @_abc_1.abstractmethod
+    def RebuildIndex(
+        self,
+        request: _retriever_pb2.RebuildIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.RebuildIndexResponse, _abc.Awaitable[_retriever_pb2.RebuildIndexResponse]]:
+        """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
+        they are all there, then has them in one step. What is written meanwhile is there as well. Asked again for the same
+        it tells how far that is; FAILED_PRECONDITION (CONFLICT) while it is rebuilt otherwise. For administrators.
+        """
+
+    @_abc_1.abstractmethod
+    def GetIndexRebuild(
+        self,
+        request: _retriever_pb2.GetIndexRebuildRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.GetIndexRebuildResponse, _abc.Awaitable[_retriever_pb2.GetIndexRebuildResponse]]:
+        """How far the rebuild of an index is, or how its last one ended. NOT_FOUND where there was none."""
 
     @_abc_1.abstractmethod
     def ListIndexes(

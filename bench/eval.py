@@ -1,0 +1,192 @@
+"""How well the platform finds and cites: recall, MRR, nDCG and citations for words, vectors and both.
+
+Through the public HTTP API alone, so that it measures what users get. ``make eval`` evaluates the sample corpus on
+a stack of its own; ``python bench/eval.py --help`` has the rest: a platform that runs already, any folder of
+documents with a file of questions, any text collection with relevance judgements. The exit code is 1 where a figure
+is below its floor, or hybrid search is worse than the better of its two parts by more than one question.
+"""
+
+import argparse
+import asyncio
+import json
+import platform as machine
+import sys
+from collections.abc import Sequence
+from contextlib import nullcontext
+from datetime import UTC, datetime
+from pathlib import Path
+
+import eval_metrics as metrics
+import eval_sets
+from eval_platform import MODES, Platform, connected, own_stack
+from eval_sets import EvaluationSet
+
+PAGE_FIGURES = ("recall@3", "recall@5", "recall@10", "mrr", "all@5", "all@10", "cites_right", "cites_given")
+TEXT_FIGURES = ("ndcg@10", "recall@10", "recall@100", "mrr")
+CITED_TOP = 5
+_TOGETHER = 2  # questions at a time
+_MOST = 300
+
+Figures = dict[str, float]
+
+
+async def evaluate(platform: Platform, what: EvaluationSet, modes: Sequence[str] = MODES) -> dict[str, Figures]:
+    """The figures of each mode."""
+    turns = asyncio.Semaphore(_TOGETHER)
+    count = 10 if what.has_pages else _MOST
+
+    async def rankings(mode: str) -> list[list[str]]:
+        async def one(text: str) -> list[str]:
+            async with turns:
+                return await platform.ranking(text, mode, count, pages=what.has_pages)
+
+        return await asyncio.gather(*(one(question.text) for question in what.questions))
+
+    async def citations(mode: str) -> list[tuple[list[str], list[str]]]:
+        async def one(text: str) -> tuple[list[str], list[str]]:
+            async with turns:
+                return await platform.citations(text, mode, CITED_TOP)
+
+        return await asyncio.gather(*(one(question.text) for question in what.questions))
+
+    result = {}
+    for mode in modes:
+        figures = _figures(what, await rankings(mode))
+        if what.has_pages:
+            figures |= _citation_figures(what, await citations(mode))
+        result[mode] = figures
+    return result
+
+
+def _figures(what: EvaluationSet, rankings: Sequence[list[str]]) -> Figures:
+    both = [(ranking, question.relevant) for ranking, question in zip(rankings, what.questions, strict=True)]
+    mrr = metrics.mean([metrics.reciprocal_rank(*each) for each in both])
+    if not what.has_pages:
+        return {
+            "ndcg@10": metrics.mean([metrics.ndcg(*each) for each in both]),
+            "recall@10": metrics.mean([metrics.recall(*each, 10) for each in both]),
+            "recall@100": metrics.mean([metrics.recall(*each, 100) for each in both]),
+            "mrr": mrr,
+        }
+    return {
+        **{f"recall@{k}": metrics.mean([metrics.found(*each, k) for each in both]) for k in (3, 5, 10)},
+        "mrr": mrr,
+        **{f"all@{k}": metrics.mean([metrics.recall(*each, k) for each in both]) for k in (5, 10)},
+    }
+
+
+def _citation_figures(what: EvaluationSet, answers: Sequence[tuple[list[str], list[str]]]) -> Figures:
+    right = [
+        any(name in question.relevant for name in cited)
+        for (cited, _), question in zip(answers, what.questions, strict=True)
+    ]
+    given = [name in sources for cited, sources in answers for name in cited]
+    return {"cites_right": metrics.mean(right), "cites_given": metrics.mean(given)}
+
+
+def shortfalls(what: EvaluationSet, result: dict[str, Figures], floors: dict[str, float]) -> list[str]:
+    """What is not as good as it must be, in words."""
+    hybrid = result.get("hybrid", {})
+    said = [
+        f"hybrid {name} is {hybrid[name]:.3f}, below its floor of {floor:.3f}"
+        for name, floor in floors.items()
+        if hybrid[name] < floor
+    ]
+    if len(result) == len(MODES) and what.has_pages:
+        for name in ("recall@3", "recall@5", "recall@10"):
+            best = max(result[mode][name] for mode in ("text", "vectors"))
+            missing = round((best - hybrid[name]) * len(what.questions))
+            if missing > 1:
+                said.append(f"hybrid {name} is {missing} questions below the better of text and vectors")
+    return said
+
+
+def table(what: EvaluationSet, result: dict[str, Figures]) -> str:
+    """The figures, for people who watch; it is Markdown, too."""
+    names = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
+    lines = [f"| {what.name}, {len(what.questions)} questions |" + "".join(f" {name} |" for name in names)]
+    lines.append("|---|" + "---:|" * len(names))
+    for mode, figures in result.items():
+        lines.append(f"| {mode} |" + "".join(f" {figures[name]:.3f} |" for name in names))
+    return "\n".join(lines)
+
+
+def write(directory: Path, what: EvaluationSet, result: dict[str, Figures]) -> None:
+    """Writes eval.json and eval.md."""
+    now = datetime.now(UTC).date().isoformat()
+    summary = {"date": now, "set": what.name, "questions": len(what.questions), "modes": result}
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "eval.json").write_text(json.dumps(summary, indent=1) + "\n")
+    page = f"""# What is found, and what is cited
+
+{now}, {machine.machine()}, `make eval`. Recall counts a question as found where a page that answers it is
+among the first 3, 5 or 10 passages; `all` is the share of the pages that answer it. `cites_right`: the answer
+over the best {CITED_TOP} passages cites such a page; `cites_given`: share of the citations that name one of its
+sources.
+
+{table(what, result)}
+"""
+    (directory / "eval.md").write_text(page)
+
+
+async def run(arguments: argparse.Namespace, what: EvaluationSet, url: str) -> int:
+    """Evaluates, says what it found, and returns the exit code."""
+    async with connected(url, arguments.index, rerank=arguments.rerank) as platform:
+        if not arguments.ingested:
+            await platform.ingest(what)
+        result = await evaluate(platform, what, arguments.mode or MODES)
+    wrong = shortfalls(what, result, dict(arguments.floor))
+    if arguments.json:
+        print(json.dumps({"set": what.name, "questions": len(what.questions), "modes": result, "wrong": wrong}))
+    else:
+        print(table(what, result))
+    if arguments.results is not None:
+        write(arguments.results, what, result)
+    for each in wrong:
+        print(each, file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--documents", type=Path, help="folder of documents (default: the sample corpus)")
+    parser.add_argument(
+        "--questions", type=Path, help="their questions: JSON lines with question and sourcepage(s)"
+    )
+    parser.add_argument(
+        "--collection", type=Path, help="folder of a text collection instead: corpus, queries, qrels"
+    )
+    parser.add_argument("--url", help="a platform that runs (default: a stack of its own)")
+    parser.add_argument("--index", default="eval", help="name of the index")
+    parser.add_argument("--ingested", action="store_true", help="the index holds the documents already")
+    parser.add_argument("--limit", type=int, help="so many questions, from all of the file")
+    parser.add_argument("--mode", action="append", choices=MODES, help="may be given again (default: all)")
+    parser.add_argument("--rerank", action="store_true", help="have the platform's reranker order what is found")
+    parser.add_argument("--floor", action="append", type=_floor, default=[], help="figure of hybrid: recall@5=0.9")
+    parser.add_argument("--json", action="store_true", help="print JSON in place of the table")
+    parser.add_argument("--results", type=Path, help="directory for eval.md and eval.json")
+    arguments = parser.parse_args()
+    if arguments.collection is not None:
+        what = eval_sets.collection(arguments.collection, arguments.limit)
+    else:
+        folder = arguments.documents or eval_sets.EXAMPLES / "corpus"
+        questions = arguments.questions or eval_sets.EXAMPLES / "questions.jsonl"
+        what = eval_sets.documents(folder, questions, arguments.limit)
+    known = PAGE_FIGURES if what.has_pages else TEXT_FIGURES
+    for name, _ in arguments.floor:
+        if name not in known:
+            parser.error(f"there is no figure {name}; there are {', '.join(known)}")
+    with nullcontext(arguments.url) if arguments.url else own_stack() as url:
+        return asyncio.run(run(arguments, what, url))
+
+
+def _floor(text: str) -> tuple[str, float]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError("a floor is NAME=VALUE")
+    return name, float(value)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

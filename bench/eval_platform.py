@@ -1,0 +1,122 @@
+"""The platform as an evaluation sees it: public HTTP, and a stack of its own where no address is given."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from eval_sets import EvaluationSet
+
+MODES = ("text", "vectors", "hybrid")
+_START_SECONDS = 60.0
+_INGEST_SECONDS = 3600.0
+_ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+_UPLOADED = 20  # files of a request
+_INDEXED = 500  # texts of a request
+_CITATION = re.compile(r"\[([^\[\]]+)\]")
+
+
+@contextmanager
+def own_stack(**environment: str) -> Iterator[str]:
+    """A stack on free ports with an empty data directory; yields its address."""
+    with tempfile.TemporaryDirectory() as directory:
+        command = [str(Path(sys.executable).with_name("causeway")), "up", "--port", "0", "--data-dir", directory]
+        process = subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield _address(Path(directory) / "stack.json", process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+
+
+def _address(file: Path, process: "subprocess.Popen[bytes]") -> str:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        if file.exists():
+            url: str = json.loads(file.read_text())["url"]
+            return url
+        if process.poll() is not None:
+            raise RuntimeError(f"causeway up ended with {process.returncode}")
+        time.sleep(0.1)
+    raise TimeoutError(f"the stack was not ready within {_START_SECONDS:g} s")
+
+
+class Platform:
+    """Asks a running platform; made by `connected`."""
+
+    def __init__(self, http: httpx.AsyncClient, index: str, *, rerank: bool) -> None:
+        self._http = http
+        self._index = index
+        self._rerank = rerank
+
+    async def ingest(self, what: EvaluationSet) -> None:
+        """Uploads the documents and waits until they can be found.
+
+        Raises:
+            RuntimeError: One cannot be.
+        """
+        for start in range(0, len(what.files), _UPLOADED):
+            parts = [("file", (path.name, path.read_bytes())) for path in what.files[start : start + _UPLOADED]]
+            answer = await self._http.post("/documents", data={"index": self._index}, files=parts)
+            for job in answer.raise_for_status().json()["jobs"]:
+                await self._wait_for(job["id"])
+        for start in range(0, len(what.texts), _INDEXED):
+            body = {"index_name": self._index, "documents": what.texts[start : start + _INDEXED]}
+            answer = await self._http.post("/index", json=body, timeout=_INGEST_SECONDS)
+            said = answer.raise_for_status().json()
+            if answer.status_code == 202:
+                await self._wait_for(said["job"]["id"] if isinstance(said.get("job"), dict) else said["id"])
+
+    async def ranking(self, question: str, mode: str, count: int, *, pages: bool) -> list[str]:
+        """What is found, best first: pages as they are cited, or documents; each once."""
+        body = {
+            "index_name": self._index,
+            "query": question,
+            "max_node_count": count,
+            "retrieval_mode": mode,
+            "semantic_ranker": self._rerank,
+        }
+        answer = await self._http.post("/retrieve", json=body)
+        nodes = answer.raise_for_status().json()["results"]
+        names = [node["metadata"]["sourcepage"] if pages else node["doc_id"] for node in nodes]
+        # Of pages each passage takes its place, as it does in a prompt; a document counts once, by its best one.
+        return names if pages else list(dict.fromkeys(names))
+
+    async def citations(self, question: str, mode: str, top: int) -> tuple[list[str], list[str]]:
+        """What an answer cites, and what it was given to cite."""
+        overrides = {"index": self._index, "top": top, "retrieval_mode": mode, "semantic_ranker": self._rerank}
+        body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
+        answer = (await self._http.post("/2024-04/chat", json=body)).raise_for_status().json()
+        cited = _CITATION.findall(answer["message"]["content"])
+        return list(dict.fromkeys(cited)), answer["context"]["data_points"]["citations"]
+
+    async def _wait_for(self, job_id: str) -> None:
+        end = time.monotonic() + _INGEST_SECONDS
+        while time.monotonic() < end:
+            job: dict[str, Any] = (await self._http.get(f"/jobs/{job_id}")).raise_for_status().json()
+            if job["state"] in _ENDED:
+                if job["state"] not in ("succeeded", "unchanged"):
+                    raise RuntimeError(f"the job {job_id} ended as {job['state']}: {job}")
+                return
+            await asyncio.sleep(0.2)
+        raise TimeoutError(f"the job {job_id} did not end within {_INGEST_SECONDS:g} s")
+
+
+@asynccontextmanager
+async def connected(url: str, index: str, *, rerank: bool = False) -> AsyncIterator[Platform]:
+    """The platform at an address."""
+    headers = {"authorization": f"Bearer {key}"} if (key := os.environ.get("CAUSEWAY_API_KEY")) else {}
+    async with httpx.AsyncClient(base_url=url, timeout=120, headers=headers) as http:
+        yield Platform(http, index, rerank=rerank)

@@ -1,0 +1,145 @@
+"""What may be used, from a YAML file."""
+
+import enum
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ByteSize, ConfigDict, Field
+from servicekit.errors import InvalidRequest
+from servicekit.reloadable import Reloadable
+from servicekit.yaml_file import Document
+
+from gateway.identity.caller import Caller
+from gateway.quotas.uses import DAY, MINUTE, PRESENT, Window
+
+
+class Measure(enum.Enum):
+    """What is limited; the values are the names in the file, in the order in which they are checked."""
+
+    RUNNING = "concurrent_requests"
+    REQUESTS = "requests_per_minute"
+    TOKENS = "tokens_per_minute"
+    INGEST = "ingest_bytes_per_day"
+
+    @property
+    def window(self) -> Window:
+        """Over which it is added up."""
+        return _WINDOWS[self]
+
+
+_WINDOWS = {Measure.RUNNING: PRESENT, Measure.REQUESTS: MINUTE, Measure.TOKENS: MINUTE, Measure.INGEST: DAY}
+
+Limits = dict[Measure, int]
+"""What one of them may use; what is missing is not limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who has a quota.
+
+    Attributes:
+        kind: ``tenant``, ``key`` or ``user``.
+        tenant: Which one, or whose key or user.
+        name: Of the key or the user; empty for a tenant.
+    """
+
+    kind: str
+    tenant: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        return {"tenant": "The tenant", "key": "The API key", "user": "The user"}[self.kind]
+
+
+@dataclass(frozen=True, slots=True)
+class Quotas:
+    """All limits, by who they are of.
+
+    Attributes:
+        defaults: By kind, for those that are not named.
+        named: By kind and name.
+    """
+
+    defaults: dict[str, Limits] = field(default_factory=dict)
+    named: dict[tuple[str, str], Limits] = field(default_factory=dict)
+
+    def of(self, holder: Holder) -> Limits:
+        """The limits of one."""
+        named = self.named.get((holder.kind, holder.name or holder.tenant))
+        return self.defaults.get(holder.kind, {}) if named is None else named
+
+
+def holders(caller: Caller) -> tuple[Holder, ...]:
+    """Whose quotas a request draws on: the key's, or the user's where it came with none, then the tenant's.
+
+    A key's name holds them, so that the key that takes its place goes on where it stood.
+    """
+    tenant = caller.principal.tenant
+    own = Holder("key", tenant, caller.key_name) if caller.key_name else Holder("user", tenant, caller.principal.user)
+    return own, Holder("tenant", tenant)
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class _Limits(_Model):
+    concurrent_requests: Annotated[int, Field(gt=0)] | None = None
+    requests_per_minute: Annotated[int, Field(gt=0)] | None = None
+    tokens_per_minute: Annotated[int, Field(gt=0)] | None = None
+    ingest_bytes_per_day: Annotated[ByteSize, Field(gt=0)] | None = None
+
+    def limits(self, default: Limits) -> Limits:
+        """With the default's, where this one says nothing; null says that there is no limit."""
+        said = {Measure(name): getattr(self, name) for name in self.model_fields_set}
+        merged = {measure: said.get(measure, default.get(measure)) for measure in Measure}
+        return {measure: int(limit) for measure, limit in merged.items() if limit is not None}
+
+
+class _Defaults(_Model):
+    tenant: _Limits = _Limits()
+    key: _Limits = _Limits()
+    user: _Limits = _Limits()
+
+
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _File(_Model):
+    defaults: _Defaults = _Defaults()
+    tenants: dict[_Name, _Limits] = {}
+    keys: dict[_Name, _Limits] = {}
+    users: dict[_Name, _Limits] = {}
+
+
+def load(path: Path) -> Reloadable[Quotas]:
+    """The file's limits, read again when it changes.
+
+    Raises:
+        InvalidRequest: It cannot be read, or is wrong; the message says where.
+    """
+    try:
+        return Reloadable(path, lambda raw: parsed(raw, path.name))
+    except (OSError, ValueError) as error:
+        raise InvalidRequest(f"CAUSEWAY_QUOTAS_FILE: {error}", field="quotas_file") from None
+
+
+def parsed(raw: bytes, name: str) -> Quotas:
+    """The limits of a file.
+
+    Raises:
+        BadFile: It is wrong; the message has the line and the key.
+    """
+    file = Document(raw, name).validated(_File)
+    defaults = {
+        "tenant": file.defaults.tenant.limits({}),
+        "key": file.defaults.key.limits({}),
+        "user": file.defaults.user.limits({}),
+    }
+    named = {
+        (kind, name): entry.limits(defaults[kind])
+        for kind, entries in (("tenant", file.tenants), ("key", file.keys), ("user", file.users))
+        for name, entry in entries.items()
+    }
+    return Quotas(defaults, named)

@@ -1,0 +1,50 @@
+"""The ``retrieval`` block of a front end's profile: what else is searched, and how what is found is weighed."""
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from servicekit import keys
+from servicekit.errors import InvalidRequest
+
+from gateway.domain import Tuning
+
+_Share = Annotated[float, Field(ge=0, le=1, strict=False)]
+
+
+def index_name(name: str) -> str:
+    """The name itself, if an index can have it; for pydantic.
+
+    Raises:
+        ValueError: None can.
+    """
+    try:
+        return keys.index_name(name)
+    except InvalidRequest:
+        said = "an index is 1 to 128 letters, digits, '_', '.' or '-' and begins with a letter or digit"
+        raise ValueError(said) from None
+
+
+class RetrievalEntry(BaseModel):
+    """The block, as the file says it; docs/retrieval.md says what its keys mean."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    indexes: list[Annotated[str, AfterValidator(index_name)]] = []
+    fusion: Literal["scores", "ranks"] = "scores"
+    dense_weight: _Share | None = None
+    expand: bool | None = None
+    diversity: _Share = 0.0
+    neighbours: Annotated[int, Field(ge=0, le=10)] = 0
+    rerank: bool = False
+    reranker: str = ""
+
+    def tuning(self) -> Tuning:
+        """It, as a search takes it."""
+        return Tuning(
+            by_ranks=self.fusion == "ranks",
+            dense_weight=self.dense_weight,
+            expand=self.expand,
+            diversity=self.diversity,
+            neighbours=self.neighbours,
+            reranker=self.reranker,
+        )

@@ -1,0 +1,230 @@
+"""What the searches of all indexes found: one set of candidates with their scores, fused to one order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from servicekit.principal import Principal
+
+from retriever import expansion
+from retriever.clock import Clock
+from retriever.domain import Document
+from retriever.fusion import Hit, combined, ranked, reciprocal_rank
+from retriever.index import Index
+from retriever.queries import Fusion, Mode, Passage, Query, Source
+from retriever.query_vectors import Vectors
+from retriever.store.port import StoredChunk, TermEncoder, Terms
+
+_LEAST_CANDIDATES = 50
+_CANDIDATES_FACTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A query with what was made of it.
+
+    Attributes:
+        pool: How many passages are to be read: as many as are asked for, or as a reranker gets.
+    """
+
+    query: Query
+    principal: Principal
+    pool: int
+    vectors: Vectors
+    terms: Terms
+
+    @property
+    def depth(self) -> int:
+        """How many candidates each search brings."""
+        return max(_CANDIDATES_FACTOR * (self.query.top or self.pool), self.pool, _LEAST_CANDIDATES)
+
+    @property
+    def expands(self) -> bool:
+        """Whether further words are searched for: where nothing is said, by a hybrid search that fuses scores."""
+        query = self.query
+        if query.mode is Mode.VECTORS or query.skip_missing_scores:
+            return False
+        if query.expand is None:
+            return query.mode is Mode.HYBRID and query.fusion is Fusion.SCORES
+        return query.expand
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the searches of one index brought, at one of its revisions."""
+
+    revision: int
+    dense: list[Hit]
+    sparse: list[Hit]
+
+
+async def search(index: Index, request: Request, clock: Clock) -> Found:
+    """Searches one index as the mode says."""
+    revision = index.revision
+    scope = index.scope(request.principal, request.query.filter)
+    dense: list[Hit] = []
+    sparse: list[Hit] = []
+    if request.query.mode is not Mode.TEXT:
+        with clock.time("dense"):
+            dense = await index.collection.dense(request.vectors[index.spec], request.depth, scope)
+    if request.query.mode is not Mode.VECTORS:
+        with clock.time("sparse"):
+            sparse = await index.collection.sparse(request.terms, request.depth, scope)
+    return Found(revision, dense, sparse)
+
+
+class Candidates:
+    """The candidates of a search.
+
+    Args:
+        found: What each index brought.
+        request: What is searched for.
+        encoder: Knows a passage's words.
+        clock: Times the steps.
+    """
+
+    def __init__(self, found: Mapping[Index, Found], request: Request, encoder: TermEncoder, clock: Clock) -> None:
+        self.dense = {hit.id: hit.score for each in found.values() for hit in each.dense}
+        self.sparse = {hit.id: hit.score for each in found.values() for hit in each.sparse}
+        self._home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
+        self._source = {id_: self._source_of(id_) for id_ in self._home}
+        self._chunks: dict[str, StoredChunk] = {}
+        self._documents: dict[str, Document] = {}
+        self._request = request
+        self._encoder = encoder
+        self._clock = clock
+
+    async def order(self) -> list[Hit]:
+        """All of them in one order, by the mode's own score or by the fused one."""
+        query = self._request.query
+        if query.mode is Mode.VECTORS:
+            with self._clock.time("fuse"):
+                by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+            return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
+        words: Mapping[str, float] = self.sparse
+        if query.mode is Mode.HYBRID and query.fusion is Fusion.SCORES and not query.skip_missing_scores:
+            await self.add_missing(self._home)
+        if self._request.expands and len(self._home) >= expansion.LEAST_BACKGROUND:
+            with self._clock.time("fuse"):
+                first = self._fused(words)
+            words = await self._with_more_words(first)
+        with self._clock.time("fuse"):
+            return self._fused(words)
+
+    async def add_missing(self, ids: Iterable[str]) -> None:
+        """Finds out what is not known yet of these: cosine (where the query has a vector) and BM25 score."""
+        ids = list(ids)
+        if self._request.vectors:
+            await self.add_dense(ids)
+        with self._clock.time("sparse"):
+            for index, missing in self._missing(ids, self.sparse).items():
+                self.sparse.update(await self._among(index, self._request.terms, missing))
+
+    async def add_dense(self, ids: Iterable[str]) -> None:
+        """Finds out the cosines that are not known yet."""
+        with self._clock.time("dense"):
+            for index, missing in self._missing(ids, self.dense).items():
+                vector = self._request.vectors.get(index.spec)
+                if vector is not None:
+                    scope = index.scope(self._request.principal)
+                    self.dense.update(await index.collection.dense(vector, len(missing), scope, missing))
+
+    async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
+        """Reads them; one that is gone meanwhile is left out."""
+        with self._clock.time("fuse"):
+            await self._read(hit.id for hit in hits)
+        return [self._passage(hit) for hit in hits if hit.id in self._documents]
+
+    def _fused(self, words: Mapping[str, float]) -> list[Hit]:
+        query = self._request.query
+        by_words = [hit for hit in ranked(map(_hit, words.items())) if hit.score > 0]
+        if query.mode is Mode.TEXT:
+            return by_words
+        if query.fusion is Fusion.SCORES:
+            return combined(self._by_model(), words, query.dense_weight)
+        by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+        weights = [2 * query.dense_weight] * len(by_meaning)
+        return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - query.dense_weight)))
+
+    async def _with_more_words(self, first: Sequence[Hit]) -> Mapping[str, float]:
+        """BM25 scores for the query with further words; what these have found is among the candidates then."""
+        best = [hit.id for hit in first[: expansion.BACKGROUND]]
+        with self._clock.time("expand"):
+            await self._read(best)
+            texts = [self._chunks[id_].text for id_ in best if id_ in self._chunks]
+            terms = expansion.expanded(self._request.terms, self._encoder.passages(texts))
+            words: dict[str, float] = {}
+            known = set(self._home)
+            for index in dict.fromkeys(self._home.values()):
+                scope = index.scope(self._request.principal, self._request.query.filter)
+                for hit in await index.collection.sparse(terms, self._request.depth, scope):
+                    words[hit.id] = hit.score
+                    self._home.setdefault(hit.id, index)
+                    self._source.setdefault(hit.id, Source.SPARSE)
+            for index, missing in self._missing(known, words).items():
+                words.update(await self._among(index, terms, missing))
+        if self._request.query.mode is Mode.HYBRID and self._request.query.fusion is Fusion.SCORES:
+            await self.add_dense(id_ for id_ in words if id_ not in known)
+        return words
+
+    async def _among(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
+        """BM25 scores of these chunks; 0 where they have none of the words."""
+        scores = dict.fromkeys(ids, 0.0)
+        scores.update(await index.collection.sparse(terms, len(ids), index.scope(self._request.principal), ids))
+        return scores
+
+    async def _read(self, ids: Iterable[str]) -> None:
+        """Chunks and their documents, both by chunk id; those of versions that are not shown are left out."""
+        for index, missing in self._missing(ids, self._chunks).items():
+            here = await index.collection.chunks(missing)
+            records = await index.collection.records(list({chunk.document_id for chunk in here.values()}))
+            shown = {id_: chunk for id_, chunk in here.items() if _is_shown(chunk, records.get(chunk.document_id))}
+            if len(shown) < len(missing):
+                index.collection.outdated()
+            self._chunks.update(shown)
+            self._documents.update({id_: records[chunk.document_id] for id_, chunk in shown.items()})
+
+    def _by_model(self) -> list[dict[str, float]]:
+        """Cosines of each embedding model."""
+        models: dict[str, dict[str, float]] = {}
+        for id_, cosine in self.dense.items():
+            models.setdefault(self._home[id_].spec.embedding_model, {})[id_] = cosine
+        return list(models.values())
+
+    def _missing(self, ids: Iterable[str], known: Mapping[str, object]) -> dict[Index, list[str]]:
+        grouped: dict[Index, list[str]] = {}
+        for id_ in ids:
+            if id_ not in known:
+                grouped.setdefault(self._home[id_], []).append(id_)
+        return grouped
+
+    def _source_of(self, id_: str) -> Source:
+        if id_ in self.dense:
+            return Source.BOTH if id_ in self.sparse else Source.DENSE
+        return Source.SPARSE
+
+    def _passage(self, hit: Hit) -> Passage:
+        chunk = self._chunks[hit.id]
+        return Passage(
+            id=hit.id,
+            index=self._home[hit.id].spec.name,
+            document=self._documents[hit.id],
+            number=chunk.number,
+            page=chunk.page,
+            headings=chunk.headings,
+            text=chunk.text,
+            score=hit.score,
+            dense_score=self.dense.get(hit.id),
+            sparse_score=self.sparse.get(hit.id),
+            source=self._source[hit.id],
+            first=chunk.number,
+            last=chunk.number,
+        )
+
+
+def _hit(item: tuple[str, float]) -> Hit:
+    return Hit(*item)
+
+
+def _is_shown(chunk: StoredChunk, record: Document | None) -> bool:
+    """Whether a chunk belongs to the version that the catalogue names."""
+    return record is not None and chunk.generation in (None, record.generation)

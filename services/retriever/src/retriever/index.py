@@ -1,0 +1,75 @@
+"""One index that is open, and who works on it.
+
+The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
+While chunks are written, or removed, the document carries a mark in the store, and of a document with a mark every
+search leaves out what its record does not name. `Index.settle` removes that and takes the mark away; it ends every
+upsert and deletion, whether that succeeded or not, and it is what is done for each mark that a crash has left.
+"""
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncIterator
+
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+
+from retriever import access
+from retriever.domain import NO_FILTER, Filter, IndexSpec
+from retriever.gate import Gate
+from retriever.store.port import Collection, Scope
+
+
+class Index:
+    """An index and who works on it.
+
+    Attributes:
+        collection: Where it is stored.
+        published: Whether it exists for others than those who write its first document.
+        writers: Number of upserts under way.
+        gate: Passed by who commits; who puts another collection in the place of this one is alone.
+    """
+
+    def __init__(self, collection: Collection, *, published: bool) -> None:
+        self.collection = collection
+        self.published = published
+        self.writers = 0
+        self.gate = Gate()
+        # Weak: a lock is there as long as somebody holds it or waits for it.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        return self.collection.spec
+
+    @property
+    def revision(self) -> int:
+        """Another one whenever another version of a document has come to be seen."""
+        return self.collection.revision
+
+    @contextlib.asynccontextmanager
+    async def changing(self, document_id: str) -> AsyncIterator[None]:
+        """Held by whoever changes a document, within this process; across processes the mark does it."""
+        async with self._locks.setdefault(document_id, asyncio.Lock()):
+            yield
+
+    def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
+        """What the caller may see of it."""
+        return Scope(filter_, access.held_by(principal))
+
+    async def settle(self, document_id: str) -> None:
+        """Removes the document's chunks of all generations that its record does not name; see the module."""
+        record = (await self.collection.records([document_id])).get(document_id)
+        await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
+        await self.collection.unmark(document_id)
+
+    async def settle_abandoned(self) -> int:
+        """Settles what a process that is gone has left; the number of documents."""
+        settled = 0
+        for document_id in await self.collection.abandoned():
+            with contextlib.suppress(Unavailable):  # somebody else was faster
+                await self.collection.mark(document_id)
+                await self.settle(document_id)
+                settled += 1
+        return settled

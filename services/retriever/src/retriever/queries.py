@@ -1,0 +1,118 @@
+"""What is asked of the retriever, and what it finds. No wire type, no store's type."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from retriever.domain import NO_FILTER, Document, Filter
+
+DENSE_WEIGHT = 0.5
+"""What meaning counts for in a hybrid search, where nothing is said."""
+
+
+class Mode(Enum):
+    """How passages are searched."""
+
+    HYBRID = "hybrid"
+    VECTORS = "vectors"
+    TEXT = "text"
+
+
+class Fusion(Enum):
+    """How the rankings of a hybrid search become one."""
+
+    SCORES = "scores"
+    RANKS = "ranks"
+
+
+@dataclass(frozen=True, slots=True)
+class Rerank:
+    """That a reranker is to order what was found.
+
+    Attributes:
+        reranker: Its name; empty: the default one.
+        minimum_score: Passages that it rates lower are left out.
+    """
+
+    reranker: str = ""
+    minimum_score: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What to look for, and where; the fields are those of ``RetrieveRequest``."""
+
+    indexes: tuple[str, ...]
+    text: str
+    mode: Mode = Mode.HYBRID
+    top: int = 0
+    filter: Filter = NO_FILTER
+    minimum_dense_score: float | None = None
+    minimum_score: float | None = None
+    skip_missing_scores: bool = False
+    fusion: Fusion = Fusion.SCORES
+    dense_weight: float = DENSE_WEIGHT
+    expand: bool | None = None
+    diversity: float = 0.0
+    neighbours: int = 0
+    rerank: Rerank | None = None
+    captions: bool = False
+
+
+class Source(Enum):
+    """Which searches found a passage by themselves."""
+
+    BOTH = "both"
+    DENSE = "dense"
+    SPARSE = "sparse"
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A chunk that was found, with all that is known of it.
+
+    Attributes:
+        text: Its text, with that of its neighbours where they were asked for.
+        first: Number of the first chunk whose text it has.
+        last: Number of the last one.
+        captions: The sentences that answer the query best, in the order of the text.
+    """
+
+    id: str
+    index: str
+    document: Document
+    number: int
+    page: int
+    headings: tuple[str, ...]
+    text: str
+    score: float
+    dense_score: float | None
+    sparse_score: float | None
+    source: Source
+    first: int
+    last: int
+    reranker_score: float | None = None
+    captions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A step of the work and its wall time."""
+
+    name: str
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retrieved:
+    """Passages, best first, and where the time went.
+
+    Attributes:
+        reranker: The reranker whose order it is; empty where there is none.
+        not_reranked: Why a reranker that was to order them did not; empty where it did, or where none was wanted or
+            configured.
+    """
+
+    passages: tuple[Passage, ...]
+    steps: tuple[Step, ...]
+    reranker: str = ""
+    not_reranked: str = ""

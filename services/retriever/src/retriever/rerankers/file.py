@@ -1,0 +1,84 @@
+"""``rerankers.yaml``: which rerankers there are (docs/retrieval.md)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from servicekit.yaml_file import Document
+from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Url
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Name
+    model: str = ""
+    api_key: Secret | None = None
+    candidates: int = Field(50, ge=1, le=1000)
+    timeout: Seconds = 2.0
+    concurrency: int = Field(8, ge=1, le=256)
+    rest: Seconds = 10.0
+    required: bool = False
+
+    @property
+    def public_model(self) -> str:
+        """What the server calls it."""
+        return self.model or self.name
+
+
+class HttpEntry(_Entry):
+    """A server with a ``/rerank`` path."""
+
+    kind: Literal["http"]
+    url: Url
+    api: Literal["cohere", "tei"] = "cohere"
+
+
+class TritonEntry(_Entry):
+    """A cross-encoder on a Triton Inference Server."""
+
+    kind: Literal["triton"]
+    url: Target
+    tokenizer: ExistingFile
+    max_tokens: int = Field(512, ge=16, le=1_000_000)
+    batch: int = Field(32, ge=1, le=1024)
+    tls: bool = False
+    ca_file: ExistingFile | None = None
+
+
+Entry = Annotated[HttpEntry | TritonEntry, Field(discriminator="kind")]
+
+
+class RerankersFile(BaseModel):
+    """The whole file; the first reranker is the default where none is named."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    default: str = ""
+    rerankers: tuple[Entry, ...] = Field(min_length=1)
+
+
+def read(path: Path, environ: Mapping[str, str]) -> tuple[Entry, ...]:
+    """A file's rerankers, the default first.
+
+    Args:
+        path: Of the file; paths in it are relative to its directory.
+        environ: Variables that it may name.
+
+    Raises:
+        BadFile: It is wrong, with file, line and key.
+        OSError: It cannot be read.
+    """
+    document = Document(path.read_bytes(), str(path))
+    file = document.validated(RerankersFile, {"environ": environ, "folder": path.parent})
+    names: list[str] = []
+    for at, entry in enumerate(file.rerankers):
+        if entry.name in names:
+            raise document.wrong(("rerankers", at), f"there are two rerankers '{entry.name}'")
+        names.append(entry.name)
+    if file.default and file.default not in names:
+        raise document.wrong(
+            ("default",), f"there is no reranker '{file.default}'; there are: {', '.join(sorted(names))}"
+        )
+    return tuple(sorted(file.rerankers, key=lambda entry: entry.name != file.default))

@@ -1,0 +1,125 @@
+"""Servers that rerankers are behind, for tests: HTTP in both shapes, and a model for a real Triton server."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from aiohttp import web
+from tokenizers import models, normalizers, pre_tokenizers, processors
+
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+CONFIGURATION = """
+backend: "python"
+max_batch_size: 4
+input [
+  { name: "input_ids" data_type: TYPE_INT64 dims: [ -1 ] },
+  { name: "attention_mask" data_type: TYPE_INT64 dims: [ -1 ] },
+  { name: "token_type_ids" data_type: TYPE_INT64 dims: [ -1 ] }
+]
+output [ { name: "logits" data_type: TYPE_FP32 dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+# A cross-encoder without weights: the share of the query's tokens that the passage has, as a logit.
+MODEL = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self._answer(request) for request in requests]
+
+    def _answer(self, request):
+        ids, mask, types = (
+            pb_utils.get_input_tensor_by_name(request, name).as_numpy()
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        )
+        rows = [self._logit(*row) for row in zip(ids, mask, types)]
+        logits = np.array(rows, np.float32)[:, None]
+        return pb_utils.InferenceResponse([pb_utils.Tensor("logits", logits)])
+
+    def _logit(self, ids, mask, types):
+        query = {i for i, m, t in zip(ids, mask, types) if m and not t and i > 3}
+        text = {i for i, m, t in zip(ids, mask, types) if m and t and i > 3}
+        return 8 * len(query & text) / max(1, len(query)) - 4
+"""
+
+
+def write_tokenizer(path: Path, words: list[str]) -> None:
+    """A tokenizer.json of whole words, that puts pairs together as BERT does."""
+    vocabulary = {word: at for at, word in enumerate((*_SPECIAL, *words))}
+    tokenizer = tokenizers.Tokenizer(models.WordLevel(vocabulary, "[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    tokenizer.save(str(path))
+
+
+class RerankServer:
+    """Rates texts by the share of the query's words that they have.
+
+    Attributes:
+        script: Given first, in order: a status, or a body.
+        requests: Path, headers and body of each request.
+        together: The most requests that were there at a time.
+        hold: While it is not set nobody is answered.
+    """
+
+    def __init__(self) -> None:
+        self.script: list[int | Any] = []
+        self.requests: list[tuple[str, dict[str, str], dict[str, Any]]] = []
+        self.together = self.now = 0
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.url = ""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """Answers as Cohere's API does, on ``/tei`` as Hugging Face's."""
+        body = await request.json()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.requests.append((request.path, headers, body))
+        self.now += 1
+        self.together = max(self.together, self.now)
+        try:
+            await self.hold.wait()
+        finally:
+            self.now -= 1
+        if self.script:
+            step = self.script.pop(0)
+            if isinstance(step, int):
+                return web.json_response({"message": "no"}, status=step, headers={"retry-after": "7"})
+            return web.Response(text=step if isinstance(step, str) else json.dumps(step))
+        words = set(body["query"].lower().split())
+        texts = body.get("documents") or body["texts"]
+        scores = [len(words & set(text.lower().split())) / len(words) for text in texts]
+        order = sorted(range(len(texts)), key=lambda at: -scores[at])
+        if request.path.startswith("/tei"):
+            return web.json_response([{"index": at, "score": scores[at]} for at in order])
+        return web.json_response({"results": [{"index": at, "relevance_score": scores[at]} for at in order]})
+
+
+@asynccontextmanager
+async def rerank_server() -> AsyncIterator[RerankServer]:
+    """A server on a free port."""
+    server = RerankServer()
+    application = web.Application()
+    application.router.add_post("/v1/rerank", server.answer)
+    application.router.add_post("/tei/rerank", server.answer)
+    runner = web.AppRunner(application, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield server
+    finally:
+        server.hold.set()
+        await runner.cleanup()

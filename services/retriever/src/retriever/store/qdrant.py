@@ -1,0 +1,156 @@
+"""A Qdrant server, or a cluster of them, through gRPC. Several processes may work on it at once.
+
+`store.qdrant_place` says what is where on it, `store.qdrant_leases` how the processes keep out of each other's way.
+"""
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from servicekit.errors import CausewayError
+
+from retriever.domain import IndexSpec
+from retriever.store import qdrant_leases, qdrant_snapshots
+from retriever.store.qdrant_collection import QdrantCollection
+from retriever.store.qdrant_leases import Leases
+from retriever.store.qdrant_link import Layout, Link, Missing
+from retriever.store.qdrant_place import Place
+
+_log = structlog.get_logger(__name__)
+
+
+class QdrantStore:
+    """All indexes under one prefix; see `retriever.store.port.Store`. Made by `open`.
+
+    Args:
+        link: To the server.
+        layout: How collections are made.
+        lease_seconds: How long what a process works on is its own after it was heard of last.
+    """
+
+    is_shared = True
+
+    def __init__(self, link: Link, layout: Layout, lease_seconds: float = qdrant_leases.SECONDS) -> None:
+        self._link = link
+        self._layout = layout
+        self._lease_seconds = lease_seconds
+        self._holder = uuid.uuid4().hex
+        self._collections: dict[str, QdrantCollection] = {}
+        self._nameless: dict[str, float] = {}
+        self._renewing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, link: Link, layout: Layout, lease_seconds: float = qdrant_leases.SECONDS) -> "QdrantStore":
+        """The store, once the server was seen.
+
+        Raises:
+            Unavailable: It does not answer, or is too old.
+        """
+        await link.check()
+        store = cls(link, layout, lease_seconds)
+        store._renewing = asyncio.create_task(store._renew())
+        return store
+
+    async def collections(self) -> Sequence[QdrantCollection]:
+        """The collections that aliases lead to."""
+        begin = f"{self._layout.prefix}."
+        told = await self._link.call(self._link.client.get_aliases)
+        places = [
+            Place(self._link, self._layout, each.collection_name, each.alias_name)
+            for each in told.aliases
+            if each.alias_name.startswith(begin)
+        ]
+        found = [await self._at(place) for place in places]
+        return [each for each in found if each is not None]
+
+    async def find(self, tenant: str, name: str) -> QdrantCollection | None:
+        """The collection that an index's alias leads to."""
+        for collection in await self.collections():
+            if (collection.spec.tenant, collection.spec.name) == (tenant, name):
+                return collection
+        return None
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
+        """A new collection, not published; of those that are not to replace another, the same to all."""
+        place = Place.of(self._link, self._layout, spec, beside=beside)
+        await place.make(spec)
+        collection = self._known(place, spec)
+        # Where another process holds it, that one renews it, or publishes.
+        await collection.leases.take(place.lease(spec))
+        return collection
+
+    async def restore(self, spec: IndexSpec, directory: Path) -> QdrantCollection:
+        """A new collection with what a snapshot holds."""
+        collection = await self.create(spec, beside=True)
+        try:
+            await qdrant_snapshots.read(collection, spec, directory)
+        except BaseException:
+            await asyncio.shield(collection.drop())
+            raise
+        return collection
+
+    async def tidy(self) -> None:
+        """Removes collections without an alias whose lease has run out."""
+        told = await self._link.call(self._link.client.get_aliases)
+        aliased = {each.collection_name for each in told.aliases}
+        found = await self._link.call(self._link.client.get_collections)
+        for each in found.collections:
+            alias, _, _ = each.name.rpartition(".")
+            if each.name in aliased or not alias.startswith(f"{self._layout.prefix}."):
+                continue
+            try:
+                await self._tidy(Place(self._link, self._layout, each.name, alias))
+            except Missing:
+                continue
+
+    async def aclose(self) -> None:
+        """Lets go of what it holds, removes what it has begun and not published, and ends the connection."""
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.gather(self._renewing, return_exceptions=True)
+        for collection in self._collections.values():
+            with contextlib.suppress(CausewayError, Missing):
+                await collection.let_go()
+        await self._link.aclose()
+
+    async def _at(self, place: Place) -> QdrantCollection | None:
+        """The collection at a place; None where it is gone by now."""
+        known = self._collections.get(place.name)
+        if known is not None and not known.is_gone:
+            return known
+        try:
+            spec = await place.spec()
+        except Missing:
+            return None
+        return None if spec is None else self._known(place, spec)
+
+    def _known(self, place: Place, spec: IndexSpec) -> QdrantCollection:
+        known = self._collections.get(place.name)
+        if known is None or known.is_gone:
+            leases = Leases(self._link, self._layout, place.name, self._holder, self._lease_seconds)
+            known = QdrantCollection(place, leases, spec)
+            self._collections = {name: each for name, each in self._collections.items() if not each.is_gone}
+            self._collections[place.name] = known
+        return known
+
+    async def _tidy(self, place: Place) -> None:
+        until = await place.until()
+        if until == 0:
+            # Begun, and not named yet: by a process that is about to, or that is gone.
+            first_seen = self._nameless.setdefault(place.name, time.monotonic())
+            abandoned = time.monotonic() > first_seen + 2 * self._lease_seconds
+        else:
+            abandoned = time.time() > until
+        if abandoned:
+            _log.info("removing a collection that was begun and left", collection=place.name)
+            self._nameless.pop(place.name, None)
+            await place.remove()
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease_seconds / 3)
+            await qdrant_leases.keep(each.leases for each in self._collections.values() if not each.is_gone)

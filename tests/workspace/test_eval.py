@@ -1,0 +1,86 @@
+"""The evaluation's figures and files."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def bench(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Makes the benchmarks' modules importable, as they are for each other."""
+    monkeypatch.syspath_prepend(str(root / "bench"))
+    yield
+    for name in [name for name in sys.modules if name == "eval" or name.startswith("eval_")]:
+        del sys.modules[name]
+
+
+def test_figures() -> None:
+    """They are those of the books; a relevant one that is not found counts."""
+    import eval_metrics as metrics
+
+    ranking, relevant = ["x", "a", "y", "b"], {"a": 1, "b": 2, "c": 1}
+    assert [metrics.found(ranking, relevant, k) for k in (1, 2)] == [False, True]
+    assert metrics.recall(ranking, relevant, 4) == pytest.approx(2 / 3)
+    assert metrics.reciprocal_rank(ranking, relevant) == 0.5
+    assert metrics.reciprocal_rank(ranking, {"z": 1}) == 0
+    assert metrics.ndcg(["b", "a", "c"], relevant) == pytest.approx(1)
+    # (1/log2(3) + 2/log2(5)) / (2/log2(2) + 1/log2(3) + 1/log2(4))
+    assert metrics.ndcg(ranking, relevant) == pytest.approx((0.63093 + 0.86135) / (2 + 0.63093 + 0.5), abs=1e-4)
+    assert metrics.mean([]) == 0
+
+
+def test_a_text_collection(tmp_path: Path) -> None:
+    """Titles stand before texts; queries that nothing is judged relevant for are left out."""
+    import eval_sets
+
+    documents = [
+        {"_id": "d1", "title": "T", "text": "one"},
+        {"_id": "d2", "text": "two"},
+        {"_id": "d3", "text": ""},
+    ]
+    queries = [{"_id": "q1", "text": "first"}, {"_id": "q2", "text": "second"}]
+    for name, rows in (("corpus", documents), ("queries", queries)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td2\t2\nq1\td1\t0\nq2\td1\t0\n")
+    found = eval_sets.collection(tmp_path)
+    assert [(each.text, each.relevant) for each in found.questions] == [("first", {"d2": 2})]
+    assert [each["text"] for each in found.texts] == ["T\n\none", "two"]
+    assert not found.has_pages
+
+
+def test_documents_with_questions(tmp_path: Path) -> None:
+    """One page or several; a subset comes from all of the file."""
+    import eval_sets
+
+    (tmp_path / "a.md").write_text("a")
+    rows: list[dict[str, Any]] = [{"question": str(number), "sourcepage": "a.md"} for number in range(9)]
+    rows.append({"question": "9", "sourcepages": ["a.md", "b.pdf#page=2"]})
+    asked = tmp_path.parent / f"{tmp_path.name}.jsonl"
+    asked.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    found = eval_sets.documents(tmp_path, asked, 5)
+    assert [each.text for each in found.questions] == ["0", "2", "4", "6", "8"]
+    assert [path.name for path in found.files] == ["a.md"]
+    assert eval_sets.documents(tmp_path, asked).questions[9].relevant == {"a.md": 1, "b.pdf#page=2": 1}
+
+
+def test_what_falls_short() -> None:
+    """A floor, or hybrid search that is worse than its better part by more than one question."""
+    import eval as evaluation
+    import eval_sets
+
+    what = eval_sets.documents(eval_sets.EXAMPLES / "corpus", eval_sets.EXAMPLES / "questions.jsonl", 10)
+    good = dict.fromkeys(evaluation.PAGE_FIGURES, 0.8)
+    modes = {mode: dict(good) for mode in ("text", "vectors", "hybrid")}
+    modes["text"]["recall@5"] = 0.9
+    assert evaluation.shortfalls(what, modes, {"mrr": 0.8}) == []
+    modes["vectors"]["recall@5"] = 1.0
+    [worse] = evaluation.shortfalls(what, modes, {})
+    assert "recall@5 is 2 questions below" in worse
+    [below] = evaluation.shortfalls(what, {"hybrid": good}, {"mrr": 0.81})
+    assert "mrr" in below
+    assert "| hybrid | 0.800 |" in evaluation.table(what, modes)
