@@ -1,7 +1,8 @@
 """How long a search takes while the index is idle, while documents come in, and while it is rebuilt.
 
 A retriever of its own, as a process with the bundled embedding model, is searched over gRPC by one client that asks
-again as soon as it has its answer. ``python bench/bench_retrieval.py [--chunks 1000 20000] [--results DIRECTORY]``
+again as soon as it has its answer. Then the engine alone is asked the same in this process, from the same files.
+``python bench/bench_retrieval.py [--chunks 1000 20000 100000] [--results DIRECTORY]``
 """
 
 import argparse
@@ -20,8 +21,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import qdrant_edge as edge
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
 from load import percentile
+from retriever.store import edge_schema, payload
 from servicekit.channel import open_channel
 from servicekit.principal import LOCAL
 from servicekit.testing import free_ports
@@ -29,15 +33,36 @@ from servicekit.testing import free_ports
 INDEX = "bench"
 MODEL, DIMENSION = "all-minilm-l6-v2", 384
 DOCUMENT = 20  # chunks
-APPENDED = 1000  # documents
+APPENDED = 150  # documents
 APPENDED_CHUNKS = 2
 IDLE_SECONDS = 5.0
+CLIENTS = 8
+WRITERS = 4
+CANDIDATES = 50
+LARGE = 10_000  # chunks; with fewer the memory of all else is most of it
 _MESSAGE = 64
 SERVICE = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 ME = LOCAL.to_proto()
 WORDS = [
     f"{syllable}{number}" for syllable in ("har", "pon", "quay", "lock", "tide", "mole") for number in range(500)
 ]
+
+
+WORDS_ONLY = {"mode": retriever_pb2.RETRIEVAL_MODE_TEXT, "skip_missing_scores": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Retriever:
+    """A retriever, its stub, and where its store is."""
+
+    stub: Any
+    pid: int
+    store: Path
+
+    def memory(self) -> float:
+        """Megabytes of memory that the process has."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +77,11 @@ class Row:
     longest: float
 
 
-def vector(source: random.Random) -> list[float]:
-    """A direction."""
-    numbers = [source.gauss(0, 1) for _ in range(DIMENSION)]
-    length = sum(number * number for number in numbers) ** 0.5
-    return [number / length for number in numbers]
+def vectors(source: random.Random, count: int) -> list[list[float]]:
+    """Directions."""
+    numbers = np.random.default_rng(source.randrange(2**32)).standard_normal((count, DIMENSION), dtype=np.float32)
+    directions: list[list[float]] = (numbers / np.linalg.norm(numbers, axis=1, keepdims=True)).tolist()
+    return directions
 
 
 def messages(source: random.Random, name: str, count: int) -> Iterator[retriever_pb2.UpsertRequest]:
@@ -69,41 +94,44 @@ def messages(source: random.Random, name: str, count: int) -> Iterator[retriever
     )
     for start in range(0, count, _MESSAGE):
         chunks = []
-        for number in range(start, min(start + _MESSAGE, count)):
+        numbers = range(start, min(start + _MESSAGE, count))
+        for number, direction in zip(numbers, vectors(source, len(numbers)), strict=True):
             text = " ".join(source.choices(WORDS, k=100))
-            chunks.append(document_pb2.Chunk(number=number, text=text, indexed_text=text, vector=vector(source)))
+            chunks.append(document_pb2.Chunk(number=number, text=text, indexed_text=text, vector=direction))
         yield retriever_pb2.UpsertRequest(chunks=retriever_pb2.UpsertChunks(chunks=chunks))
     yield retriever_pb2.UpsertRequest(commit=retriever_pb2.UpsertCommit(chunk_count=count))
 
 
 @asynccontextmanager
-async def retriever() -> AsyncIterator[Any]:
-    """A retriever over an empty store, and its stub."""
+async def retriever(directory: Path) -> AsyncIterator[Retriever]:
+    """A retriever over an empty store."""
     (port,) = free_ports(1)
-    with tempfile.TemporaryDirectory() as directory:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "retriever",
-            env={**os.environ, "CAUSEWAY_DATA_DIR": directory, "CAUSEWAY_RETRIEVER_PORT": str(port)},
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-        )
-        try:
-            async with open_channel(f"127.0.0.1:{port}", [SERVICE]) as channel:
-                await asyncio.wait_for(channel.channel_ready(), 60)
-                yield retriever_pb2_grpc.RetrieverServiceStub(channel)
-        finally:
-            process.terminate()
-            await process.wait()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "retriever",
+        env={**os.environ, "CAUSEWAY_DATA_DIR": str(directory), "CAUSEWAY_RETRIEVER_PORT": str(port)},
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with open_channel(f"127.0.0.1:{port}", [SERVICE]) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 60)
+            stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+            yield Retriever(stub, process.pid, directory / "retriever")
+    finally:
+        process.terminate()
+        await process.wait()
 
 
-async def search(stub: Any, source: random.Random, until: asyncio.Event) -> list[float]:
+async def search(
+    stub: Any, source: random.Random, until: asyncio.Event, how: dict[str, Any] | None = None
+) -> list[float]:
     """Searches one after the other; the time of each in milliseconds."""
     times = []
     while not until.is_set():
         query = " ".join(source.choices(WORDS, k=8))
-        request = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query=query, top=10)
+        request = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query=query, top=10, **(how or {}))
         begin = time.perf_counter()
         response = await stub.Retrieve(request)
         times.append((time.perf_counter() - begin) * 1000)
@@ -125,46 +153,101 @@ async def append(stub: Any, upserts: list[Upsert]) -> None:
         await stub.Upsert(iter(upsert))
 
 
-async def phase(stub: Any, chunks: int, name: str, *work: Any) -> tuple[Row, float]:
+async def phase(
+    stub: Any, chunks: int, name: str, *work: Any, how: dict[str, Any] | None = None, clients: int = 1
+) -> tuple[Row, float]:
     """Searches while the work is done, or for some seconds; and how long that was."""
     until = asyncio.Event()
-    searching = asyncio.create_task(search(stub, random.Random(name), until))
+    searching = asyncio.gather(
+        *(search(stub, random.Random(f"{name}{number}"), until, how) for number in range(clients))
+    )
     begin = time.perf_counter()
     await asyncio.gather(*(work or [asyncio.sleep(IDLE_SECONDS)]))
     seconds = time.perf_counter() - begin
     until.set()
-    times = await searching
+    times = [each for times in await searching for each in times]
+    return told(chunks, name, times, seconds), seconds
+
+
+def told(chunks: int, name: str, times: list[float], seconds: float) -> Row:
+    """A phase's row, which is printed."""
     row = Row(chunks, name, len(times), percentile(times, 0.5), percentile(times, 0.99), max(times))
     sys.stdout.write(
         f"{chunks:>7} chunks  {name:<44} {len(times):>6} searches  p50 {row.p50:7.2f} ms  p99 {row.p99:7.2f} ms  "
-        f"longest {row.longest:7.1f} ms  {seconds:6.1f} s\n"
+        f"longest {row.longest:7.1f} ms  {seconds:6.1f} s  {len(times) / seconds:6.0f}/s\n"
     )
     sys.stdout.flush()
-    return row, seconds
+    return row
 
 
-async def measure(chunks: int) -> list[dict[str, Any]]:
+def engine_alone(store: Path, chunks: int) -> tuple[Row, float]:
+    """The same search by words as the retriever's, of the engine itself in this process: nothing around it."""
+    (shard_directory,) = store.glob("*/[0-9]*")
+    shard = edge.EdgeShard.load(str(shard_directory), edge_schema.config(DIMENSION))
+    model, source, times = edge.Bm25(), random.Random("engine"), []
+    begin = time.perf_counter()
+    while time.perf_counter() < begin + IDLE_SECONDS:
+        query = " ".join(source.choices(WORDS, k=8))
+        started = time.perf_counter()
+        asked = edge.Query.Nearest(model.embed_query(query), using=payload.SPARSE)
+        found = shard.query(edge.QueryRequest(limit=CANDIDATES, query=asked, with_payload=False))
+        passages = shard.retrieve([each.id for each in found[:10]], with_payload=True, with_vector=False)
+        times.append((time.perf_counter() - started) * 1000)
+        assert len(passages) == 10
+    seconds = time.perf_counter() - begin
+    shard.close()
+    return told(chunks, "the engine alone, by words", times, seconds), seconds
+
+
+async def fill(stub: Any, source: random.Random, count: int) -> None:
+    """Stores so many chunks, in documents that are made as they are sent."""
+    numbers = iter(range(count // DOCUMENT))
+
+    async def write() -> None:
+        for number in numbers:
+            await stub.Upsert(iter(list(messages(source, f"d{number}", DOCUMENT))))
+
+    await asyncio.gather(*(write() for _ in range(WRITERS)))
+
+
+async def measure(chunks: int) -> dict[str, Any]:
     """All phases over an index of one size."""
     source = random.Random(chunks)
     compact = retriever_pb2.CompactIndexRequest(principal=ME, index=INDEX)
-    async with retriever() as stub:
-        for number in range(chunks // DOCUMENT):
-            await stub.Upsert(iter(list(messages(source, f"d{number}", DOCUMENT))))
-        first, second = documents(source, "a"), documents(source, "b")
-        rows = [
-            await phase(stub, chunks, "idle"),
-            await phase(stub, chunks, "1,000 documents come in", append(stub, first)),
-            await phase(
-                stub,
-                chunks,
-                "1,000 come in, and it is compacted",
-                append(stub, second),
-                stub.CompactIndex(compact),
-            ),
-            await phase(stub, chunks, "idle, compacted"),
-        ]
+    with tempfile.TemporaryDirectory() as directory:
+        async with retriever(Path(directory)) as running:
+            stub, empty = running.stub, running.memory()
+            begin = time.perf_counter()
+            await fill(stub, source, chunks)
+            filling = time.perf_counter() - begin
+            memory = (running.memory() - empty) * 100_000 / chunks
+            first, second = documents(source, "a"), documents(source, "b")
+            rows = [
+                await phase(stub, chunks, "idle"),
+                await phase(stub, chunks, f"{CLIENTS} clients at once", clients=CLIENTS),
+                await phase(stub, chunks, f"{APPENDED} documents come in", append(stub, first)),
+                await phase(
+                    stub,
+                    chunks,
+                    f"{APPENDED} come in, and it is compacted",
+                    append(stub, second),
+                    stub.CompactIndex(compact),
+                ),
+                await phase(stub, chunks, "idle, compacted"),
+                await phase(stub, chunks, "idle, compacted, by words", how=WORDS_ONLY),
+            ]
+            compacted = (running.memory() - empty) * 100_000 / chunks
+        rows.append(engine_alone(Path(directory) / "retriever", chunks))
     idle = rows[0][0].p99
-    return [{**asdict(row), "seconds": seconds, "p99_of_idle": row.p99 / idle} for row, seconds in rows]
+    size = {
+        "chunks": chunks,
+        "chunks_a_second": chunks / filling,
+        "megabytes_per_100k": memory,
+        "megabytes_per_100k_compacted": compacted,
+        "over_the_engine_ms": rows[-2][0].p50 - rows[-1][0].p50,
+    }
+    told_rows = [{**asdict(row), "seconds": seconds, "p99_of_idle": row.p99 / idle} for row, seconds in rows]
+    return {"size": size, "rows": told_rows}
 
 
 def page(result: dict[str, Any]) -> str:
@@ -176,13 +259,30 @@ def page(result: dict[str, Any]) -> str:
         "over gRPC asks for 10 passages (hybrid) again and again. A document that comes in has "
         f"{APPENDED_CHUNKS} chunks of 100 words. Client and retriever share the machine.",
         "",
-        "| chunks | meanwhile | searches | p50 ms | p99 ms | longest ms | p99 of idle's | seconds |",
-        "|--:|---|--:|--:|--:|--:|--:|--:|",
+        "| chunks | meanwhile | searches | a second | p50 ms | p99 ms | longest ms | p99 of idle's | seconds |",
+        "|--:|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     lines += [
-        f"| {row['chunks']} | {row['phase']} | {row['searches']} | {row['p50']:.2f} | {row['p99']:.2f} | "
-        f"{row['longest']:.1f} | {row['p99_of_idle']:.2f} | {row['seconds']:.1f} |"
+        f"| {row['chunks']} | {row['phase']} | {row['searches']} | {row['searches'] / row['seconds']:.0f} | "
+        f"{row['p50']:.2f} | {row['p99']:.2f} | {row['longest']:.1f} | {row['p99_of_idle']:.2f} | "
+        f"{row['seconds']:.1f} |"
         for row in result["rows"]
+    ]
+    lines += [
+        "",
+        "By words there is no query to embed: what the retriever adds to the engine, over gRPC, with records, "
+        "access lists and passages, is the difference at p50. Memory is what the process has more than when it was "
+        "empty, for 100,000 chunks; the engine maps its files, so most of it is the system's to take back.",
+        "",
+        "| chunks | stored a second | over the engine ms | MB for 100,000 | MB, compacted |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    lines += [
+        f"| {size['chunks']} | {size['chunks_a_second']:.0f} | {size['over_the_engine_ms']:.2f} | "
+        f"{size['megabytes_per_100k']:.0f} | {size['megabytes_per_100k_compacted']:.0f} |"
+        if size["chunks"] >= LARGE
+        else f"| {size['chunks']} | {size['chunks_a_second']:.0f} | {size['over_the_engine_ms']:.2f} | | |"
+        for size in result["sizes"]
     ]
     return "\n".join([*lines, ""])
 
@@ -190,15 +290,25 @@ def page(result: dict[str, Any]) -> str:
 def main() -> int:
     """Measures, prints, and writes retrieval.json and retrieval.md."""
     parser = argparse.ArgumentParser(description="Searches while an index is idle, written to, and compacted.")
-    parser.add_argument("--chunks", type=int, nargs="+", default=[1000, 20_000], help="sizes of the index")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[1000, 20_000, 100_000], help="sizes of the index")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results", metavar="DIRECTORY")
     options = parser.parse_args()
-    rows = [row for chunks in options.chunks for row in asyncio.run(measure(chunks))]
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    result = {"date": datetime.now(UTC).date().isoformat(), "machine": machine, "rows": rows}
+    rows: list[Any] = []
+    sizes: list[Any] = []
     options.results.mkdir(parents=True, exist_ok=True)
-    (options.results / "retrieval.json").write_text(json.dumps(result, indent=1) + "\n")
-    (options.results / "retrieval.md").write_text(page(result))
+    for chunks in options.chunks:
+        measured = asyncio.run(measure(chunks))
+        rows += measured["rows"]
+        sizes.append(measured["size"])
+        load = f"{os.getloadavg()[2]:.0f}"
+        machine = (
+            f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, load {load} in the "
+            "last quarter of an hour"
+        )
+        date = datetime.now(UTC).date().isoformat()
+        result = {"date": date, "machine": machine, "rows": rows, "sizes": sizes}
+        (options.results / "retrieval.json").write_text(json.dumps(result, indent=1) + "\n")
+        (options.results / "retrieval.md").write_text(page(result))
     return 0
 
 

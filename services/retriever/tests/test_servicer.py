@@ -448,7 +448,7 @@ async def test_embedding_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     for request, error, field in (
         (retriever_pb2.EmbedRequest(principal=ME), InvalidRequest, "texts"),
         (retriever_pb2.EmbedRequest(principal=ME, texts=["x", " "]), InvalidRequest, "texts[1]"),
-        (retriever_pb2.EmbedRequest(principal=ME, model="m", texts=["x"]), NotFound, "index"),
+        (retriever_pb2.EmbedRequest(principal=ME, model="m", texts=["x"]), NotFound, None),
         (retriever_pb2.EmbedRequest(texts=["x"]), Unauthenticated, "principal.tenant"),
     ):
         with pytest.raises(error) as caught:

@@ -1,0 +1,102 @@
+"""A retriever that is killed while it rebuilds an index under another model: nothing is lost, and it goes on."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from embedding.fake import HashingEmbedder
+from retriever.pace import Pace
+from retriever.queries import Mode, Query
+from retriever.rebuilds import RebuildState
+from retriever.store.edge import EdgeStore
+from retriever.testing import INDEX, Bench
+from servicekit.principal import LOCAL
+
+REBUILDING_WRITER = """
+import asyncio, os, signal, sys
+from pathlib import Path
+import structlog
+from embedding.fake import HashingEmbedder
+from retriever.domain import Document, IndexSettings
+from retriever.pace import Pace
+from retriever.store.edge import EdgeStore
+from retriever.testing import INDEX, Bench
+from servicekit.errors import CausewayError
+from servicekit.principal import LOCAL
+
+directory, stage = sys.argv[1:]
+begun = False
+
+def die(_logger, _method, event):
+    if begun and event.get("stage") == stage:
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise structlog.DropEvent
+
+async def main():
+    global begun
+    structlog.configure(processors=[die])
+    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+
+    async def put(name, generation):
+        texts = [f"ferry {name} {generation} {number}" for number in range(30)]
+        await bench.put(Document(name, generation=generation), texts)
+        print(name, generation, flush=True)
+
+    for number in range(8):
+        await put(f"d{number}", 1)
+    begun = True
+    await bench.rebuilds(HashingEmbedder(32)).begin(LOCAL, INDEX, "hashed-words-32", IndexSettings())
+    generation = 1
+    while True:
+        generation += 1
+        for number in range(4):
+            try:
+                await put(f"d{number}", generation)
+            except CausewayError:
+                await asyncio.sleep(0.05)  # it has vectors of the other model by now
+        await asyncio.sleep(0.02)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("stage", ["copying", "pausing", "replacing", "publishing", "published", "replaced"])
+async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
+    """Killed at any stage, with a writer at work: all that was acknowledged is there, each document in one version.
+
+    The next start brings the rebuild to its end, and leaves nothing else.
+    """
+    directory = tmp_path / "store"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", REBUILDING_WRITER, directory, stage, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    async with asyncio.timeout(120):
+        lines = (await process.stdout.read()).decode().splitlines()
+    assert await process.wait() == -signal.SIGKILL
+    acknowledged = {name: int(generation) for name, generation in (line.split() for line in lines)}
+    assert len(acknowledged) == 8
+
+    bench = await Bench.open(EdgeStore(directory, Pace()))
+    new = HashingEmbedder(32)
+    rebuilds = bench.rebuilds(new)
+    await rebuilds.resume()
+    async with asyncio.timeout(60):
+        while (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # nobody tells
+            await asyncio.sleep(0.05)
+    assert (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.SUCCEEDED
+    await rebuilds.aclose()
+    assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == new.model
+    retrieval = bench.retrieval_with(new)
+    for name, generation in acknowledged.items():
+        stored = (await bench.catalogue.document(LOCAL, INDEX, name)).generation
+        assert stored >= generation
+        query = Query(indexes=(INDEX,), text=f"ferry {name}", mode=Mode.VECTORS, top=1000)
+        passages = (await retrieval.retrieve(LOCAL, query)).passages
+        mine = [passage.text for passage in passages if passage.document.document_id == name]
+        assert sorted(mine) == sorted(f"ferry {name} {stored} {number}" for number in range(30))
+    await bench.aclose()
+    (collection,) = [path for path in directory.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    assert len([path for path in collection.iterdir() if path.is_dir()]) == 1
