@@ -1,5 +1,7 @@
 """A running stack to test against: the one at CAUSEWAY_E2E_URL, else one of our own on free ports.
 
+Where that stack asks who asks, CAUSEWAY_E2E_KEY is an API key of its, with the role `admin`.
+
 The tests here speak public HTTP and nothing else, so that they hold wherever the stack runs.
 """
 
@@ -68,9 +70,16 @@ def _url_of(data: Path, process: "subprocess.Popen[bytes]") -> str:
 
 
 @pytest.fixture(scope="session")
-def http(base_url: str) -> Iterator[httpx.Client]:
+def api_key() -> str:
+    """What the stack wants to be shown; one of our own wants nothing."""
+    return os.environ.get("CAUSEWAY_E2E_KEY", "unused")
+
+
+@pytest.fixture(scope="session")
+def http(base_url: str, api_key: str) -> Iterator[httpx.Client]:
     """A client of the gateway."""
-    with httpx.Client(base_url=base_url, timeout=60) as client:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    with httpx.Client(base_url=base_url, headers=headers, timeout=60) as client:
         yield client
 
 

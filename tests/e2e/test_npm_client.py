@@ -18,13 +18,14 @@ Call = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture(params=["/2024-05-29/chat", "/chat"])
-def call(request: pytest.FixtureRequest, base_url: str, corpus: str) -> Call:
+def call(request: pytest.FixtureRequest, base_url: str, api_key: str, corpus: str) -> Call:
     """Calls the client, at the stage's own path and at the shared one, which knows the client by its name."""
 
     def run(*messages: dict[str, Any], streamed: bool = False, **options: Any) -> dict[str, Any]:
         context = {"overrides": {"index": corpus}}
         job = {
             "endpoint": base_url + request.param,
+            "key": api_key,
             "streamed": streamed,
             "messages": messages,
             "options": {"context": context} | options,

@@ -10,8 +10,8 @@ SOURCE = "safety-manual.pdf#page=3"
 
 
 @pytest.fixture
-def client(base_url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0) as openai_client:
+def client(base_url: str, api_key: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{base_url}/v1", api_key=api_key, max_retries=0) as openai_client:
         yield openai_client
 
 

@@ -24,7 +24,7 @@ def test_what_does_not_exist_and_what_is_not_taken(http: httpx.Client) -> None:
     """404 and 405 are JSON with a reason."""
     assert http.get("/nowhere").status_code == 404
     assert "/nowhere" in http.get("/nowhere").json()["detail"]
-    for path in ("/chat", "/v1/chat/completions", "/documents"):
+    for path in ("/chat", "/v1/chat/completions", "/retrieve"):
         assert http.get(path).status_code == 405
         assert http.get(path).headers["allow"] == "POST"
         assert http.get(path).json()["error"]

@@ -23,14 +23,14 @@ TEXTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def client(base_url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=base_url, api_key="unused", max_retries=0) as openai_client:
+def client(base_url: str, api_key: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=base_url, api_key=api_key, max_retries=0) as openai_client:
         yield openai_client
 
 
 @pytest.fixture
-def v1(base_url: str) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{base_url}/v1", api_key="unused", max_retries=0) as openai_client:
+def v1(base_url: str, api_key: str) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{base_url}/v1", api_key=api_key, max_retries=0) as openai_client:
         yield openai_client
 
 
@@ -204,7 +204,12 @@ BAD: list[tuple[str, str, Any, int]] = [
     ("POST", "/index", {"index_name": "a/b", "documents": [{"text": "a"}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "fine"}, {"text": ""}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "fine"}, {"text": "a\0"}]}, 400),
-    ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "a"}, {"text": "a"}]}, 400),
+    (
+        "POST",
+        "/index",
+        {"index_name": "{index}", "documents": [{"doc_id": "x", "text": "a"}, {"doc_id": "x", "text": "b"}]},
+        400,
+    ),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "a", "metadata": [1]}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "a", "metadata": {"n": 10**40}}]}, 400),
     ("POST", "/index", {"index_name": "{index}", "documents": [{"text": "a", "doc_id": 7}]}, 400),
@@ -220,7 +225,7 @@ BAD: list[tuple[str, str, Any, int]] = [
     ("GET", "/indexes/{index}/documents?limit=0", None, 400),
     ("GET", "/indexes/{index}/documents?offset=" + "9" * 30, None, 400),
     ("GET", "/indexes/{index}/documents?metadata_filter=%7B", None, 400),
-    ("GET", "/indexes/a%2Fb/documents", None, 404),
+    ("GET", "/indexes/a%2Fb/documents", None, 400),
     ("POST", "/persist/{index}?path=/etc/passwd", None, 400),
     ("POST", "/persist/{index}?path=%2e%2e%2fx", None, 400),
     ("POST", "/persist/{index}?path=a%00b", None, 400),

@@ -44,13 +44,13 @@ def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
 
 
 @pytest.mark.usefixtures("handbook")
-def test_the_python_example_runs(base_url: str) -> None:
+def test_the_python_example_runs(base_url: str, api_key: str) -> None:
     """It prints the answer and the sources' names."""
     [code] = [text for language, text in BLOCKS if language == "python"]
     printed = io.StringIO()
     variables: dict[str, Any] = {}
     with contextlib.redirect_stdout(printed):
-        exec(code.replace(HOME, base_url), variables)
+        exec(code.replace(HOME, base_url).replace("unused", api_key), variables)
     variables["client"].close()
     assert "six days" in printed.getvalue()
     assert "leave-and-absence.md" in printed.getvalue()

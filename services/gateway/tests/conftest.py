@@ -24,6 +24,7 @@ from gateway.identity.key_ring import KeyRing
 from gateway.identity.layers import Tokens
 from gateway.main import build_app
 from gateway.prices import Prices
+from gateway.quotas.ledger import Ledger
 from gateway.settings import Settings
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
@@ -77,6 +78,7 @@ class Fakes:
     tokens: Tokens | None = None
     records: FakeRecords = field(default_factory=FakeRecords)
     prices: Prices = field(default_factory=Prices)
+    ledger: Ledger | None = None
 
     def __post_init__(self) -> None:
         self.texts = FakeTexts(self.indexes)
@@ -104,6 +106,7 @@ class Fakes:
             keys=self.keys,
             tokens=self.tokens,
             prices=lambda: self.prices,
+            ledger=self.ledger,
         )
 
 

@@ -121,7 +121,7 @@ def _told(settings: IndexSettings) -> Any:
 
 def _rebuild(rebuild: IndexRebuild) -> Any:
     message = retriever_pb2.IndexRebuild(
-        state=f"REBUILD_STATE_{rebuild.state.upper()}",
+        state=retriever_pb2.RebuildState.Value(f"REBUILD_STATE_{rebuild.state.upper()}"),
         settings=_told(rebuild.settings),
         documents_done=rebuild.documents_done,
         documents_total=rebuild.documents_total,

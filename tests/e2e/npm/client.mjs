@@ -1,7 +1,7 @@
 // One call of the npm client, as the tests ask for it: a JSON object as the only argument, the outcome as JSON.
 import { AIChatProtocolClient } from "@microsoft/ai-chat-protocol";
 
-const { endpoint, streamed, messages, options } = JSON.parse(process.argv[2]);
+const { endpoint, key, streamed, messages, options } = JSON.parse(process.argv[2]);
 for (const message of messages) {
   // A File, as in a browser: given bytes, the client fails by itself under Node.
   message.files = message.files?.map(({ name, contentType, base64 }) => ({
@@ -9,7 +9,11 @@ for (const message of messages) {
     data: new File([Buffer.from(base64, "base64")], name),
   }));
 }
-const client = new AIChatProtocolClient(endpoint, { retryOptions: { maxRetries: 0 } });
+const client = new AIChatProtocolClient(
+  endpoint,
+  { key },
+  { retryOptions: { maxRetries: 0 }, credentials: { apiKeyHeaderName: "api-key" } },
+);
 const outcome = {};
 try {
   if (streamed) {

@@ -1,0 +1,77 @@
+from pathlib import Path
+
+import pytest
+from gateway.identity.caller import LOOPBACK, Caller
+from gateway.quotas import limits
+from gateway.quotas.limits import Holder, Measure, holders
+from servicekit.errors import InvalidRequest
+from servicekit.principal import Principal
+
+GOOD = """
+defaults:
+  tenant: {requests_per_minute: 600, tokens_per_minute: 200000, ingest_bytes_per_day: 1GiB}
+  key: {requests_per_minute: 60, concurrent_requests: 4}
+tenants:
+  north: {requests_per_minute: 6000, ingest_bytes_per_day: null}
+keys:
+  loader: {concurrent_requests: 1}
+"""
+
+
+def of(text: str, holder: Holder) -> dict[str, int]:
+    """What one may use, as the file calls it."""
+    return {m.value: limit for m, limit in limits.parsed(text.encode(), "quotas.yaml").of(holder).items()}
+
+
+def test_who_is_named_has_what_the_file_says_and_else_the_default() -> None:
+    """``null`` lifts a limit of the default."""
+    assert of(GOOD, Holder("tenant", "south")) == {
+        "requests_per_minute": 600,
+        "tokens_per_minute": 200_000,
+        "ingest_bytes_per_day": 1024**3,
+    }
+    assert of(GOOD, Holder("tenant", "north")) == {"requests_per_minute": 6000, "tokens_per_minute": 200_000}
+    assert of(GOOD, Holder("key", "north", "loader")) == {"requests_per_minute": 60, "concurrent_requests": 1}
+    assert of(GOOD, Holder("user", "north", "ann")) == {}
+    assert of("", Holder("tenant", "north")) == {}
+
+
+def test_whose_quotas_a_request_draws_on() -> None:
+    """The key's by its name, or the user's where there is no key; and the tenant's."""
+    caller = Caller(Principal("north", "ann"), "id", "loader")
+    assert holders(caller) == (Holder("key", "north", "loader"), Holder("tenant", "north"))
+    assert holders(Caller(Principal("north", "ann"))) == (Holder("user", "north", "ann"), Holder("tenant", "north"))
+    assert holders(LOOPBACK)[1] == Holder("tenant", LOOPBACK.principal.tenant)
+
+
+def test_the_file_is_read_again(tmp_path: Path) -> None:
+    """New limits hold from then on; a bad file keeps the old ones."""
+    path = tmp_path / "quotas.yaml"
+    path.write_text(GOOD)
+    file = limits.load(path)
+    path.write_text(GOOD.replace("600,", "7,"))
+    assert file.check()
+    assert file.current.of(Holder("tenant", "south"))[Measure.REQUESTS] == 7
+    path.write_text("keys: 3")
+    assert not file.check()
+    assert file.current.of(Holder("tenant", "south"))[Measure.REQUESTS] == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("defaults: {key: {requests_per_minute: 0}}", "defaults.key.requests_per_minute"),
+        ("defaults: {keys: {}}", "there is no such key"),
+        ("tenants: {north: {requests: 3}}", "tenants.north.requests: there is no such key"),
+        ("keys: {loader: {ingest_bytes_per_day: much}}", "keys.loader.ingest_bytes_per_day"),
+    ],
+)
+def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
+    """Refused at the start, with the key; so is one that is not there."""
+    path = tmp_path / "quotas.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest, match=message):
+        limits.load(path)
+    path.unlink()
+    with pytest.raises(InvalidRequest, match="CAUSEWAY_QUOTAS_FILE"):
+        limits.load(path)

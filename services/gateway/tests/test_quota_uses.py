@@ -1,0 +1,85 @@
+import pytest
+from gateway.quotas.uses import DAY, MINUTE, PRESENT, Uses, Window, seconds_until
+from hypothesis import given
+from hypothesis import strategies as st
+
+BEGIN = 1_700_000_000.0
+moments = st.lists(st.floats(0, 180), max_size=60).map(sorted)
+
+
+@given(moments, st.floats(0, 60))
+def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
+    """Whatever was used within the last minute counts; what is older by more than a slot does not."""
+    uses = Uses(MINUTE)
+    for moment in at:
+        uses.add(1, BEGIN + moment)
+    now = BEGIN + (at[-1] if at else 0) + later
+    young = sum(1 for moment in at if BEGIN + moment > now - 60 + MINUTE.width)
+    not_old = sum(1 for moment in at if BEGIN + moment >= now - 60 - MINUTE.width)
+    assert young <= uses.total(now) <= not_old
+
+
+@given(moments, st.integers(1, 40))
+def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> None:
+    """No minute has more than the limit, but for the slot that its end lies in."""
+    uses, taken = Uses(MINUTE), []
+    for moment in at:
+        if uses.total(BEGIN + moment) + 1 <= limit:
+            uses.add(1, BEGIN + moment)
+            taken.append(moment)
+    for moment in taken:
+        assert sum(1 for other in taken if moment - 60 + MINUTE.width < other <= moment) <= limit
+
+
+@given(moments.filter(bool), st.data())
+def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> None:
+    """So much has left by then, and had not a moment before."""
+    uses = Uses(MINUTE)
+    for moment in at:
+        uses.add(1, BEGIN + moment)
+    now = BEGIN + at[-1]
+    total = uses.total(now)
+    excess = data.draw(st.floats(0.1, max(0.1, total)))
+    wait = seconds_until([uses], MINUTE, min(excess, total), now)
+    assert 0 <= wait <= 60 + MINUTE.width
+    assert uses.total(now + wait + 0.01) <= total - min(excess, total) + 0.01
+    if wait > 0.1:
+        assert uses.total(now + wait - 0.1) > total - min(excess, total)
+
+
+def test_uses_leave_little_by_little() -> None:
+    """A slot that leaves the window counts by what of it is still within."""
+    uses = Uses(Window(60, 6))
+    uses.add(10, 1005)  # slot 100 ends at 1010
+    assert uses.total(1059) == 10
+    assert uses.total(1065) == pytest.approx(5)
+    assert uses.total(1071) == 0
+    uses.forget(1071)
+    assert uses.slots == {}
+
+
+def test_what_was_expected_is_taken_back_where_it_was_counted() -> None:
+    """Not from what is used later."""
+    uses = Uses(MINUTE)
+    uses.add(256, BEGIN)
+    uses.add(-256, BEGIN)
+    uses.add(12, BEGIN + 30)
+    assert uses.total(BEGIN + 30) == 12
+
+
+def test_what_runs_leaves_when_it_ends() -> None:
+    """However long it takes; nobody knows when there is room again."""
+    uses = Uses(PRESENT)
+    uses.add(1, BEGIN)
+    assert uses.total(BEGIN + 86_400 * 7) == 1
+    assert seconds_until([uses], PRESENT, 1, BEGIN) == 1
+    uses.add(-1, BEGIN + 5)
+    assert uses.total(BEGIN + 5) == 0
+
+
+def test_what_never_leaves_is_waited_for_as_long_as_the_window() -> None:
+    """More than was used cannot become free."""
+    uses = Uses(DAY)
+    uses.add(5, BEGIN)
+    assert seconds_until([uses], DAY, 50, BEGIN) == 86_400
+    assert seconds_until([uses], DAY, 0, BEGIN) == 0
