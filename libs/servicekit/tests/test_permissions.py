@@ -46,6 +46,7 @@ async def refused(url: str, user: str, subject: str, *, subscribing: bool = Fals
 ALLOWED = [
     ("gateway", keys.ingest_subject(0, "t", "i")),
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
+    ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.PICTURES_BUCKET}"),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
     ("ingest", keys.ingest_dead_subject("t", "i")),
@@ -62,6 +63,7 @@ REFUSED = [
     ("gateway", "anything"),
     ("ingest", keys.ingest_subject(0, "t", "i")),
     ("ingest", f"$KV.{keys.HISTORY_BUCKET}.a"),
+    ("ingest", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
     ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),

@@ -23,6 +23,7 @@ ORIGINALS_BUCKET = "causeway-originals"
 HISTORY_BUCKET = "causeway-history"
 PICTURES_BUCKET = "causeway-pictures"
 API_KEYS_BUCKET = "causeway-api-keys"
+QUOTAS_BUCKET = "causeway-quotas"
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
@@ -169,6 +170,29 @@ def history_head_key(tenant: str, user: str, conversation: str) -> str:
 def history_answers_key(tenant: str, user: str, conversation: str) -> str:
     """Key of what was said in a conversation."""
     return f"answers.{token(tenant)}.{token(user)}.{token(conversation)}"
+
+
+def quota_replica_key(replica: str) -> str:
+    """Key by which the others know that a replica of the gateway is there."""
+    return f"replica.{replica}"
+
+
+def quota_key(replica: str, kind: str, tenant: str, name: str) -> str:
+    """Key of what a replica of the gateway let a holder of a quota use.
+
+    Args:
+        replica: Its id, one token.
+        kind: ``tenant``, ``key`` or ``user``.
+        tenant: Which one, or whose key or user.
+        name: Of the key or the user.
+    """
+    return f"used.{replica}.{kind}.{token(tenant)}.{token(name)}"
+
+
+def quota_replica_of(key: str) -> tuple[str, bool]:
+    """The replica that a key of the bucket of quotas names, and whether it is a `quota_key`."""
+    kind, _, rest = key.partition(".")
+    return rest.partition(".")[0], kind == "used"
 
 
 def usage_subject(tenant: str) -> str:

@@ -18,6 +18,28 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of durations."""
+OTHER = "other"
+"""The label of what has none of its own."""
+
+
+class Bounded:
+    """The values of a label that clients or servers elsewhere choose: those that come after so many share one.
+
+    Args:
+        most: How many have a label of their own.
+    """
+
+    def __init__(self, most: int = 200) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def known(self, value: str) -> str:
+        """The value as a label."""
+        if value not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(value)
+        return value
 
 
 def install(service: str, registry: CollectorRegistry) -> None:

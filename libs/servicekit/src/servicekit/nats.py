@@ -22,6 +22,7 @@ from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
+from servicekit.stream_room import STREAM_BYTES, set_aside
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -129,13 +130,19 @@ class IngestTransport:
         return (self.epoch << 32) | sequence
 
 
-async def ingest_transport(client: Client, *, replicas: int = 1, history_days: float = 30) -> IngestTransport:
+async def ingest_transport(
+    client: Client, *, replicas: int = 1, history_days: float = 30, stream_bytes: int = STREAM_BYTES
+) -> IngestTransport:
     """Makes the ingest streams and buckets where they are missing, and returns handles of them.
 
     Args:
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
         history_days: How long the state of a finished job can be read.
+        stream_bytes: Most bytes of the jobs that wait, and of the states of jobs. The server sets them aside at once.
+
+    Raises:
+        Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=10)
     stream = await _stream(
@@ -146,7 +153,7 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
             retention=RetentionPolicy.WORK_QUEUE,
             # A full stream refuses new jobs; it never forgets accepted ones.
             discard=DiscardPolicy.NEW,
-            max_bytes=1024 * 1024 * 1024,
+            max_bytes=stream_bytes,
             storage=StorageType.FILE,
             num_replicas=replicas,
             duplicate_window=120,
@@ -158,7 +165,7 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
             name=keys.INGEST_DEAD_STREAM,
             subjects=[keys.INGEST_DEAD_SUBJECTS],
             storage=StorageType.FILE,
-            max_bytes=256 * 1024 * 1024,
+            max_bytes=stream_bytes // 4,
             num_replicas=replicas,
         ),
     )
@@ -179,16 +186,17 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
     try:
         jobs = await jetstream.key_value(keys.JOBS_BUCKET)
     except BucketNotFoundError:
-        jobs = await jetstream.create_key_value(
-            KeyValueConfig(
-                bucket=keys.JOBS_BUCKET,
-                history=1,
-                ttl=history_days * 86400,
-                max_bytes=1024 * 1024 * 1024,
-                storage=StorageType.FILE,
-                replicas=replicas,
+        with set_aside(keys.JOBS_BUCKET, stream_bytes):
+            jobs = await jetstream.create_key_value(
+                KeyValueConfig(
+                    bucket=keys.JOBS_BUCKET,
+                    history=1,
+                    ttl=history_days * 86400,
+                    max_bytes=stream_bytes,
+                    storage=StorageType.FILE,
+                    replicas=replicas,
+                )
             )
-        )
     try:
         originals = await jetstream.object_store(keys.ORIGINALS_BUCKET)
     except BucketNotFoundError:
@@ -206,28 +214,35 @@ async def ingest_transport(client: Client, *, replicas: int = 1, history_days: f
     return IngestTransport(client, jetstream, jobs, originals, pictures, stream)
 
 
-async def history_bucket(client: Client, *, replicas: int = 1, days: float = 365) -> KeyValue:
+async def history_bucket(
+    client: Client, *, replicas: int = 1, days: float = 365, stream_bytes: int = STREAM_BYTES
+) -> KeyValue:
     """Makes the bucket of the chat history where it is missing, and returns a handle of it.
 
     Args:
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
         days: How long a conversation is kept after it was last saved.
+        stream_bytes: Most bytes of it. The server sets them aside at once.
+
+    Raises:
+        Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=10)
     try:
         return await jetstream.key_value(keys.HISTORY_BUCKET)
     except BucketNotFoundError:
-        return await jetstream.create_key_value(
-            KeyValueConfig(
-                bucket=keys.HISTORY_BUCKET,
-                history=1,
-                ttl=days * 86400,
-                max_bytes=1024 * 1024 * 1024,
-                storage=StorageType.FILE,
-                replicas=replicas,
+        with set_aside(keys.HISTORY_BUCKET, stream_bytes):
+            return await jetstream.create_key_value(
+                KeyValueConfig(
+                    bucket=keys.HISTORY_BUCKET,
+                    history=1,
+                    ttl=days * 86400,
+                    max_bytes=stream_bytes,
+                    storage=StorageType.FILE,
+                    replicas=replicas,
+                )
             )
-        )
 
 
 async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
@@ -245,7 +260,31 @@ async def api_keys_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
         )
 
 
-async def record_streams(client: Client, *, replicas: int = 1, days: float = 365) -> JetStreamContext:
+async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
+    """Makes the bucket of the quotas where it is missing, and returns a handle of it.
+
+    In memory, because it is written to many times a second; what a server forgets when it starts again, the
+    gateways that run tell it anew. Nothing in it is of use after a day.
+    """
+    jetstream = client.jetstream(timeout=2)
+    try:
+        return await jetstream.key_value(keys.QUOTAS_BUCKET)
+    except BucketNotFoundError:
+        return await jetstream.create_key_value(
+            KeyValueConfig(
+                bucket=keys.QUOTAS_BUCKET,
+                history=1,
+                ttl=26 * 3600,
+                max_bytes=64 * 1024 * 1024,
+                storage=StorageType.MEMORY,
+                replicas=replicas,
+            )
+        )
+
+
+async def record_streams(
+    client: Client, *, replicas: int = 1, days: float = 365, stream_bytes: int = STREAM_BYTES
+) -> JetStreamContext:
     """Makes the streams of usage and audit where they are missing.
 
     A full stream forgets its oldest records: whoever must keep them for longer copies them out.
@@ -254,6 +293,10 @@ async def record_streams(client: Client, *, replicas: int = 1, days: float = 365
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
         days: How long a record is kept.
+        stream_bytes: Most bytes of each. The server sets them aside at once.
+
+    Raises:
+        Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=10)
     for name, subjects in (
@@ -267,7 +310,7 @@ async def record_streams(client: Client, *, replicas: int = 1, days: float = 365
                 subjects=[subjects],
                 storage=StorageType.FILE,
                 max_age=days * 86400,
-                max_bytes=1024 * 1024 * 1024,
+                max_bytes=stream_bytes,
                 num_replicas=replicas,
                 duplicate_window=120,
             ),
@@ -280,7 +323,8 @@ async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:
     try:
         info = await jetstream.stream_info(config.name)
     except NotFoundError:
-        info = await jetstream.add_stream(config)
+        with set_aside(config.name, config.max_bytes or 0):
+            info = await jetstream.add_stream(config)
     return int(info.created.timestamp()) if info.created else 0
 
 

@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import uuid
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -24,7 +25,9 @@ _PURGE_SECONDS = 2.0
 _WRONG_LAST_SEQUENCE = 10071
 
 
-async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: BinaryIO) -> None:
+async def put_once(
+    jetstream: JetStreamContext, bucket: str, name: str, source: BinaryIO, headers: Mapping[str, str] | None = None
+) -> None:
     """Writes an object unless it is there; then what is there stays as it is.
 
     Args:
@@ -32,6 +35,7 @@ async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: 
         bucket: The object store.
         name: The object; its name says what it holds.
         source: Its bytes, read in pieces.
+        headers: Kept with it.
 
     Raises:
         nats.errors.Error, nats.js.errors.Error: The store does not answer, or is full. Nothing is there then,
@@ -50,7 +54,7 @@ async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: 
             _heed_cancellation()
             size += len(piece)
             count += 1
-        info = {
+        info: dict[str, object] = {
             "name": name,
             "bucket": bucket,
             "nuid": nuid,
@@ -60,6 +64,8 @@ async def put_once(jetstream: JetStreamContext, bucket: str, name: str, source: 
             "digest": f"SHA-256={base64.urlsafe_b64encode(digest.digest()).decode()}",
             "options": {"max_chunk_size": _PIECE},
         }
+        if headers:
+            info["headers"] = {key: [value] for key, value in headers.items() if value}
         # The one step that makes the object be: it fails where another has been made meanwhile.
         named = True
         await jetstream.publish(

@@ -66,6 +66,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(f"KV_{keys.PICTURES_BUCKET}"),
             *_bucket(keys.HISTORY_BUCKET),
             *_stream(f"KV_{keys.API_KEYS_BUCKET}"),
+            *_bucket(keys.QUOTAS_BUCKET),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
         ),

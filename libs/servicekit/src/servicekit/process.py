@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
 from servicekit import logs, metrics, telemetry
-from servicekit.errors import CausewayError
+from servicekit.errors import CausewayError, InvalidRequest
 from servicekit.settings import ServiceSettings
 
 S = TypeVar("S", bound=ServiceSettings)
@@ -49,7 +49,7 @@ def run(
 
     Returns:
         The process's exit code: 0 after an orderly end, 1 where the service could not go on (the log says why),
-        `EXIT_CONFIGURATION` where the environment is wrong (stderr says what).
+        `EXIT_CONFIGURATION` where the environment is wrong, or a file that it names (stderr, the log, say what).
     """
     parser = argparse.ArgumentParser(
         prog=f"causeway-{service}",
@@ -82,7 +82,7 @@ def run(
             uvloop.run(_until_signal(settings, serve))
     except CausewayError as error:
         _log.critical("cannot go on", error=error.message, exc_info=error.__cause__)
-        return 1
+        return EXIT_CONFIGURATION if isinstance(error, InvalidRequest) else 1
     except Exception:  # the boundary: the log has what would else go past it
         _log.critical("cannot go on", exc_info=True)
         return 1

@@ -9,6 +9,10 @@ from pathlib import Path
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 
 from servicekit import metrics
@@ -89,6 +93,25 @@ def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
         for sample in family.samples
         if sample.name == name
     ]
+
+
+@functools.cache
+def _exporter() -> InMemorySpanExporter:
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter
+
+
+def traced(name: str) -> list[ReadableSpan]:
+    """The spans of a name that have ended in this process, in that order.
+
+    Tracing begins with the first call: make one before what is to be traced.
+    """
+    return [span for span in _exporter().get_finished_spans() if span.name == name]
 
 
 async def eventually(

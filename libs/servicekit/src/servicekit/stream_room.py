@@ -1,0 +1,41 @@
+"""How much NATS may keep: what streams set aside, and what it says when there is no room."""
+
+import contextlib
+from collections.abc import Iterator
+
+from nats.js.errors import APIError
+
+from servicekit.errors import Unavailable
+
+STREAM_BYTES = 1024 * 1024 * 1024
+"""Most bytes of a stream where nothing else is said."""
+_NO_ROOM = 10047
+_FULL = (10002, 10023, _NO_ROOM)
+"""What a server says that has no room: for an account, at all, on its disk (server/errors.json)."""
+_NOT_STORED = 10077
+
+
+@contextlib.contextmanager
+def set_aside(name: str, size: int) -> Iterator[None]:
+    """A stream is made, for which the server sets so many bytes aside.
+
+    Raises:
+        Unavailable: It does not have them.
+    """
+    try:
+        yield
+    except APIError as error:
+        if error.err_code != _NO_ROOM:
+            raise
+        raise Unavailable(
+            f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or set "
+            "CAUSEWAY_NATS_STREAM_BYTES lower."
+        ) from error
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether NATS refused something because there is no room for it."""
+    if not isinstance(error, APIError):
+        return False
+    said = error.description or ""
+    return error.err_code in _FULL or (error.err_code == _NOT_STORED and ("maximum" in said or "no space" in said))

@@ -1,0 +1,178 @@
+"""The pods of a running platform: containers of this machine's engine, or pods of a cluster.
+
+CAUSEWAY_E2E_URL and CAUSEWAY_E2E_KEY are as for tests/e2e; CAUSEWAY_E2E_PODS is ``docker:RUN:DIRECTORY``
+(of tools/containers.py) or ``kubernetes:CONTEXT/NAMESPACE`` (of tools/kind.py), and the tests fail without.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+import pytest
+
+READY_SECONDS = 120.0
+_HEARD_SECONDS = 3.0
+
+
+def _run(*command: str) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="session")
+def running() -> None:
+    """There is a platform to test."""
+    if "CAUSEWAY_E2E_PODS" not in os.environ:
+        pytest.fail("these tests are run by `make e2e-containers` and `make e2e-kind`, which start what they need")
+
+
+class Pods(Protocol):
+    """What the tests do with pods."""
+
+    def of(self, service: str) -> list[str]:
+        """The names of a service's running pods."""
+        ...
+
+    def log(self, pod: str) -> str:
+        """All that a pod has said."""
+        ...
+
+    def kill(self, pod: str) -> None:
+        """Ends it at once; another one comes in its place."""
+        ...
+
+    def end(self, pod: str) -> None:
+        """Tells it to go, as an update does, and waits until it is gone; another one comes in its place."""
+        ...
+
+
+class Containers:
+    """Containers of an engine.
+
+    Args:
+        run: The label that they have.
+        leaving: A file in it keeps new connections from the container of that name, as preStop does in a cluster.
+    """
+
+    def __init__(self, run: str, leaving: Path) -> None:
+        self._leaving = leaving
+        self._docker = os.environ.get("DOCKER", "docker")
+        self._labels = ("--filter", f"label=causeway.run={run}")
+
+    def of(self, service: str) -> list[str]:
+        wanted = ("--filter", f"label=causeway.workload={service}", "--filter", "status=running")
+        return _run(self._docker, "ps", "--format", "{{.Names}}", *self._labels, *wanted).split()
+
+    def log(self, pod: str) -> str:
+        both = subprocess.run(
+            [self._docker, "logs", pod], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True
+        )
+        return both.stdout.decode()
+
+    def kill(self, pod: str) -> None:
+        _run(self._docker, "kill", pod)
+        _run(self._docker, "start", pod)
+
+    def end(self, pod: str) -> None:
+        mark = self._leaving / pod
+        mark.touch()
+        time.sleep(_HEARD_SECONDS)
+        _run(self._docker, "stop", pod)
+        _run(self._docker, "start", pod)
+        mark.unlink()
+
+
+class Kubernetes:
+    """Pods of a namespace.
+
+    Args:
+        context: Of kubectl's configuration.
+        namespace: Where they are.
+    """
+
+    def __init__(self, context: str, namespace: str) -> None:
+        kubectl = str(Path(sys.executable).with_name("kubectl"))
+        self._kubectl = (kubectl, "--context", context, "--namespace", namespace)
+
+    def of(self, service: str) -> list[str]:
+        wanted = ("--selector", f"app.kubernetes.io/name={service}", "--field-selector", "status.phase=Running")
+        return _run(*self._kubectl, "get", "pods", *wanted, "--output", "name").split()
+
+    def log(self, pod: str) -> str:
+        return _run(*self._kubectl, "logs", pod)
+
+    def kill(self, pod: str) -> None:
+        _run(*self._kubectl, "delete", pod, "--force", "--grace-period=0")
+
+    def end(self, pod: str) -> None:
+        _run(*self._kubectl, "delete", pod, "--timeout=300s")
+
+
+@pytest.fixture(scope="session")
+def pods(running: None) -> Pods:
+    kind, where, *rest = os.environ["CAUSEWAY_E2E_PODS"].split(":")
+    return Containers(where, Path(*rest)) if kind == "docker" else Kubernetes(*where.split("/"))
+
+
+class Asker:
+    """Asks over a connection of its own each time, so that every replica is met.
+
+    Attributes:
+        url: Of the gateway.
+        headers: With the credential.
+    """
+
+    def __init__(self, url: str, key: str) -> None:
+        self.url = url
+        self.headers = {"Authorization": f"Bearer {key}"}
+
+    def client(self) -> httpx.AsyncClient:
+        """A client with no connection yet."""
+        return httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=60)
+
+    async def ready(self) -> None:
+        """Waits until the platform is whole: a gateway reaches every service."""
+        for _ in range(int(READY_SECONDS * 5)):
+            try:
+                async with self.client() as client:
+                    if (await client.get("/readyz?verbose")).status_code == httpx.codes.OK:
+                        return
+            except httpx.TransportError:
+                pass
+            await asyncio.sleep(0.2)
+        raise TimeoutError(f"the platform was not whole within {READY_SECONDS:.0f} s")
+
+    async def upload(self, index: str, name: str, content: str) -> str:
+        """Hands a document in; returns its job's id."""
+        async with self.client() as client:
+            files = {"file": (name, content.encode())}
+            answer = await client.post("/documents", data={"index": index}, files=files)
+            assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+            return str(answer.json()["jobs"][0]["id"])
+
+    async def finished(self, job: str) -> str:
+        """A job's state once it has ended."""
+        for _ in range(int(READY_SECONDS * 5)):
+            try:
+                async with self.client() as client:
+                    state = (await client.get(f"/jobs/{job}")).raise_for_status().json()["state"]
+            except httpx.HTTPError:
+                state = ""
+            if state in ("succeeded", "unchanged", "failed", "cancelled"):
+                return str(state)
+            await asyncio.sleep(0.2)
+        raise TimeoutError(f"job {job} did not end within {READY_SECONDS:.0f} s")
+
+
+@pytest.fixture
+async def asker(running: None) -> AsyncIterator[Asker]:
+    """Asks the running platform; it is whole before and after each test."""
+    asker = Asker(os.environ["CAUSEWAY_E2E_URL"], os.environ["CAUSEWAY_E2E_KEY"])
+    await asker.ready()
+    yield asker
+    await asker.ready()

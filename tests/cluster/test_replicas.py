@@ -1,0 +1,104 @@
+"""Several pods of a service share the work, and one that goes takes no answer with it that it need not take."""
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+INDEX = "cluster-tides"
+TEXT = "\n\n".join(f"## Buoy {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(40))
+REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
+# What a pod writes of a call that it has answered (CAUSEWAY_LOG_LEVEL=DEBUG).
+SERVED = {"gateway": '"event": "request"', "ingest": '"event": "job done"'}
+CALL = '"event": "call answered"'
+
+
+@pytest.fixture(autouse=True)
+async def indexed(asker: Any) -> None:
+    """The index that is asked."""
+    job = await asker.upload(INDEX, "buoys.md", TEXT)
+    assert await asker.finished(job) in ("succeeded", "unchanged")
+
+
+async def ask(asker: Any, number: int) -> str:
+    """One streamed question; how it ended: `whole`, `error` (said in the stream or as a status) or `broken`."""
+    body = {
+        "messages": [{"role": "user", "content": f"How often does the lamp of buoy {number % 40} flash?"}],
+        "context": {"overrides": {"index": INDEX, "top": 3, "detectors": REDACT}},
+    }
+    try:
+        async with asker.client() as client, client.stream("POST", "/chat/stream", json=body) as response:
+            if response.status_code != httpx.codes.OK:
+                return "error"
+            lines = [json.loads(line) async for line in response.aiter_lines()]
+    except httpx.TransportError:
+        return "broken"
+    if "error" in lines[-1]:
+        return "error"
+    return "whole" if "thoughts" in lines[-1]["context"] else "broken"
+
+
+async def under_load(asker: Any, during: Any, askers: int = 6) -> list[str]:
+    """How all answers ended that were asked for before, while and after something was done."""
+    ended: list[str] = []
+    going = True
+
+    async def again_and_again(first: int) -> None:
+        number = first
+        while going:
+            ended.append(await ask(asker, number))
+            number += askers
+
+    tasks = [asyncio.create_task(again_and_again(first)) for first in range(askers)]
+    await asyncio.sleep(1)
+    await during()
+    await asyncio.sleep(2)
+    going = False
+    await asyncio.gather(*tasks)
+    return ended
+
+
+@pytest.mark.parametrize("service", ["gateway", "guardrails", "generator", "ingest", "retriever"])
+async def test_every_replica_serves(asker: Any, pods: Any, service: str) -> None:
+    """Each pod of a service has answered something, be there one or more."""
+    there = pods.of(service)
+    assert there
+    for turn in range(10):
+        await asyncio.gather(*(ask(asker, number) for number in range(8)))
+        jobs = [await asker.upload(INDEX, f"turn-{turn}-{n}.md", f"# Turn\n\nTide {turn} {n}.") for n in range(4)]
+        assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}
+        idle = [pod for pod in there if SERVED.get(service, CALL) not in pods.log(pod)]
+        if not idle:
+            return
+    assert not idle
+
+
+@pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
+async def test_no_answer_is_lost_when_a_pod_is_told_to_go(asker: Any, pods: Any, service: str) -> None:
+    """Every stream that runs ends well, and so does every one that begins meanwhile: the others take them."""
+    gone = pods.of(service)[0]
+    ended = await under_load(asker, lambda: asyncio.to_thread(pods.end, gone))
+    assert len(ended) > 6
+    assert set(ended) == {"whole"}
+
+
+@pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
+async def test_a_killed_pod_takes_only_its_own_answers_along(asker: Any, pods: Any, service: str) -> None:
+    """Clients of the others notice nothing, the killed one's are told, and soon all is well again."""
+    gone = pods.of(service)[0]
+    ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill, gone))
+    lost = [each for each in ended if each != "whole"]
+    assert len(lost) <= 6 * 4, f"of {len(ended)} answers {len(lost)} were lost"
+    if service != "gateway":
+        assert "broken" not in lost
+    await asker.ready()
+    assert {await ask(asker, number) for number in range(12)} == {"whole"}
+
+
+async def test_a_job_outlives_its_worker(asker: Any, pods: Any) -> None:
+    """Jobs that were accepted are done, whatever becomes of the worker that had begun them."""
+    jobs = [await asker.upload(INDEX, f"long-{n}.md", TEXT * 5 + f"\n\nNumber {n}.\n") for n in range(6)]
+    await asyncio.to_thread(pods.kill, pods.of("ingest")[0])
+    assert {await asker.finished(job) for job in jobs} <= {"succeeded", "unchanged"}

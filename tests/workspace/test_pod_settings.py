@@ -1,0 +1,226 @@
+"""What the pods of every overlay are told: settings that exist and are valid, times that fit each other."""
+
+import asyncio
+import contextlib
+import functools
+import importlib
+import json
+import os
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import servicekit.nats
+import trustme
+from generator.routing.reading import Reader
+from manifests import ROOT, Manifests, size
+from nats.js.errors import APIError
+from pydantic import BaseModel
+from servicekit.settings import ServiceSettings
+from servicekit.testing import eventually, free_ports
+from servicekit.tls import Certificates
+
+SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
+
+
+def image_environment() -> dict[str, str]:
+    return dict(re.findall(r"^\s+(?:ENV )?(CAUSEWAY_\w+)=(\S+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE))
+
+
+def environment(cluster: Manifests, service: str) -> dict[str, str]:
+    """The variables of a service's container that are ours: the image's, then the pod's."""
+    (container,) = cluster.pods[service]["containers"]
+    return image_environment() | cluster.environment(container)
+
+
+def settings_type(service: str) -> type[ServiceSettings]:
+    found: type[ServiceSettings] = importlib.import_module(f"{service}.settings").Settings
+    return found
+
+
+@pytest.fixture
+def settings(cluster: Manifests, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Any]:
+    """The settings as a service reads them in its pod."""
+
+    def read(service: str) -> BaseModel:
+        with monkeypatch.context() as patch:
+            for name, value in environment(cluster, service).items():
+                patch.setenv(name, value)
+            return settings_type(service)()
+
+    return read
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_variables_are_settings(cluster: Manifests, service: str) -> None:
+    """A pod's variables are fields of its service's settings; those of the image, of some service's."""
+    image = image_environment().keys()
+    known = {each: {f"CAUSEWAY_{name.upper()}" for name in settings_type(each).model_fields} for each in SERVICES}
+    assert image <= set().union(*known.values())
+    assert environment(cluster, service).keys() - image <= known[service]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
+    """The settings are valid, none is on loopback, ports are the container's, files are in what is mounted."""
+    read = settings(service)
+    (container,) = cluster.pods[service]["containers"]
+    assert not [name for name, value in read if "127.0.0.1" in str(value) or "localhost" in str(value)]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    if service == "gateway":
+        assert ports["http"] == read.gateway_port
+        assert read.auth != "none"
+    else:
+        assert ports["health"] == read.health_port
+        assert ports.get("grpc", read.ingest_port if service == "ingest" else 0) == getattr(read, f"{service}_port")
+    assert ports.get("metrics") == read.metrics_port
+    mounts = [each["mountPath"] for each in container["volumeMounts"]]
+    files = [str(value) for name, value in read if isinstance(value, Path) and name != "model_cache"]
+    assert not [file for file in files if not any(file.startswith(mount) for mount in mounts)]
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_pods_outlive_what_they_answer(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
+    """The kubelet waits longer than the service drains, and who streams answers drains as long as one may take."""
+    (container,) = cluster.pods[service]["containers"]
+    pause = container.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
+    assert pause or service == "ingest", "a caller may not have heard yet that the pod is going"
+    grace = settings(service).shutdown_grace
+    assert cluster.pods[service]["terminationGracePeriodSeconds"] > pause + grace
+    if service in ("gateway", "generator", "guardrails"):
+        assert grace >= settings("gateway").answer_timeout
+
+
+def test_the_way_in_waits_as_long_as_an_answer_takes(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """An ingress waits for whatever the gateway waits for, lets its uploads in, and holds no token back."""
+    for ingress in cluster.of("Ingress"):
+        said = {key.rpartition("/")[2]: value for key, value in ingress["metadata"]["annotations"].items()}
+        read = settings("gateway")
+        assert int(said["proxy-read-timeout"]) > max(read.answer_timeout, read.index_timeout, read.body_pause)
+        assert size(f"{said['proxy-body-size'].upper()}i") >= read.max_upload_bytes
+        assert said["proxy-buffering"] == "off"
+
+
+def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
+    """The generator would take the file of models that an overlay brings."""
+    for each in cluster.of("ConfigMap"):
+        if text := each["data"].get("models.yaml"):
+            text = text.replace("/etc/causeway/secrets", str(tmp_path)).replace("/weights/model", "estimate")
+            (tmp_path / "openai-api-key").write_text("sk-none")
+            assert Reader(tmp_path / "models.yaml", {})(text.encode()).file.models
+
+
+def test_nats_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """A stream wants as many servers as it has copies, and who makes the streams agrees on that."""
+    servers = cluster.workloads["nats"]["spec"]["replicas"]
+    assert settings("gateway").nats_replicas == settings("ingest").nats_replicas == servers
+
+
+def test_qdrant_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """A collection wants as many nodes as it has copies."""
+    if "qdrant" in cluster.workloads:
+        assert settings("retriever").qdrant_replicas == cluster.workloads["qdrant"]["spec"]["replicas"]
+
+
+def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """All documents that are read at once, each as large as is let in, fit a worker's memory and its /tmp."""
+    read = settings("ingest")
+    pod = cluster.pods["ingest"]
+    (scratch,) = (volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "tmp")
+    assert read.ingest_jobs * read.ingest_max_bytes < size(scratch)
+    assert read.ingest_jobs * read.ingest_parse_memory < size(pod["containers"][0]["resources"]["limits"]["memory"])
+
+
+@contextlib.asynccontextmanager
+async def nats_servers(files: dict[str, str], count: int, directory: Path) -> AsyncIterator[list[dict[str, Any]]]:
+    """Real servers with this configuration but stores, ports and certificates of their own; yields their ports."""
+    _certify(directory)
+    routes = free_ports(count)
+    homes = [directory / f"nats-{number}" for number in range(count)]
+    async with contextlib.AsyncExitStack() as stack:
+        for home, port in zip(homes, routes, strict=True):
+            home.mkdir()
+            for name, text in files.items():
+                (home / name).write_text(_local(text, home, port, routes))
+            process = await asyncio.create_subprocess_exec(
+                Path(sys.executable).with_name("nats-server"),
+                *("-c", home / "nats.conf", "-a", "127.0.0.1", "-p", "-1", "-m", "-1", "--ports_file_dir", home),
+                env=os.environ | {"POD_NAME": home.name},
+                stderr=asyncio.subprocess.DEVNULL,
+            )
+            stack.push_async_callback(process.wait)
+            stack.callback(process.kill)
+        for home in homes:  # written once it takes connections
+            await eventually(functools.partial(_has_ports, home), within=30)
+        yield [_ports(home) for home in homes]
+
+
+def _has_ports(home: Path) -> bool:
+    return any(each.stat().st_size for each in home.glob("*.ports"))
+
+
+def _ports(home: Path) -> dict[str, list[str]]:
+    (file,) = home.glob("*.ports")
+    found: dict[str, list[str]] = json.loads(file.read_text())
+    return found
+
+
+def _certify(directory: Path) -> None:
+    authority = trustme.CA()
+    certificate = authority.issue_cert("127.0.0.1", "gateway")
+    authority.cert_pem.write_to_path(directory / "ca.crt")
+    certificate.private_key_pem.write_to_path(directory / "tls.key")
+    certificate.cert_chain_pems[0].write_to_path(directory / "tls.crt")
+
+
+def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
+    text = text.replace("store_dir: /data", f'store_dir: "{home / "data"}"')
+    text = text.replace("/etc/causeway/tls", str(home.parent)).replace("port: 6222", f'listen: "127.0.0.1:{port}"')
+    return re.sub(r"nats://nats-(\d).nats:6222", lambda found: f"nats://127.0.0.1:{routes[int(found[1])]}", text)
+
+
+async def test_nats_runs_with_its_configuration(cluster: Manifests, tmp_path: Path) -> None:
+    """Real servers take it and keep as many copies as there are, synced before they say so; probes are answered."""
+    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each["data"])
+    container = cluster.pods["nats"]["containers"][0]
+    servers = cluster.workloads["nats"]["spec"]["replicas"]
+    (claim,) = cluster.workloads["nats"]["spec"]["volumeClaimTemplates"]
+    async with nats_servers(files, servers, tmp_path) as ports:
+        for each in ports:
+            async with httpx.AsyncClient(base_url=each["monitoring"][0]) as client:
+                for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+                    await _answers(client, container[name]["httpGet"]["path"])
+                state = (await client.get("/varz")).json()
+        await _keeps_copies(ports[0]["nats"][0], servers, tmp_path if cluster.of("Certificate") else None)
+    assert state["jetstream"]["config"]["sync_always"] is True
+    assert state["jetstream"]["config"]["max_storage"] < size(claim["spec"]["resources"]["requests"]["storage"])
+    lame = int(re.findall(r"lame_duck_duration: (\d+)s", files["nats.conf"])[0])
+    assert cluster.pods["nats"]["terminationGracePeriodSeconds"] > lame
+
+
+async def _answers(client: httpx.AsyncClient, path: str) -> None:
+    for _ in range(600):  # a cluster elects who leads it first
+        if (await client.get(path)).status_code == 200:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{path} does not get well")
+
+
+async def _keeps_copies(url: str, copies: int, certified: Path | None) -> None:
+    certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
+    client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None)
+    try:
+        for _ in range(600):  # who leads has not met everybody yet
+            with contextlib.suppress(APIError):
+                transport = await servicekit.nats.ingest_transport(client, replicas=copies)
+                state = await transport.jobs.status()
+                assert state.stream_info.config.num_replicas == copies
+                return
+            await asyncio.sleep(0.05)
+        raise AssertionError("the streams are not made")
+    finally:
+        await client.close()

@@ -1,0 +1,318 @@
+"""Runs an overlay of deploy/k8s as containers of this machine's engine, and a command against them.
+
+Usage: python tools/containers.py OVERLAY [--set NAME=VALUE]… -- COMMAND…
+
+What a pod's specification says is what its containers get: image, arguments, variables, user, read-only root,
+dropped capabilities, limits, volumes, replicas. The network is private, its name server knows the services, with
+an address for each replica. What an engine cannot do is left out: probes, preStop, network policies, updates.
+
+The command finds CAUSEWAY_E2E_URL, CAUSEWAY_E2E_KEY (of an admin) and CAUSEWAY_E2E_PODS (for tests/cluster). Linux
+alone: the containers' addresses must be reachable from here. DOCKER names another client than `docker`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import manifests
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from manifests import Manifests
+
+READY_SECONDS = 180.0
+REPLICAS = 2  # where an autoscaler says how many
+_CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
+DOCKER = os.environ.get("DOCKER", "docker")
+
+
+def docker(*arguments: str | Path, check: bool = True) -> str:
+    """Calls the engine's client; returns what it says.
+
+    Raises:
+        SystemExit: It fails; stderr says why.
+    """
+    result = subprocess.run([DOCKER, *arguments], capture_output=True, text=True, check=False)
+    if check and result.returncode:
+        sys.exit(f"{DOCKER} {arguments[0]}: {result.stderr.strip()}")
+    return result.stdout.strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The containers of an overlay.
+
+    Attributes:
+        name: Of the network, and what all names begin with.
+        cluster: What is run.
+        more: Variables for our services, beside those of the overlay.
+        scratch: Directory for the files of config maps.
+    """
+
+    name: str
+    cluster: Manifests
+    more: dict[str, str]
+    scratch: Path
+
+    def start(self) -> None:
+        """Starts all pods."""
+        self.leaving.mkdir()
+        docker("network", "create", "--internal", self.name)
+        for workload, spec in self.cluster.workloads.items():
+            for number in range(spec["spec"].get("replicas", REPLICAS)):
+                self._start_pod(workload, f"{workload}-{number}")
+
+    def _start_pod(self, workload: str, pod: str) -> None:
+        spec = self.cluster.pods[workload]
+        container = spec["containers"][0]
+        user = f"{spec['securityContext']['runAsUser']}:{spec['securityContext']['runAsGroup']}"
+        arguments = ["--detach", "--name", f"{self.name}-{pod}", "--hostname", pod, "--user", user]
+        arguments += ["--label", f"causeway.run={self.name}", "--label", f"causeway.workload={workload}"]
+        arguments += ["--network", self.name, *self._aliases(workload, pod)]
+        arguments += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+        # As the kubelet does; also for who finds another service not there yet.
+        arguments += ["--restart", "unless-stopped", "--stop-timeout", str(spec["terminationGracePeriodSeconds"])]
+        limits = container["resources"]["limits"]
+        arguments += ["--memory", str(manifests.size(limits["memory"])), "--cpus", limits["cpu"].removesuffix("m")]
+        for name, value in self._environment(container, pod).items():
+            arguments += ["--env", f"{name}={value}"]
+        for mount in container["volumeMounts"]:
+            arguments += self._volume(workload, pod, user, mount)
+        command = [*container.get("command", []), *container.get("args", [])]
+        if "command" in container:
+            arguments += ["--entrypoint", command.pop(0)]
+        docker("run", *arguments, container["image"], *command)
+
+    def _environment(self, container: dict[str, Any], pod: str) -> dict[str, str]:
+        found = self.cluster.environment(container)
+        found |= {each["name"]: pod for each in container.get("env", []) if "valueFrom" in each}
+        return found | self.more if container["image"].startswith("causeway/") else found
+
+    def _aliases(self, workload: str, pod: str) -> Iterator[str]:
+        for service in self.cluster.services_of(workload):
+            name = service["metadata"]["name"]
+            yield from ("--network-alias", name, "--network-alias", f"{pod}.{name}")
+
+    def _volume(self, workload: str, pod: str, user: str, mount: dict[str, Any]) -> list[str]:
+        volumes = {each["name"]: each for each in self.cluster.pods[workload].get("volumes", [])}
+        volume = volumes.get(mount["name"])
+        path = mount["mountPath"]
+        if volume is None:  # a claim of the stateful set's
+            return ["--volume", f"{self._claim(pod, user)}:{path}"]
+        if "emptyDir" in volume:
+            return ["--tmpfs", f"{path}:size={manifests.size(volume['emptyDir']['sizeLimit'])},mode=1777"]
+        if "configMap" in volume:
+            return ["--volume", f"{self._files(volume['configMap']['name'])}:{path}:ro"]
+        sys.exit(f"{workload}: a volume of the kind {(volume.keys() - {'name'}).pop()} cannot be had here")
+
+    def _claim(self, pod: str, user: str) -> str:
+        name = f"{self.name}-{pod}"
+        docker("volume", "create", "--label", f"causeway.run={self.name}", name)
+        # The kubelet gives a volume to the pod's group; an engine does not. Any image with an interpreter will do.
+        image = self.cluster.pods["gateway"]["containers"][0]["image"]
+        chown = f"import os; os.chown('/volume', *map(int, '{user}'.split(':')))"
+        docker(
+            *("run", "--rm", "--user", "0", "--network", "none", "--volume", f"{name}:/volume"),
+            *("--entrypoint", "python3", image, "-c", chown),
+        )
+        return name
+
+    def _files(self, name: str) -> Path:
+        directory = self.scratch / name
+        directory.mkdir(exist_ok=True)
+        for file, text in self.cluster.config(name).items():
+            (directory / file).write_text(text)
+        return directory
+
+    def addresses(self, workload: str) -> list[str]:
+        """Where the running pods of a workload are, but for those that are about to go."""
+        of_it = ("--filter", f"label=causeway.workload={workload}")
+        names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_it).split()
+        staying = [name for name in names if not (self.leaving / name).exists()]
+        form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
+        return docker("inspect", "--format", form, *staying).split() if staying else []
+
+    @property
+    def leaving(self) -> Path:
+        """Holds a file with the name of each container that no new connection shall go to: what preStop is for."""
+        return self.scratch / "leaving"
+
+    def _mine(self) -> tuple[str, str]:
+        return "--filter", f"label=causeway.run={self.name}"
+
+    def wait(self) -> None:
+        """Waits until every pod of ours says that it is ready; a gateway is once it has heard of all services.
+
+        Raises:
+            SystemExit: It takes too long; stderr has the last lines of each container.
+        """
+        end = time.monotonic() + READY_SECONDS
+        while not all(self._is_ready(workload) for workload in self.cluster.workloads):
+            if time.monotonic() > end:
+                self.tell()
+                sys.exit(f"the containers were not ready within {READY_SECONDS:.0f} s")
+            time.sleep(0.2)
+
+    def _is_ready(self, workload: str) -> bool:
+        ports = {
+            each["name"]: each["containerPort"] for each in self.cluster.pods[workload]["containers"][0]["ports"]
+        }
+        addresses = self.addresses(workload)
+        if len(addresses) < self.cluster.workloads[workload]["spec"].get("replicas", REPLICAS):
+            return False
+        if workload == "gateway":
+            return all(_answers(f"http://{each}:{ports['http']}/readyz?verbose") for each in addresses)
+        return "health" not in ports or all(_serves(f"{each}:{ports['health']}") for each in addresses)
+
+    def tell(self) -> None:
+        """Writes the last lines of each container to stderr."""
+        for name in docker("ps", "--all", "--format", "{{.Names}}", *self._mine()).split():
+            said = subprocess.run(
+                [DOCKER, "logs", "--tail", "20", name], capture_output=True, text=True, check=False
+            )
+            print(f"--- {name}\n{said.stdout}{said.stderr}", file=sys.stderr)
+
+    def stop(self) -> list[str]:
+        """Tells all containers to end, who calls before whom he calls; returns those that did not end well."""
+        for workload in sorted(self.cluster.workloads, key=_CALLERS_FIRST.index):
+            of_it = ("--filter", f"label=causeway.workload={workload}")
+            if ids := docker("ps", "--quiet", *self._mine(), *of_it).split():
+                docker("stop", *ids)
+        form = "{{.Names}} {{.Status}}"
+        ended = docker("ps", "--all", "--format", form, *self._mine()).splitlines()
+        return [each for each in ended if not re.search(r" Exited \(0\)| Created", each)]
+
+    def remove(self) -> None:
+        """Removes whatever `start` made, however far it came."""
+        ids = docker("ps", "--all", "--quiet", *self._mine(), check=False).split()
+        docker("rm", "--force", "--volumes", *ids, check=False)
+        volumes = docker("volume", "ls", "--quiet", *self._mine(), check=False).split()
+        docker("volume", "rm", *volumes, check=False)
+        docker("network", "rm", self.name, check=False)
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=5).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+def _serves(target: str) -> bool:
+    with grpc.insecure_channel(target) as channel:
+        stub: Any = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = stub.Check(health_pb2.HealthCheckRequest(), timeout=2)
+        except grpc.RpcError:
+            return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def admin_key(run: Run) -> str:
+    """Makes an API key, where the gateway wants one."""
+    (address,) = run.addresses("nats")[:1]
+    servers = str(run.cluster.workloads["nats"]["spec"]["replicas"])
+    causeway = str(Path(sys.executable).with_name("causeway"))
+    command = [causeway, "keys", "create", "--name", "e2e", "--roles", "admin"]
+    command += ["--nats-url", f"nats://{address}:4222", "--replicas", servers]
+    made = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+    return made.stdout.strip()
+
+
+@contextlib.asynccontextmanager
+async def front(run: Run) -> AsyncIterator[str]:
+    """What a service's address is in a cluster: each connection goes to another gateway that is ready."""
+    ready: list[str] = []
+    turn = 0
+
+    async def look() -> None:
+        while True:
+            addresses = await asyncio.to_thread(run.addresses, "gateway")
+            answers = [await asyncio.to_thread(_answers, f"http://{each}:8080/readyz") for each in addresses]
+            ready[:] = [address for address, well in zip(addresses, answers, strict=True) if well]
+            await asyncio.sleep(0.3)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal turn
+        turn += 1
+        # One that has just gone refuses; the next one takes it.
+        for address in [*ready[turn % len(ready) :], *ready[: turn % len(ready)]] if ready else []:
+            with contextlib.suppress(OSError):
+                there = await asyncio.open_connection(address, 8080)
+                await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))
+                return
+        writer.transport.abort()
+
+    looking = asyncio.create_task(look())
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        looking.cancel()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+        writer.write_eof()
+    except OSError:
+        writer.transport.abort()
+
+
+async def run_command(run: Run, command: list[str], environment: dict[str, str]) -> int:
+    """Runs a command with the gateways' address among its variables; returns its exit code."""
+    async with front(run) as url:
+        process = await asyncio.create_subprocess_exec(
+            *command, env=os.environ | environment | {"CAUSEWAY_E2E_URL": url}
+        )
+        return await process.wait()
+
+
+def main() -> int:
+    """Runs the command line: the command's exit code, 1 where a container did not end well."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overlay")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="for our services")
+    parser.add_argument("command", nargs="+", help="after --")
+    arguments = parser.parse_args()
+    docker("info")
+    more = dict(pair.split("=", 1) for pair in arguments.set)
+    with tempfile.TemporaryDirectory() as scratch:
+        os.chmod(scratch, 0o755)  # noqa: S103  # the containers' users read it
+        run = Run(f"causeway-{os.getpid()}", manifests.build(arguments.overlay), more, Path(scratch))
+        try:
+            begin = time.monotonic()
+            run.start()
+            run.wait()
+            print(
+                f"==> {len(run.cluster.workloads)} workloads ready after {time.monotonic() - begin:.1f} s",
+                flush=True,
+            )
+            key = admin_key(run)
+            environment = {
+                "CAUSEWAY_E2E_KEY": key,
+                "CAUSEWAY_API_KEY": key,
+                "CAUSEWAY_E2E_PODS": f"docker:{run.name}:{run.leaving}",
+            }
+            code = asyncio.run(run_command(run, arguments.command, environment))
+            if badly := run.stop():
+                run.tell()
+                print("did not end well:", *badly, sep="\n  ", file=sys.stderr)
+            return code or bool(badly)
+        finally:
+            run.remove()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

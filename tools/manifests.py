@@ -1,0 +1,80 @@
+"""What an overlay of deploy/k8s makes: built by kubectl's kustomize, read as plain objects."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+K8S = ROOT / "deploy" / "k8s"
+NAME = "app.kubernetes.io/name"
+
+
+@dataclass(frozen=True, slots=True)
+class Manifests:
+    """The objects of an overlay.
+
+    Attributes:
+        overlay: Its name.
+        objects: As they would be sent to a cluster.
+    """
+
+    overlay: str
+    objects: list[dict[str, Any]]
+
+    def of(self, *kinds: str) -> list[dict[str, Any]]:
+        """The objects of some kinds."""
+        return [each for each in self.objects if each["kind"] in kinds]
+
+    @property
+    def workloads(self) -> dict[str, dict[str, Any]]:
+        """Deployments and stateful sets by name."""
+        return {each["metadata"]["name"]: each for each in self.of("Deployment", "StatefulSet")}
+
+    @property
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """The specification of the pods of each workload."""
+        return {name: each["spec"]["template"]["spec"] for name, each in self.workloads.items()}
+
+    @property
+    def containers(self) -> list[dict[str, Any]]:
+        """All containers of all pods."""
+        return [each for pod in self.pods.values() for each in pod.get("initContainers", []) + pod["containers"]]
+
+    def config(self, name: str) -> dict[str, str]:
+        """What a config map holds, by the name it has in the overlay: with the hash of its content."""
+        (found,) = (each for each in self.of("ConfigMap") if each["metadata"]["name"] == name)
+        return dict(found.get("data", {}))
+
+    def environment(self, container: dict[str, Any]) -> dict[str, str]:
+        """The variables that a container is given as plain text; those of its config maps first."""
+        found: dict[str, str] = {}
+        for source in container.get("envFrom", []):
+            found |= self.config(source["configMapRef"]["name"])
+        return found | {each["name"]: each["value"] for each in container.get("env", []) if "value" in each}
+
+    def services_of(self, workload: str) -> Iterator[dict[str, Any]]:
+        """The services that lead to the pods of a workload."""
+        labels = self.workloads[workload]["spec"]["template"]["metadata"]["labels"]
+        return (each for each in self.of("Service") if each["spec"]["selector"].items() <= labels.items())
+
+
+def build(overlay: str) -> Manifests:
+    """Builds an overlay.
+
+    Raises:
+        subprocess.CalledProcessError: It cannot be built; kubectl has said why on stderr.
+    """
+    command = [str(Path(sys.executable).with_name("kubectl")), "kustomize", str(K8S / "overlays" / overlay)]
+    built = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return Manifests(overlay, list(yaml.load_all(built.stdout, yaml.CSafeLoader)))
+
+
+def size(quantity: str) -> int:
+    """A Kubernetes quantity of bytes."""
+    units = {"Ki": 1024, "Mi": 1024**2, "Gi": 1024**3}
+    return int(quantity[:-2]) * units[quantity[-2:]]
