@@ -76,6 +76,9 @@ def test_members_of_newer_versions_are_left_aside() -> None:
         {"tenant": None},
         {"roles": ["root"]},
         {"oids": [1]},
+        {"oids": 5},
+        {"profiles": None},
+        {"roles": [["ask"]]},
         {"digest": None},
         {"digest": "é" * 64},
         {"expires_at": "soon"},
@@ -89,7 +92,7 @@ def test_a_record_that_is_none_is_refused(change: dict[str, object]) -> None:
         ApiKey.from_json(json.dumps({**dataclasses.asdict(record), **change}).encode())
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff"])
+@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"{}", b"null", b"\xff", b"[" * 100_000])
 def test_what_is_no_json_object_is_no_record(raw: bytes) -> None:
     """Of any kind."""
     with pytest.raises(ValueError, match="no record"):

@@ -74,6 +74,16 @@ def test_two_owners_never_share_a_name(build: object, one: tuple[str, str], othe
     assert (build(*one) == build(*other)) == (one == other)
 
 
+@given(st.tuples(name, name), st.tuples(name, name))
+def test_two_holders_of_quotas_never_share_a_key(one: tuple[str, str], other: tuple[str, str]) -> None:
+    """A key says whose it is and who has told it; one by which a replica is known says no holder."""
+    holder = keys.quota_holder("key", *one)
+    assert (holder == keys.quota_holder("key", *other)) == (one == other)
+    assert holder != keys.quota_holder("user", *one)
+    assert keys.quota_parts(keys.quota_key("replica-1", holder)) == ("replica-1", holder)
+    assert keys.quota_parts(keys.quota_replica_key("replica-1")) == ("replica-1", "")
+
+
 @given(st.tuples(name, name, name), st.tuples(name, name, name))
 def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: tuple[str, str, str]) -> None:
     """Nor do what a list says of one and what was said in it; the pattern of a user's keys matches no other's."""

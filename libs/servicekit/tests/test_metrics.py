@@ -85,3 +85,16 @@ def test_values_that_are_asked_for() -> None:
     level[0] = 5.0
     [(labels, value)] = measured("causeway_test_level")
     assert (labels, value) == ({"kind": "a"}, 5.0)
+
+
+def test_a_label_that_others_choose_is_bounded() -> None:
+    """The first have labels of their own and keep them; all others share one."""
+    bounded = metrics.Bounded(2)
+    assert [bounded.known(name) for name in ("a", "b", "c", "a", "d", "b")] == [
+        "a",
+        "b",
+        "other",
+        "a",
+        "other",
+        "b",
+    ]

@@ -155,6 +155,17 @@ async def test_the_history_is_bounded(client: Client) -> None:
     assert (config.storage, config.discard) == (StorageType.FILE, DiscardPolicy.NEW)
 
 
+async def test_quotas_are_kept_in_memory(client: Client) -> None:
+    """For a day and a little more; the second making changes nothing."""
+    bucket = await transport.quotas_bucket(client)
+    await bucket.put("a", b"1")
+    assert (await (await transport.quotas_bucket(client)).get("a")).value == b"1"
+    config = (await client.jetstream().stream_info(f"KV_{keys.QUOTAS_BUCKET}")).config
+    assert config.storage == StorageType.MEMORY
+    assert config.max_age is not None
+    assert DAY < config.max_age < 2 * DAY
+
+
 async def test_a_job_that_is_sent_twice_is_one(client: Client) -> None:
     """A gateway that repeats a publication, not knowing whether it arrived, does not double the job."""
     jetstream = (await ingest_transport(client)).jetstream

@@ -3,9 +3,11 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import nats.errors
+import nats.js.errors
 import pytest
 import trustme
 from nats.aio.client import Client
+from nats.js.api import StreamSource
 from servicekit import keys
 from servicekit import nats as transport
 from servicekit.permissions import USERS, authorization
@@ -67,6 +69,10 @@ REFUSED = [
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
     ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),
+    # Of another's stream, a consumer that is called like a stream of its own.
+    ("ingest", f"$JS.API.CONSUMER.CREATE.KV_{keys.HISTORY_BUCKET}.{keys.INGEST_STREAM}"),
+    ("ingest", f"$JS.API.CONSUMER.CREATE.KV_{keys.API_KEYS_BUCKET}.{keys.INGEST_STREAM}.$KV.>"),
+    ("gateway", f"$JS.API.CONSUMER.CREATE.ANOTHER.KV_{keys.JOBS_BUCKET}"),
 ]
 
 
@@ -131,3 +137,20 @@ async def test_a_certificate_names_its_user(tmp_path: Path) -> None:
             await client.close()
         with pytest.raises((OSError, nats.errors.Error)):
             await transport.connect(url, "gateway", connect_timeout=0.5)
+
+
+async def test_no_stream_is_made_to_copy_another(broker: str) -> None:
+    """What a service may not read does not come to it by way of a stream that it may."""
+    for user in ("gateway", "ingest"):
+        client = await transport.connect(broker.replace("//", f"//{user}:{PASSWORDS[user]}@"), user)
+        try:
+            if user == "gateway":
+                await (await transport.history_bucket(client)).put("a", b"said in confidence")
+            await transport.ingest_transport(client)
+            jetstream = client.jetstream(timeout=1)
+            config = (await jetstream.stream_info(keys.INGEST_STREAM)).config
+            config.sources = [StreamSource(name=f"KV_{keys.HISTORY_BUCKET}")]
+            with pytest.raises((nats.errors.Error, nats.js.errors.Error)):
+                await jetstream.update_stream(config)
+        finally:
+            await client.close()

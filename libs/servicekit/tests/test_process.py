@@ -27,7 +27,7 @@ from opentelemetry import context
 from servicekit import nats, process, rpc, telemetry
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
-from servicekit.errors import Unavailable
+from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.server import GrpcServer
 from servicekit.settings import ServiceSettings
 import structlog
@@ -52,6 +52,8 @@ async def tick():
 async def serve(settings, stop):
     if "unavailable" in sys.argv:
         raise Unavailable("The store cannot be opened.") from OSError("disk on fire")
+    if "misconfigured" in sys.argv:
+        raise InvalidRequest("CAUSEWAY_BOOKS_FILE: there is no such file.")
     if "defect" in sys.argv:
         {}["shelf"]
     descriptor = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
@@ -143,6 +145,14 @@ async def test_what_it_cannot_go_on_without(start: Start) -> None:
     assert (line["level"], line["error"]) == ("critical", "The store cannot be opened.")
     assert "disk on fire" in line["exception"]
     assert "Traceback" not in err.replace(line["exception"], "").replace(json.dumps(line["exception"]), "")
+
+
+async def test_a_file_that_is_wrong(start: Start) -> None:
+    """What settings name and what starting again will not mend ends it as wrong settings do, with a line."""
+    code, err = await (await start("misconfigured")).end()
+    assert code == process.EXIT_CONFIGURATION
+    (line,) = _json(err)
+    assert line["error"] == "CAUSEWAY_BOOKS_FILE: there is no such file."
 
 
 async def test_a_defect_ends_it_with_a_line(start: Start) -> None:

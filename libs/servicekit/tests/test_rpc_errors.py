@@ -11,6 +11,7 @@ from servicekit import errors, rpc, rpc_errors
 from servicekit.channel import MAX_MESSAGE_BYTES, SIZE_OPTIONS
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Internal, NotFound, PayloadTooLarge, Unavailable, UpstreamRejected
+from structlog.testing import capture_logs
 
 ASK = guardrails_pb2.DetectTextRequest()
 
@@ -111,6 +112,19 @@ async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) ->
     }
     assert known is same.get(code, code)
     assert "10.1.2.3" not in caught.value.message
+
+
+async def test_what_fails_within_grpc_is_logged_by_the_caller(served: Any) -> None:
+    """No service has: what came from it was nothing that gRPC can read. The client is not told what."""
+
+    async def handler(request: Any, context: Any) -> Any:
+        await context.abort(grpc.StatusCode.UNKNOWN, "no HTTP/2 at 10.1.2.3")
+
+    method = await served.unary(handler)
+    with capture_logs() as logs, pytest.raises(Internal):
+        await rpc.unary(method, ASK, Deadline.after(10))
+    [line] = [each for each in logs if each["event"] == "a call failed within gRPC"]
+    assert (line["code"], line["error"]) == ("UNKNOWN", "no HTTP/2 at 10.1.2.3")
 
 
 async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:

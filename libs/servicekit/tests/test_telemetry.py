@@ -1,13 +1,36 @@
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
+import trustme
 from opentelemetry import context
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from servicekit import telemetry
 from servicekit.settings import ServiceSettings
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STATE = "vendor=value"
+
+
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """Keeps the names of spans, each with the authorization that it came with."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, str]] = []
+
+    def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # named by the protocol
+        [said] = [value for name, value in context.invocation_metadata() if name == "authorization"]
+        self.got += [
+            (span.name, said)
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+        return trace_service_pb2.ExportTraceServiceResponse()
 
 
 @pytest.fixture
@@ -56,13 +79,13 @@ def test_outside_of_any_trace_nothing_is_injected() -> None:
     assert telemetry.current_trace_id() == ""
 
 
-@pytest.mark.parametrize("ratio", [0.0, 1.0])
-def test_every_request_has_a_trace_id(ratio: float) -> None:
+@pytest.mark.parametrize(("ratio", "endpoint"), [(1.0, None), (0.0, "http://127.0.0.1:1")])
+def test_every_request_has_a_trace_id(ratio: float, endpoint: str | None) -> None:
     """Without an endpoint, and for a trace that is not recorded, there is an id that a client can name."""
-    provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio))
+    provider = telemetry.provider_for("book", ServiceSettings(trace_sample_ratio=ratio, otlp_endpoint=endpoint))
     with provider.get_tracer("test").start_as_current_span("request") as span:
         assert re.fullmatch(r"(?!0{32})[0-9a-f]{32}", telemetry.current_trace_id())
-        assert span.is_recording() is (ratio == 1.0)
+        assert not span.is_recording()
     telemetry.shut_down(provider)
 
 
@@ -81,3 +104,31 @@ def test_the_service_names_itself() -> None:
     provider = telemetry.provider_for("book", ServiceSettings())
     assert provider.resource.attributes["service.name"] == "causeway-book"
     telemetry.shut_down(provider)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bool) -> None:
+    """Over OTLP, with the headers of the standard variable; ``https`` means TLS, checked against the given file."""
+    collector = Collector()
+    server = grpc.server(ThreadPoolExecutor(2))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call]  # generated without types
+    if tls:
+        authority = trustme.CA()
+        own = authority.issue_cert("localhost")
+        pair = (own.private_key_pem.bytes(), own.cert_chain_pems[0].bytes())
+        authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", str(tmp_path / "ca.pem"))
+        port = server.add_secure_port("localhost:0", grpc.ssl_server_credentials([pair]))
+    else:
+        port = server.add_insecure_port("localhost:0")
+    server.start()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "authorization=Bearer%20abc")
+    endpoint = f"{'https' if tls else 'http'}://localhost:{port}"
+    try:
+        provider = telemetry.provider_for("book", ServiceSettings(otlp_endpoint=endpoint))
+        with provider.get_tracer("test").start_as_current_span("request"):
+            pass
+        telemetry.shut_down(provider, within=20)
+    finally:
+        server.stop(0).wait()
+    assert collector.got == [("request", "Bearer abc")]

@@ -1,5 +1,6 @@
 import contextlib
 import os
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -182,3 +183,20 @@ def test_files_that_are_wrong_from_the_start(authority: trustme.CA, tmp_path: Pa
     assert Certificates.of(ServiceSettings()) is None
     named = ServiceSettings(tls_cert_file=files.cert, tls_key_file=files.key, tls_ca_file=files.ca)
     assert Certificates.of(named) is not None
+
+
+def test_a_context_trusts_the_authority_alone(authority: trustme.CA, tmp_path: Path) -> None:
+    """None of the system's, and after a change none from before; halves change nothing."""
+    files = Files(tmp_path, authority, "gateway")
+    certificates = files.open()
+    before = certificates.client_context()
+    assert before.cert_store_stats()["x509"] == 1
+    assert before.check_hostname
+    assert before.verify_mode is ssl.CERT_REQUIRED
+    assert certificates.client_context() is before
+    trustme.CA().issue_cert("gateway").private_key_pem.write_to_path(files.key)
+    assert certificates.client_context() is before
+    other = trustme.CA()
+    files.write(other, "gateway")
+    [trusted] = certificates.client_context().get_ca_certs(binary_form=True)
+    assert trusted == ssl.PEM_cert_to_DER_cert(other.cert_pem.bytes().decode())

@@ -65,6 +65,18 @@ async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
             assert await stored(url) == [record(number).payload for number in range(20)]
 
 
+async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) -> None:
+    """It is dropped and counted, instead of being sent again and again."""
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=2, retry=0.01) as outbox:
+        for number in (0, 1):
+            outbox.write(Record(keys.usage_subject("t"), f"large-{number}", b"x" * 1_500_000))
+        outbox.write(record(0))
+        await eventually(lambda: outbox.waiting == 0)
+        assert await outbox.reachable()
+        assert outbox.dropped == 2
+    assert await stored(url) == [record(0).payload]
+
+
 async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
     """A gateway that ends without a broker ends at once, and says what is lost."""
 

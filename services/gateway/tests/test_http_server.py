@@ -20,10 +20,16 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b"%03d" % len(scope["headers"])})
 
 
+async def refuse(_: Any, __: Any, send: Any) -> None:
+    """Answers before the body is there."""
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
 @asynccontextmanager
-async def server(limits: HeadLimits = LIMITS) -> AsyncIterator[int]:
+async def server(limits: HeadLimits = LIMITS, app: Any = echo) -> AsyncIterator[int]:
     with listen("127.0.0.1", 0) as listener:
-        running = HttpServer(echo, 1, limits)
+        running = HttpServer(app, 1, limits)
         serving = asyncio.create_task(running.serve([listener]))
         yield listener.getsockname()[1]
         running.should_exit = running.force_exit = True
@@ -145,3 +151,113 @@ async def test_what_is_no_http_is_refused(connect: Connect) -> None:
     reader, writer = await connect()
     writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
     assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 400")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
+    """Bytes that are taken after the beginning until the connection ends; a million at least where it does not."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(begun)
+    sent = 0
+    try:
+        while sent < 10_000_000 and not reader.at_eof():
+            writer.write(piece)
+            sent += len(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+    except ConnectionError:
+        pass
+    writer.close()
+    return sent
+
+
+@pytest.mark.parametrize("app", [echo, refuse])
+@pytest.mark.parametrize(
+    ("begun", "piece"),
+    [(b"0\r\n", b"a: " + b"b" * 995 + b"\r\n"), (b"0\r\na: ", b"b" * 1000), (b"1;", b"b" * 1000)],
+)
+async def test_what_stands_behind_a_body_or_between_its_chunks_has_an_end(
+    app: Any, begun: bytes, piece: bytes
+) -> None:
+    """Trailers, one trailer, a chunk's extension: whether the request is waited for or was refused long ago."""
+    async with server(app=app) as port:
+        assert await sent_before_the_end(port, CHUNKED + begun, piece) < 5_000_000
+
+
+async def test_trailers_are_no_headers(connect: Connect) -> None:
+    """They are read over; the next request of the connection is served."""
+    reader, writer = await connect()
+    for _ in range(2):
+        writer.write(CHUNKED + b"1\r\nx\r\n0\r\nauthorization: a\r\nb: c\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 5)).startswith(b"HTTP/1.1 200")
+
+
+async def test_long_bodies_in_small_chunks_are_served(connect: Connect) -> None:
+    """Their frames are many bytes, and none that is kept."""
+    reader, writer = await connect()
+    writer.write(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 10)).startswith(b"HTTP/1.1 200")
+
+
+async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
+    """More bytes than one head may have."""
+    reader, writer = await connect()
+    writer.write(head("a: " + "b" * 500) * 40 + CHUNKED + b"1\r\nx\r\n")
+    for _ in range(40):
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 5)).startswith(b"HTTP/1.1 200")
+    writer.write(b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 5)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("rest", [b"", b"a", b"a" * 99 + b"b"])
+async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
+    """Who sends nothing more after an answer that came before the body's end, or just the rest, is left."""
+    async with server(app=refuse) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("content-length: 100"))
+        assert (await asyncio.wait_for(reader.readuntil(b"no"), 5)).startswith(b"HTTP/1.1 401")
+        writer.write(rest)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        writer.close()
+
+
+async def test_who_was_refused_may_ask_again() -> None:
+    """The rest of the request is read over, then comes the next."""
+    async with server(HeadLimits(seconds=5), refuse) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(3):
+            writer.write(head("content-length: 100000"))
+            assert (await asyncio.wait_for(reader.readuntil(b"no"), 5)).startswith(b"HTTP/1.1 401")
+            writer.write(b"a" * 100_000)
+        writer.close()
+
+
+async def test_who_does_not_read_is_left() -> None:
+    """An answer waits for its client for a while; who reads slowly, and reads, gets all of it."""
+    ended = asyncio.Event()
+
+    async def answers(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(16):
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        ended.set()
+
+    async with server(HeadLimits(pause=0.5), answers) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head())
+        read = 0
+        while read < 16_000_000:
+            piece = await asyncio.wait_for(reader.read(8_000_000), 5)
+            assert piece
+            read += len(piece)
+            await asyncio.sleep(0.001)
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 5)
+        ended.clear()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head())
+        await asyncio.wait_for(ended.wait(), 10)
+        writer.close()

@@ -72,6 +72,24 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
             await eventually(lambda: not any(takes(ring, new) for ring in rings))
 
 
+async def test_nothing_ends_the_watch(tmp_path: Path) -> None:
+    """What nobody thought of is logged, and the watch goes on."""
+    key, record = api_keys.make("ann", "north")
+    failures = iter([RuntimeError("unheard of"), AttributeError("likewise")])
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link:
+        bucket = await ready(link)
+
+        async def given() -> KeyValue:
+            for failure in failures:
+                raise failure
+            return bucket
+
+        ring = KeyRing()
+        async with KeyWatch(given, ring, check=0.05, retry=0.05):
+            await bucket.put(record.id, record.to_json())
+            await eventually(lambda: takes(ring, key))
+
+
 async def test_keys_go_on_while_nats_is_away(tmp_path: Path) -> None:
     """What happened meanwhile holds once it is back, though the server has forgotten who watched."""
     directory, [port] = tmp_path / "nats", free_ports(1)

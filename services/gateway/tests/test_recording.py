@@ -1,14 +1,20 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from gateway.domain import Action, Detections, Direction, Finding, Usage
 from gateway.fakes import FakeGenerator
 from gateway.frontends_file import FrontendsFile
+from gateway.identity.caller import Caller
 from gateway.main import build_app
 from gateway.prices import Price, Prices
+from gateway.recording import _METHODS, Recording
+from gateway.timeline import Timeline
 from servicekit import keys
+from servicekit.principal import Principal
 from servicekit.testing import measured
 
 QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}], "index_name": "docs"}
@@ -142,6 +148,29 @@ async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
     assert (record["direction"], record["verdict"], record["text"]) == ("input", "block", "secret")
 
 
+async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any, fakes: Any) -> None:
+    """Of a long text that was found its beginning."""
+    client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
+    word = "secret" * 2000
+    fakes.guardrails.words = (word,)
+    await client.post("/help/chat", json={"messages": [{"role": "user", "content": word}]})
+    [record] = written(fakes, "causeway.audit.")
+    assert record["text"] == word[:10_000]
+
+
+async def test_one_request_leaves_room_for_the_records_of_others(mounted: Any, fakes: Any) -> None:
+    """After so many findings the rest is one record, which says how many they are; all are counted."""
+    client = mounted("detectors: {input: [{id: words, action: report}]}")
+    labels = {"causeway_verdict": "report", "causeway_direction": "input"}
+    before = of("causeway_detections_total", **labels)
+    question = [{"role": "user", "content": "secret " * 1500}]
+    await client.post("/help/chat", json={"messages": question})
+    *records, last = written(fakes, "causeway.audit.")
+    assert [record["start"] for record in records] == list(range(0, 7000, 7))
+    assert (last["detector"], last["verdict"], last["direction"], last["more"]) == ("words", "report", "input", 500)
+    assert of("causeway_detections_total", **labels) - before == 1500
+
+
 async def test_no_audit(mounted: Any, fakes: Any) -> None:
     """Where a profile wants none, usage alone is recorded."""
     client = mounted("audit: off, detectors: {output: [{id: words, action: report}]}")
@@ -175,3 +204,34 @@ async def test_requests_are_measured(client: httpx.AsyncClient) -> None:
     await client.get("/nothing/here")
     assert of(name, **labels) - before[0] == 1
     assert of(name, http_route="") - before[1] == 1
+
+
+async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
+    """Paths that nobody serves, methods, models, tenants and detectors that callers make up: all stay few."""
+    measured("")
+    finding = Finding("", "type", "name", 1.0, Action.REPORT)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        number = scope["path"].rpartition("/")[2]
+        timeline = Timeline()
+        timeline.model, timeline.usage = f"model-{number}", Usage(1, 1)
+        found = replace(finding, detector_id=f"detector-{number}")
+        timeline.detections.append(Detections(Direction.INPUT, 0, (found,)))
+        scope["state"] |= {"caller": Caller(Principal(f"tenant-{number}")), "timeline": timeline, "status": 200}
+
+    recording = Recording(app, fakes.records, lambda: Prices("EUR", {}), ())
+    for number in range(300):
+        scope = {"type": "http", "method": f"M{number}", "path": f"/nowhere/{number}", "state": {}}
+        await recording(scope, None, None)  # type: ignore[arg-type]  # the app uses neither
+        await recording(scope | {"method": "POST", "state": {}}, None, None)  # type: ignore[arg-type]  # as above
+    requests = [labels for labels, _ in measured("http_server_request_duration_seconds_count")]
+    assert not [labels for labels in requests if "nowhere" in labels["http_route"]]
+    assert {labels["http_request_method"] for labels in requests} <= {*_METHODS, "other"}
+    for metric, label in (
+        ("causeway_tokens_total", "gen_ai_request_model"),
+        ("causeway_tokens_total", "causeway_tenant"),
+        ("causeway_detections_total", "causeway_detector"),
+    ):
+        made = {labels[label] for labels, _ in measured(metric) if labels[label].rpartition("-")[2].isdigit()}
+        assert 0 < len(made) <= 200, label
+        assert of(metric, **{label: "other"}) > 0, label

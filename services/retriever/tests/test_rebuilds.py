@@ -259,3 +259,17 @@ async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> No
             ("mine", 0),
             (INDEX, 1),
         ]
+
+
+async def test_two_who_ask_at_once_get_one_rebuild(reopen: Callable[[], Store]) -> None:
+    """The same for both; who asks for another one meanwhile is refused."""
+    embedder = Watched()
+    async with opened(reopen(), embedder) as (bench, rebuilds):
+        expected = await fill(bench)
+        begun = asyncio.gather(*(rebuilds.begin(LOCAL, INDEX, NEW, NOTHING) for _ in range(3)))
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict):
+            await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
+        assert len({each.started_at for each in await begun}) == 1
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert embedder.texts == len(expected)

@@ -7,6 +7,7 @@ checked it. Where the host's name leads is not known here: who connects looks at
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 from typing import Annotated, Self
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
@@ -17,9 +18,11 @@ from servicekit.errors import InvalidRequest, PermissionDenied
 _LONGEST = 512
 _PORTS = {"http": 80, "https": 443}
 _NAME = re.compile(r"(?!-)[a-z0-9-]{1,63}(\.[a-z0-9-]{1,63})*")
-_NUMBERS = re.compile(r"[0-9a-f:.]+")
+_ADDRESS = re.compile(r"[0-9a-f:.]+")
+_NUMBER = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
+"""Hosts that some take for IPv4 addresses (https://url.spec.whatwg.org/#ends-in-a-number-checker)."""
 _PLAIN = re.compile(r"[!-\[\]-~]+")
-"""What RFC 3986 lets a URL consist of, and a little more: ASCII without spaces, control characters and backslashes."""
+"""A little more than what RFC 3986 lets a URL consist of: no spaces, control characters and backslashes."""
 _IN_NAMES = "/:@!$&'()*+,;=~"
 
 
@@ -124,14 +127,23 @@ def _parts(url: str, field: str | None) -> tuple[str, str, int, str]:
         raise wrong
     if "@" in split.netloc:
         raise InvalidRequest("A URL with a user or a password in it is not fetched.", field=field)
-    if not (_NAME.fullmatch(host) or ("[" in split.netloc and _NUMBERS.fullmatch(host))):
+    if not (_ADDRESS if "[" in split.netloc else _NAME).fullmatch(host):
+        raise wrong
+    if ":" not in host and _NUMBER.fullmatch(host) and not _is_ipv4(host):
         raise wrong
     rest = urlunsplit(("", "", split.path or "/", split.query, ""))
     return split.scheme, host, _PORTS[split.scheme] if port is None else port, rest
 
 
+def _is_ipv4(host: str) -> bool:
+    try:
+        return str(IPv4Address(host)) == host
+    except ValueError:
+        return False
+
+
 def _ascii_host(url: str) -> bool:
-    """A host in other letters is to be given as its provider writes it in ASCII (xn--…): what looks alike is not."""
+    """A host in other letters is to be given in ASCII (xn--…): what looks alike is not the same."""
     return url.partition("://")[2].partition("/")[0].isascii()
 
 

@@ -81,9 +81,10 @@ class ApiKey:
             known = {field.name: members[field.name] for field in fields(cls) if field.name in members}
             lists = {name: tuple(value) for name, value in known.items() if isinstance(value, list)}
             key = cls(**known | lists)
-        except (TypeError, ValueError) as error:
+            listed = (*key.oids, *key.groups, *key.profiles, *key.roles)
+        except (TypeError, ValueError, RecursionError) as error:
             raise ValueError(f"no record of an API key: {type(error).__name__}") from None
-        texts = (key.id, key.digest, key.name, key.tenant, key.user, *key.oids, *key.groups, *key.profiles)
+        texts = (key.id, key.digest, key.name, key.tenant, key.user, *listed)
         times = (key.created_at, 0 if key.expires_at is None else key.expires_at)
         if (
             not all(isinstance(text, str) for text in texts)

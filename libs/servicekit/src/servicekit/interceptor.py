@@ -121,15 +121,15 @@ async def _scope(
             failure = Internal()
             failure.__cause__ = error
         else:
-            _log.debug("call answered", method=method)
+            _log.debug("call answered", **measured.fields)
             return
         code, message, trailers = pack(failure)
         measured.code = code
         if http_status(failure) >= _SERVER_FAULT:
             span.set_status(StatusCode.ERROR, type(failure).__name__)
-            _log.error("call failed", method=method, error=message, exc_info=failure)
+            _log.error("call failed", error=message, exc_info=failure, **measured.fields)
         else:
-            _log.info("call refused", method=method, error=message)
+            _log.info("call refused", error=message, **measured.fields)
         await context.abort(code, message, trailers)
 
 
@@ -140,6 +140,12 @@ class _Measured:
         self._method = method.removeprefix("/")
         self._begin = time.perf_counter()
         self.code = grpc.StatusCode.OK
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What the call's line in the log says of it."""
+        spent = time.perf_counter() - self._begin
+        return {"method": f"/{self._method}", "code": self.code.name, "duration_ms": round(spent * 1000, 1)}
 
     def __enter__(self) -> Self:
         return self

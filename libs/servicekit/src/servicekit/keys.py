@@ -177,22 +177,27 @@ def quota_replica_key(replica: str) -> str:
     return f"replica.{replica}"
 
 
-def quota_key(replica: str, kind: str, tenant: str, name: str) -> str:
-    """Key of what a replica of the gateway let a holder of a quota use.
+def quota_holder(kind: str, tenant: str, name: str) -> str:
+    """Who has a quota.
 
     Args:
-        replica: Its id, one token.
         kind: ``tenant``, ``key`` or ``user``.
         tenant: Which one, or whose key or user.
-        name: Of the key or the user.
+        name: Of the key or the user; empty for a tenant.
     """
-    return f"used.{replica}.{kind}.{token(tenant)}.{token(name)}"
+    return f"{kind}.{token(tenant)}.{token(name)}"
 
 
-def quota_replica_of(key: str) -> tuple[str, bool]:
-    """The replica that a key of the bucket of quotas names, and whether it is a `quota_key`."""
+def quota_key(replica: str, holder: str) -> str:
+    """Key of what a replica of the gateway let a `quota_holder` use."""
+    return f"used.{replica}.{holder}"
+
+
+def quota_parts(key: str) -> tuple[str, str]:
+    """The replica and the holder that a `quota_key` names; no holder where it is a `quota_replica_key`."""
     kind, _, rest = key.partition(".")
-    return rest.partition(".")[0], kind == "used"
+    replica, _, holder = rest.partition(".")
+    return replica, holder if kind == "used" else ""
 
 
 def usage_subject(tenant: str) -> str:

@@ -55,9 +55,13 @@ async def connect(
     client = Client()
     server = url.rpartition("@")[2]  # without the password
     last = ""
-    context = certificates.client_context() if certificates else None
+
+    def renew() -> None:
+        if certificates is not None:
+            client.options["tls"] = certificates.client_context()
 
     async def error(failure: Exception) -> None:
+        renew()
         # Attempts to reconnect fail four times a second, all of them alike.
         nonlocal last
         if (text := str(failure) or type(failure).__name__) != last:
@@ -67,8 +71,7 @@ async def connect(
     async def disconnected() -> None:
         if not client.is_closed:  # else it was us
             _log.warning("nats is gone", server=server)
-            if certificates is not None and context is not None:
-                certificates.renew(context)
+            renew()
 
     async def reconnected() -> None:
         nonlocal last
@@ -82,7 +85,7 @@ async def connect(
                 url,
                 name=name,
                 inbox_prefix=f"_INBOX_{name}".encode(),
-                tls=context,
+                tls=certificates.client_context() if certificates else None,
                 connect_timeout=connect_timeout,  # type: ignore[arg-type]  # any number will do
                 allow_reconnect=True,
                 max_reconnect_attempts=-1,
@@ -139,7 +142,7 @@ async def ingest_transport(
         client: A connection.
         replicas: Copies of everything stored; 3 in production.
         history_days: How long the state of a finished job can be read.
-        stream_bytes: Most bytes of the jobs that wait, and of the states of jobs. The server sets them aside at once.
+        stream_bytes: Most bytes of the jobs that wait, and of the states of jobs. The server sets them aside.
 
     Raises:
         Unavailable: It does not have as many.

@@ -31,9 +31,13 @@ class Permissions:
 
 
 def _api(stream: str) -> tuple[str, ...]:
-    """The calls of JetStream's API about a stream and its consumers, whatever their names have before it."""
-    prefix = "$JS.API"
-    return tuple(f"{prefix}.{steps}.{stream}{rest}" for steps in ("*.*", "*.*.*") for rest in ("", ".>"))
+    """The calls of JetStream's API about a stream and its consumers.
+
+    Their names are written out as far as the stream's: with a wildcard more, a consumer of another stream that was
+    called like this one would be this one's.
+    """
+    calls = ("STREAM.*", "STREAM.MSG.*", "CONSUMER.*", "CONSUMER.MSG.NEXT", "CONSUMER.DURABLE.CREATE", "DIRECT.GET")
+    return tuple(f"$JS.API.{call}.{stream}{rest}" for call in calls for rest in ("", ".>"))
 
 
 def _stream(stream: str, *subjects: str) -> tuple[str, ...]:
@@ -48,8 +52,14 @@ def _objects(bucket: str) -> tuple[str, ...]:
     return _stream(f"OBJ_{bucket}", f"$O.{bucket}.>")
 
 
-# Nobody but the operator takes a stream away, or copies one out or in.
-_NEVER = ("$JS.API.STREAM.DELETE.>", "$JS.API.STREAM.SNAPSHOT.>", "$JS.API.STREAM.RESTORE.>")
+# Nobody but the operator takes a stream away, changes what it is (and so whose messages it copies), or copies one
+# out or in.
+_NEVER = (
+    "$JS.API.STREAM.DELETE.>",
+    "$JS.API.STREAM.UPDATE.>",
+    "$JS.API.STREAM.SNAPSHOT.>",
+    "$JS.API.STREAM.RESTORE.>",
+)
 # What there is; clients look a subject's stream up.
 _ASK = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
 _TAKE_JOBS = (f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.>",)

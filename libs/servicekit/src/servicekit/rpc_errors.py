@@ -6,12 +6,15 @@ long, and a character takes up to four bytes, or twelve where gRPC percent-encod
 """
 
 import grpc
+import structlog
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 from grpc.aio import AioRpcError
 
 from servicekit import errors
 from servicekit.errors import CausewayError, Internal, PayloadTooLarge
+
+_log = structlog.get_logger(__name__)
 
 DOMAIN = "causeway"
 LONGEST_MESSAGE = 4096
@@ -59,7 +62,11 @@ def unpack(error: AioRpcError) -> CausewayError:
         # gRPC has one code for a full server and for a message that will never fit.
         request = details.startswith(("CLIENT: Sent", "SERVER: Received"))
         return PayloadTooLarge("The request is too large.") if request else Internal()
-    return errors.build(None, error.code(), details, {})
+    failure = errors.build(None, error.code(), details, {})
+    if isinstance(failure, Internal):
+        # It comes from gRPC, not from the service, and so nobody else has logged it: what came was no gRPC, say.
+        _log.warning("a call failed within gRPC", code=error.code().name, error=details)
+    return failure
 
 
 def _from_details(value: bytes, code: grpc.StatusCode) -> CausewayError | None:

@@ -28,8 +28,8 @@ def set_aside(name: str, size: int) -> Iterator[None]:
         if error.err_code != _NO_ROOM:
             raise
         raise Unavailable(
-            f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or set "
-            "CAUSEWAY_NATS_STREAM_BYTES lower."
+            f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or "
+            "set CAUSEWAY_NATS_STREAM_BYTES lower."
         ) from error
 
 

@@ -24,10 +24,12 @@ def configure(service: str, settings: ServiceSettings) -> TracerProvider:
 
 
 def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
-    """A provider of spans; without an endpoint they are sent nowhere and only lend their ids."""
+    """A provider of spans. Without an endpoint they only lend their ids: none is recorded, but of a trace whose
+    caller has it recorded.
+    """
     provider = TracerProvider(
         resource=Resource.create({SERVICE_NAME: f"causeway-{service}"}),
-        sampler=ParentBasedTraceIdRatio(settings.trace_sample_ratio),
+        sampler=ParentBasedTraceIdRatio(settings.trace_sample_ratio if settings.otlp_endpoint else 0.0),
         shutdown_on_exit=False,
     )
     if settings.otlp_endpoint:

@@ -96,7 +96,8 @@ def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
 
 
 @functools.cache
-def _exporter() -> InMemorySpanExporter:
+def span_exporter() -> InMemorySpanExporter:
+    """Has all spans that end in this process from now on; without it, trace ids may be zero."""
     if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
         trace.set_tracer_provider(TracerProvider())
     provider = trace.get_tracer_provider()
@@ -111,7 +112,7 @@ def traced(name: str) -> list[ReadableSpan]:
 
     Tracing begins with the first call: make one before what is to be traced.
     """
-    return [span for span in _exporter().get_finished_spans() if span.name == name]
+    return [span for span in span_exporter().get_finished_spans() if span.name == name]
 
 
 async def eventually(

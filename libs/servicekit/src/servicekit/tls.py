@@ -4,7 +4,6 @@ Who renews certificates (cert-manager, Vault) replaces the files; the next hands
 not belong together, as for a moment while they are replaced one after the other, are not taken.
 """
 
-import contextlib
 import os
 import ssl
 import time
@@ -52,7 +51,7 @@ class Certificates:
         self._stamp = self._look()
         self._refused: _Stamp | None = None
         try:
-            self._material = self._read()
+            self._material, self._context = self._read()
         except (OSError, ssl.SSLError) as error:
             raise InvalidRequest(f"TLS: {_problem(error)}", field="tls_cert_file") from error
 
@@ -86,7 +85,7 @@ class Certificates:
         stamp = self._look()
         if stamp not in (self._stamp, self._refused):
             try:
-                self._material = self._read()
+                self._material, self._context = self._read()
             except (OSError, ssl.SSLError) as error:
                 self._refused = stamp
                 _log.warning("new certificates are not taken", error=_problem(error))
@@ -114,18 +113,11 @@ class Certificates:
         return credentials
 
     def client_context(self) -> ssl.SSLContext:
-        """For a connection that is not gRPC's; `renew` it before it is used again."""
-        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH)
-        self.renew(context)
-        return context
-
-    def renew(self, context: ssl.SSLContext) -> None:
-        """Puts the files' present contents into a context of `client_context`; broken ones change nothing."""
-        certificate, key, authority = self._files
+        """For a handshake that is not gRPC's: who the authority does not vouch for is not trusted, whatever the
+        system's authorities say. To be asked for again before the next handshake.
+        """
         self.current()
-        with contextlib.suppress(OSError, ssl.SSLError):
-            context.load_cert_chain(certificate, key)
-            context.load_verify_locations(authority)
+        return self._context
 
     def _look(self) -> _Stamp:
         # The target's own numbers: Kubernetes replaces a link to the directory that holds all of them.
@@ -139,12 +131,13 @@ class Certificates:
                 stamps.append((stat.st_mtime_ns, stat.st_ino, stat.st_size))
         return tuple(stamps)
 
-    def _read(self) -> Material:
+    def _read(self) -> tuple[Material, ssl.SSLContext]:
         certificate, key, authority = self._files
-        check = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        check.load_cert_chain(certificate, key)
-        check.load_verify_locations(authority)
-        return Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes())
+        # A new one each time: what one has loaded it does not give up, and half of a pair spoils it.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_cert_chain(certificate, key)
+        context.load_verify_locations(authority)
+        return Material(certificate.read_bytes(), key.read_bytes(), authority.read_bytes()), context
 
 
 def channel_credentials(material: Material) -> grpc.ChannelCredentials:

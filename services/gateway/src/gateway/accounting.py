@@ -1,22 +1,27 @@
 """What is kept of a request when it has ended: what it used, and what detectors found (docs/usage.md)."""
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import islice
 from typing import Any
 
 import msgspec
 from servicekit import keys
 
-from gateway.domain import Detections, Direction
+from gateway.domain import Detections, DetectorFailure, Direction, Finding
 from gateway.frontends import Frontend
-from gateway.identity.caller import Caller
+from gateway.identity.caller import NOBODY, Caller
 from gateway.ports_records import Record
 from gateway.prices import Prices
 from gateway.timeline import Timeline
 
 _CLIENT_LEFT = 499
-_ERROR = "error"
+_MOST_ENTRIES = 1000
+"""Of one request; what is more is counted."""
+_MOST_TEXT = 10_000
+"""Characters of what was found, and of why a detector failed: a record is small enough for every broker."""
 
 
 class UsageEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
@@ -45,10 +50,11 @@ class UsageEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
 
 
 class AuditEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
-    """What one detector found in one text, or that it failed (``verdict`` is ``error`` then, ``reason`` says why).
+    """What one detector found in one text, or that it failed (``verdict`` is ``error`` or ``not_asked``, and
+    ``reason`` says why).
 
     ``start`` and ``end`` count code points of the text that ``direction`` and ``item`` name; ``text`` is there
-    where the front end's profile wants it.
+    where the front end's profile wants it. ``more`` counts what a request had beside its other records.
     """
 
     id: str
@@ -60,7 +66,7 @@ class AuditEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
     route: str = ""
     trace_id: str = ""
     direction: str
-    item: int
+    item: int | None = None
     detector: str
     verdict: str
     detection_type: str = ""
@@ -70,6 +76,7 @@ class AuditEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
     end: int | None = None
     text: str = ""
     reason: str = ""
+    more: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -98,26 +105,29 @@ class Account:
     """
 
     def __init__(self, state: Mapping[str, Any], route: str, seconds: float) -> None:
-        caller: Caller = state["caller"]
+        caller: Caller = state.get("caller", NOBODY)
         frontend = state.get("frontend")
         timeline = state.get("timeline")
         self.frontend = frontend if isinstance(frontend, Frontend) else Frontend()
         self.timeline = timeline if isinstance(timeline, Timeline) else Timeline()
-        self.tenant = caller.principal.tenant
+        self.steps = self.timeline.steps
+        self.tenant, self.user, self.key = caller.principal.tenant, caller.principal.user, caller.key_id
+        self.route = route
+        self.trace_id = str(state.get("trace_id") or "")
         self.status = int(state.get("status") or 0) or _CLIENT_LEFT
         self.model = ""
         self.input_tokens = self.output_tokens = 0
         self.estimated = False
-        self._seconds = seconds
-        self._ingested = int(state.get("ingested_bytes") or 0)
+        self.seconds = seconds
+        self.ingested_bytes = int(state.get("ingested_bytes") or 0)
         self._common: dict[str, Any] = {
             "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
             "tenant": self.tenant,
-            "user": caller.principal.user,
-            "key": caller.key_id,
+            "user": self.user,
+            "key": self.key,
             "frontend": self.frontend.name,
             "route": route,
-            "trace_id": str(state.get("trace_id") or ""),
+            "trace_id": self.trace_id,
         }
         self._count_tokens()
         embedded = state.get("embedded")
@@ -132,7 +142,7 @@ class Account:
                 continue
             try:
                 said = _answer.decode(raw)
-            except msgspec.DecodeError:
+            except ValueError:
                 continue
             self.model = self.model or said.model
             if timeline.usage is None and said.usage is not None:
@@ -144,7 +154,7 @@ class Account:
         elif timeline.chunks and not self.output_tokens:
             # A chunk that was passed on as it came holds a token, as a rule.
             self.output_tokens, self.estimated = timeline.chunks, True
-        for step in timeline.steps:
+        for step in self.steps:
             if step.usage is not None:
                 self.input_tokens += step.usage.prompt_tokens
                 self.output_tokens += step.usage.completion_tokens
@@ -157,49 +167,64 @@ class Account:
         entry = UsageEntry(
             id=uuid.uuid4().hex,
             status=self.status,
-            duration_ms=round(self._seconds * 1000, 1),
+            duration_ms=round(self.seconds * 1000, 1),
             model=self.model,
             input_tokens=self.input_tokens,
             output_tokens=self.output_tokens,
             estimated=self.estimated,
-            ingested_bytes=self._ingested,
+            ingested_bytes=self.ingested_bytes,
             cost=cost,
             currency=prices.currency if cost is not None else "",
             **self._common,
         )
         return Record(keys.usage_subject(self.tenant), entry.id, _encode(entry))
 
-    def audit(self) -> Iterator[Record]:
-        """What detectors found, one record each."""
-        for detections in self.timeline.detections:
-            for entry in self._entries(detections):
-                subject = keys.audit_subject(self.tenant, entry.detector, entry.verdict)
-                yield Record(subject, entry.id, _encode(entry))
+    def verdicts(self) -> Counter[tuple[Direction, str, str]]:
+        """How often each detector came to each verdict, or failed."""
+        return Counter(_verdict(detections, found) for detections, found in self._found())
 
-    def _entries(self, detections: Detections) -> Iterator[AuditEntry]:
-        direction: Direction = detections.direction
-        for finding in detections.findings:
-            yield AuditEntry(
-                id=uuid.uuid4().hex,
-                direction=direction.value,
-                item=detections.item,
-                detector=finding.detector_id,
-                verdict=finding.action.name.lower(),
-                detection_type=finding.detection_type,
-                detection=finding.detection,
-                score=finding.score,
-                start=finding.start,
-                end=finding.end,
-                text=finding.text if self.frontend.audit_text else "",
-                **self._common,
-            )
-        for failure in detections.failures:
-            yield AuditEntry(
-                id=uuid.uuid4().hex,
-                direction=direction.value,
-                item=detections.item,
-                detector=failure.detector_id,
-                verdict=_ERROR,
-                reason=failure.message,
-                **self._common,
-            )
+    def audit(self) -> Iterator[Record]:
+        """What detectors found, one record each; where that is very much, the rest only counted: what one request
+        brings must leave room for the records of others.
+        """
+        more = self.verdicts()
+        for detections, found in islice(self._found(), _MOST_ENTRIES):
+            verdict = _verdict(detections, found)
+            more[verdict] -= 1
+            yield self._audited(*verdict, item=detections.item, **self._described(found))
+        for verdict, count in more.items():
+            if count:
+                yield self._audited(*verdict, more=count)
+
+    def _found(self) -> Iterator[tuple[Detections, Finding | DetectorFailure]]:
+        for detections in self.timeline.detections:
+            yield from ((detections, finding) for finding in detections.findings)
+            yield from ((detections, failure) for failure in detections.failures)
+
+    def _described(self, found: Finding | DetectorFailure) -> dict[str, Any]:
+        if isinstance(found, DetectorFailure):
+            return {"reason": found.message[:_MOST_TEXT]}
+        return {
+            "detection_type": found.detection_type,
+            "detection": found.detection,
+            "score": found.score,
+            "start": found.start,
+            "end": found.end,
+            "text": found.text[:_MOST_TEXT] if self.frontend.audit_text else "",
+        }
+
+    def _audited(self, direction: Direction, detector: str, verdict: str, **said: Any) -> Record:
+        entry = AuditEntry(
+            id=uuid.uuid4().hex,
+            direction=direction.value,
+            detector=detector,
+            verdict=verdict,
+            **said,
+            **self._common,
+        )
+        return Record(keys.audit_subject(self.tenant, detector, verdict), entry.id, _encode(entry))
+
+
+def _verdict(detections: Detections, found: Finding | DetectorFailure) -> tuple[Direction, str, str]:
+    verdict = found.verdict if isinstance(found, DetectorFailure) else found.action.name.lower()
+    return detections.direction, found.detector_id, verdict

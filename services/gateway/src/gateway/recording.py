@@ -1,21 +1,23 @@
-"""The layers that record what requests used and what detectors found, as pure ASGI."""
+"""The layers that measure requests, log them, and record what they used and what detectors found, as pure ASGI."""
 
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import structlog
 from servicekit import metrics
 from servicekit.errors import Unavailable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gateway import log_line
 from gateway.accounting import Account
 from gateway.frontends import Audit
 from gateway.ports_records import Records
 from gateway.prices import Prices
 from gateway.profiles import frontend_of
 
-_MOST_TENANTS = 200
-_OTHER = "other"
+_log = structlog.get_logger(__name__)
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 
 _requests = metrics.durations(
     __name__, "http.server.request.duration", "Seconds from a request to the end of its answer."
@@ -30,9 +32,11 @@ _detections = metrics.counter(__name__, "causeway.detections", "{detection}", "W
 
 
 class Recording:
-    """Measures each request once, at its end, and writes its records: not a step more for a token.
+    """Measures each request once, at its end, writes its records and its line of the log: not a step more for a
+    token.
 
-    What happened stands in the request's state; see `Account`.
+    It stands around `Tracing`, which knows the status of whatever happens below. What happened stands in the
+    request's state; see `Account`.
 
     Args:
         app: What is below.
@@ -46,7 +50,8 @@ class Recording:
         self._records = records
         self._prices = prices
         self._unseen = frozenset(unseen)
-        self._tenants: set[str] = set()
+        # What callers name, or whoever configures servers far away.
+        self._tenant, self._model, self._detector = metrics.Bounded(), metrics.Bounded(), metrics.Bounded()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
@@ -54,34 +59,35 @@ class Recording:
             await self._app(scope, receive, send)
             return
         state: dict[str, Any] = scope.setdefault("state", {})
+        method, path = scope["method"], scope["path"]
         begin = time.perf_counter()
         try:
             await self._app(scope, receive, send)
         finally:
             route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
-            seconds = time.perf_counter() - begin
-            self._measure(scope["method"], route, state, seconds)
+            account = Account(state, route, time.perf_counter() - begin)
+            self._measure(method, account, state)
             # Who was not let in used nothing; and who only looks is not accounted for.
-            if "caller" in state and scope["method"] == "POST":
-                self._write(Account(state, route, seconds))
+            if "caller" in state and method == "POST":
+                self._write(account)
+            _log.info("request", **log_line.fields(account, method, path, state))
 
-    def _measure(self, method: str, route: str, state: dict[str, Any], seconds: float) -> None:
-        frontend = state.get("frontend")
+    def _measure(self, method: str, account: Account, state: dict[str, Any]) -> None:
         labels = {
-            "http.request.method": method if method in ("GET", "POST", "DELETE", "OPTIONS") else _OTHER,
-            "http.route": route,
+            "http.request.method": method if method in _METHODS else metrics.OTHER,
+            "http.route": account.route,
             "http.response.status_code": str(state.get("status") or 0),
-            "causeway.frontend": getattr(frontend, "name", ""),
+            "causeway.frontend": account.frontend.name,
             "causeway.dialect": str(state.get("dialect") or ""),
         }
-        _requests.record(seconds, labels)
+        _requests.record(account.seconds, labels)
 
     def _write(self, account: Account) -> None:
         frontend = account.frontend
         usage = account.usage(self._prices())
         self._records.write(usage)
-        tenant = self._known(account.tenant)
-        for step in account.timeline.steps:
+        tenant = self._tenant.known(account.tenant)
+        for step in account.steps:
             (_first if step.name == "first token" else _steps).record(
                 step.duration_ms / 1000,
                 {"causeway.frontend": frontend.name}
@@ -89,38 +95,25 @@ class Recording:
                 else {"causeway.step": step.name},
             )
         if account.input_tokens or account.output_tokens:
-            labels = {"causeway.tenant": tenant, "gen_ai.request.model": account.model}
+            labels = {"causeway.tenant": tenant, "gen_ai.request.model": self._model.known(account.model)}
             _tokens.add(account.input_tokens, {**labels, "gen_ai.token.type": "input"})
             _tokens.add(account.output_tokens, {**labels, "gen_ai.token.type": "output"})
             prices = self._prices()
             cost = prices.cost(account.model, account.input_tokens, account.output_tokens)
             if cost is not None:
                 _cost.add(cost, {"causeway.tenant": tenant, "currency": prices.currency})
-        for detections in account.timeline.detections:
-            for detector, verdict in (
-                *((finding.detector_id, finding.action.name.lower()) for finding in detections.findings),
-                *((failure.detector_id, "error") for failure in detections.failures),
-            ):
-                _detections.add(
-                    1,
-                    {
-                        "causeway.detector": detector,
-                        "causeway.verdict": verdict,
-                        "causeway.direction": detections.direction.value,
-                    },
-                )
+        for (direction, detector, verdict), count in account.verdicts().items():
+            _detections.add(
+                count,
+                {
+                    "causeway.detector": self._detector.known(detector),
+                    "causeway.verdict": verdict,
+                    "causeway.direction": direction.value,
+                },
+            )
         if frontend.audit is not Audit.OFF:
             for record in account.audit():
                 self._records.write(record)
-
-    def _known(self, tenant: str) -> str:
-        """The tenant as a label; those that come after so many others share one."""
-        if tenant in self._tenants:
-            return tenant
-        if len(self._tenants) >= _MOST_TENANTS:
-            return _OTHER
-        self._tenants.add(tenant)
-        return tenant
 
 
 class AuditRequired:

@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from embedding.cache import default_cache_dir
 from embedding.models import EmbeddingModels
+from servicekit import metrics
 from servicekit.server import GrpcServer
 
 from retriever.catalogue import Catalogue
@@ -45,6 +46,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         closing.push_async_callback(models.aclose)
         rerankers = Rerankers.open(settings.rerankers_file, os.environ)
         closing.push_async_callback(rerankers.aclose)
+        metrics.observed(
+            __name__, "causeway.reranker.resting", "", "1: left alone after failures.", rerankers.resting
+        )
         pace = Pace()
         store = await _store(settings, pace)
         closing.push_async_callback(store.aclose)
@@ -54,7 +58,15 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         closing.push_async_callback(rebuilds.aclose)
         encoder = Bm25Encoder(pace)
         servicer = RetrieverServicer(
-            Retrieval(indexes, QueryVectors(models), encoder, pace, Reranking(rerankers), settings.retrieve_top),
+            Retrieval(
+                indexes,
+                QueryVectors(models),
+                encoder,
+                pace,
+                Reranking(rerankers),
+                settings.retrieve_top,
+                trace_content=settings.trace_content,
+            ),
             Upserts(
                 indexes,
                 encoder,

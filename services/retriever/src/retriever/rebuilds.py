@@ -74,6 +74,8 @@ class Rebuilds:
         self._patience = patience
         self._running: dict[Index, asyncio.Task[None]] = {}
         self._progress: dict[Index, Rebuild] = {}
+        # Held from the look at what there is to the note of what begins: nobody else begins in between.
+        self._beginning = asyncio.Lock()
         self._resuming: asyncio.Task[None] | None = None
 
     async def create(self, principal: Principal, index_name: str, model: str, settings: IndexSettings) -> IndexSpec:
@@ -112,16 +114,17 @@ class Rebuilds:
             old.chunk_overlap if settings.chunk_overlap is None else settings.chunk_overlap,
         )
         asked = Rebuild(name, checked(wanted), datetime.now(UTC), total=len(await index.collection.versions()))
-        present = await self._last(index)
-        if present is not None and present.state is RebuildState.RUNNING:
-            if (present.embedding_model, present.settings) == (asked.embedding_model, asked.settings):
-                return present
-            raise Conflict(
-                f"Index '{index_name}' is being rebuilt for the embedding model '{present.embedding_model}'.",
-                resource=index_name,
-            )
-        await index.collection.put_note(msgspec.json.encode(asked))
-        self._start(index, asked)
+        async with self._beginning:
+            present = await self._last(index)
+            if present is not None and present.state is RebuildState.RUNNING:
+                if (present.embedding_model, present.settings) == (asked.embedding_model, asked.settings):
+                    return present
+                raise Conflict(
+                    f"Index '{index_name}' is being rebuilt for the embedding model '{present.embedding_model}'.",
+                    resource=index_name,
+                )
+            await index.collection.put_note(msgspec.json.encode(asked))
+            self._start(index, asked)
         return asked
 
     async def last(self, principal: Principal, index_name: str) -> Rebuild:
@@ -151,9 +154,8 @@ class Rebuilds:
 
     async def _resume(self) -> None:
         for index in await self._indexes.all():
-            if index not in self._running:
-                note = await index.collection.note()
-                found = _decoder.decode(note) if note else None
+            async with self._beginning:
+                found = None if index in self._running else await self._last(index)
                 if found is not None and found.state is RebuildState.RUNNING:
                     self._start(index, found)
 

@@ -23,6 +23,7 @@ from retriever.clock import Clock
 from retriever.domain import Replaced
 from retriever.index import Index
 from retriever.indexes import Indexes
+from retriever.measuring import Searching
 from retriever.pace import Pace
 from retriever.queries import Mode, Passage, Query, Retrieved
 from retriever.query_vectors import QueryVectors, Vectors
@@ -52,6 +53,7 @@ class Retrieval:
         pace: Has bulk work wait for searches.
         reranking: Orders what was found.
         default_top: How many passages where the query does not say.
+        trace_content: Traces hold the words of queries.
     """
 
     def __init__(
@@ -62,6 +64,8 @@ class Retrieval:
         pace: Pace,
         reranking: Reranking,
         default_top: int,
+        *,
+        trace_content: bool = False,
     ) -> None:
         self._indexes = indexes
         self._vectors = vectors
@@ -69,6 +73,7 @@ class Retrieval:
         self._pace = pace
         self._reranking = reranking
         self._default_top = default_top
+        self._trace_content = trace_content
 
     async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
         """The passages that answer the query best.
@@ -85,6 +90,12 @@ class Retrieval:
         """
         _check(query)
         clock = Clock()
+        with Searching(query, clock, content=self._trace_content) as searching:
+            retrieved = await self._retrieve(principal, query, clock)
+            searching.found(retrieved)
+        return retrieved
+
+    async def _retrieve(self, principal: Principal, query: Query, clock: Clock) -> Retrieved:
         top = query.top or self._default_top
         pool = self._pool(query, top)
         with self._pace.search():

@@ -33,6 +33,7 @@ class Settings(ServiceSettings):
         "none", description="How the vectors of a new collection are shortened in the server's memory."
     )
     qdrant_on_disk: bool = Field(False, description="Leave the full vectors of a new collection on the disk.")
+    trace_content: bool = Field(False, description="Traces hold the words of search queries.")
     embeddings_file: Path | None = Field(
         None,
         description="YAML file of embedding models (docs/embeddings.md), ingest's too; none: the bundled one.",

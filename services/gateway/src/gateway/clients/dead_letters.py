@@ -57,7 +57,7 @@ class DeadLetters:
         """See `ports_jobs.Jobs.replay`."""
         transport = await self._transport()
         wanted = None if job_ids is None else set(job_ids)
-        replayed: list[str] = []
+        replayed: dict[str, None] = {}
 
         async def send_all() -> None:
             async with contextlib.aclosing(_letters(transport, principal)) as messages:
@@ -66,8 +66,8 @@ class DeadLetters:
                     if not job_id or (wanted is not None and job_id not in wanted):
                         continue
                     if await self._send(transport, principal, message, job_id):
-                        replayed.append(job_id)
-                    if wanted is not None and wanted <= set(replayed):
+                        replayed[job_id] = None
+                    if wanted is not None and len(replayed) == len(wanted):
                         return
 
         await reached(send_all(), deadline, QUEUE, at_most=math.inf)
@@ -77,7 +77,10 @@ class DeadLetters:
         """Sends a letter again: its state first, then the job; the letter goes last, for it may be read again until
         then. With the generation that it had: a newer version of the document must not give way to it.
         """
-        job = ingest_pb2.IngestJob.FromString(message.data)
+        try:
+            job = ingest_pb2.IngestJob.FromString(message.data)
+        except DecodeError:
+            return False  # it would be buried again
         lane = await self._backlog.lane(transport, principal.tenant)
         if not await _revived(transport, keys.job_key(principal.tenant, job_id), job):
             return False

@@ -61,6 +61,9 @@ class KeyWatch:
                     told = text
                     _log.warning("the API keys cannot be watched; keeping those that are known", error=text)
                 await asyncio.sleep(self._retry)
+            except Exception:  # a watch that has ended would take every revocation with it
+                _log.exception("the API keys cannot be watched; keeping those that are known")
+                await asyncio.sleep(self._check)
 
     async def _follow(self, bucket: KeyValue) -> None:
         """Fills the ring and keeps it so; returns when the watch has missed something."""

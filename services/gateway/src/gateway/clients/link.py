@@ -13,10 +13,11 @@ from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
+from servicekit.stream_room import STREAM_BYTES
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
-_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Unavailable)
 
 
 class NatsLink:
@@ -28,6 +29,7 @@ class NatsLink:
         replicas: Copies of everything stored.
         history_days: How long a conversation is kept after it was last saved.
         record_days: How long a record of usage or audit is kept.
+        stream_bytes: Most bytes of each stream.
         retry: Seconds between attempts.
     """
 
@@ -39,6 +41,7 @@ class NatsLink:
         replicas: int = 1,
         history_days: float = 365,
         record_days: float = 365,
+        stream_bytes: int = STREAM_BYTES,
         retry: float = 0.5,
     ) -> None:
         self._url = url
@@ -46,6 +49,7 @@ class NatsLink:
         self._replicas = replicas
         self._history_days = history_days
         self._record_days = record_days
+        self._stream_bytes = stream_bytes
         self._retry = retry
         self._client: Client | None = None
         self._ingest: IngestTransport | None = None
@@ -53,6 +57,7 @@ class NatsLink:
         self._history: KeyValue | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
+        self._trouble = ""
 
     async def __aenter__(self) -> Self:
         self._connecting = asyncio.create_task(self._connect())
@@ -95,6 +100,16 @@ class NatsLink:
             raise Unavailable("The API keys cannot be reached. Try again shortly.", retry_after=2)
         return self._api_keys
 
+    async def quotas(self) -> KeyValue:
+        """The bucket of the quotas; made anew where the server has forgotten it.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
+        return await transport.quotas_bucket(self._client, replicas=self._replicas)
+
     async def records(self) -> JetStreamContext:
         """The streams of usage and audit.
 
@@ -108,7 +123,7 @@ class NatsLink:
     async def problem(self, deadline: Deadline) -> str | None:
         """None when NATS answers, else what is wrong."""
         if self._ingest is None or self._client is None or not self._client.is_connected:
-            return "not connected"
+            return self._trouble or "not connected"
         try:
             # Not the client's `flush`: an answer to it that comes too late ends the client's reading for a minute.
             await asyncio.wait_for(self._ingest.jetstream.account_info(), deadline.timeout())
@@ -123,13 +138,22 @@ class NatsLink:
                     self._client = await transport.connect(self._url, "gateway", certificates=self._certificates)
                 self._api_keys = await transport.api_keys_bucket(self._client, replicas=self._replicas)
                 self._history = await transport.history_bucket(
-                    self._client, replicas=self._replicas, days=self._history_days
+                    self._client,
+                    replicas=self._replicas,
+                    days=self._history_days,
+                    stream_bytes=self._stream_bytes,
                 )
                 self._records = await transport.record_streams(
-                    self._client, replicas=self._replicas, days=self._record_days
+                    self._client,
+                    replicas=self._replicas,
+                    days=self._record_days,
+                    stream_bytes=self._stream_bytes,
                 )
-                self._ingest = await transport.ingest_transport(self._client, replicas=self._replicas)
+                self._ingest = await transport.ingest_transport(
+                    self._client, replicas=self._replicas, stream_bytes=self._stream_bytes
+                )
             except _FAILURES as error:
+                self._trouble = str(error) if isinstance(error, Unavailable) else ""
                 _log.warning("nats is not there yet", error=str(error) or type(error).__name__)
                 await asyncio.sleep(self._retry)
             else:

@@ -18,6 +18,8 @@ _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, Unavailable, nats.errors.Error, nats.js.errors.Error)
 _SEND_SECONDS = 5.0
 _LAST_SECONDS = 3.0
+_LARGEST = 512 * 1024
+"""Bytes of a record; half of what a broker takes unless it is told otherwise."""
 
 
 class Outbox:
@@ -73,9 +75,10 @@ class Outbox:
 
     def write(self, record: Record) -> None:
         """See `ports_records.Records`."""
-        if len(self._waiting) >= self._room:
+        if len(self._waiting) >= self._room or len(record.payload) > _LARGEST:
             if self.dropped == 0:
-                _log.error("records are dropped: too many wait", waiting=self._room)
+                why = "too many wait" if len(record.payload) <= _LARGEST else "one is too large"
+                _log.error(f"records are dropped: {why}", waiting=len(self._waiting), size=len(record.payload))
             self.dropped += 1
             return
         self._waiting.append(record)

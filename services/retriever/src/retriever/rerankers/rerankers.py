@@ -50,6 +50,10 @@ class Rerankers:
             raise NotFound(f"No such reranker: '{name}'.", resource=name)
         return self._rerankers[name]
 
+    def resting(self) -> list[tuple[float, dict[str, str]]]:
+        """Which are left alone at present (1) and which are asked (0), as a gauge has it."""
+        return [(float(each.is_resting()), {"causeway.reranker": name}) for name, each in self._rerankers.items()]
+
     async def aclose(self) -> None:
         """Closes them all."""
         async with AsyncExitStack() as closing:

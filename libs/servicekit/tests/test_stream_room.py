@@ -1,0 +1,55 @@
+from pathlib import Path
+
+import nats.js.errors
+import pytest
+from nats.js import JetStreamContext
+from servicekit import keys
+from servicekit import nats as transport
+from servicekit.errors import Unavailable
+from servicekit.stream_room import is_full
+from servicekit.testing import nats_server
+
+MEBI = 1024 * 1024
+
+
+def small(directory: Path, size: int) -> str:
+    """Configuration of a server that keeps so many bytes."""
+    return f'jetstream {{ store_dir: "{directory}", max_file_store: {size}, max_memory_store: 64MB }}\n'
+
+
+async def filled(jetstream: JetStreamContext, subject: str) -> None:
+    for _ in range(200):
+        await jetstream.publish(subject, bytes(100_000))
+
+
+async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
+    """What streams are to take goes beyond what the server has: which, how much, and what to set; with less all of
+    them are made.
+    """
+    async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 20 * MEBI)) as url:
+        client = await transport.connect(url, "test")
+        for make in (transport.ingest_transport, transport.history_bucket, transport.record_streams):
+            with pytest.raises(Unavailable, match="CAUSEWAY_NATS_STREAM_BYTES"):
+                await make(client)
+        for make in (transport.ingest_transport, transport.history_bucket, transport.record_streams):
+            await make(client, stream_bytes=2 * MEBI)
+        await client.close()
+
+
+async def test_what_is_full(tmp_path: Path) -> None:
+    """A stream that has reached its bound, and a server that has; nothing else."""
+    async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 8 * MEBI)) as url:
+        client = await transport.connect(url, "test")
+        ingest = await transport.ingest_transport(client, stream_bytes=MEBI)
+        subject = keys.ingest_subject(0, "acme", "docs")
+        with pytest.raises(nats.js.errors.APIError) as of_stream:
+            await filled(ingest.jetstream, subject)
+        with pytest.raises(nats.js.errors.APIError) as of_server:
+            await filled(ingest.jetstream, f"$O.{keys.ORIGINALS_BUCKET}.C.x")
+        assert is_full(of_stream.value)
+        assert is_full(of_server.value)
+        with pytest.raises(nats.js.errors.NotFoundError) as other:
+            await ingest.jetstream.stream_info("none")
+        assert not is_full(other.value)
+        assert not is_full(ValueError())
+        await client.close()
