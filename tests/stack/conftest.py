@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,11 +15,34 @@ from typing import Any
 
 import httpx
 import pytest
+from servicekit.testing import free_ports
 from servicekit.testing_model_server import ModelServer
 
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
+_FINISHED_SECONDS = 180.0
+_SPARE_DESCRIPTORS = 8
+_PAGE = os.sysconf("SC_PAGE_SIZE")
 DOCUMENT = b"# Tides\n\nHigh water at Kelsay is at six in the morning.\n"
 INDEX = "tides"
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """Of one process and its children: megabytes of resident memory, open descriptors, threads."""
+
+    memory_mb: float
+    descriptors: int
+    threads: int
+
+
+def _of(pid: int) -> Path:
+    return Path("/proc") / str(pid)
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    for child in (_of(pid) / "task" / str(pid) / "children").read_text().split():
+        yield from _family(int(child))
 
 
 @dataclass
@@ -35,11 +58,87 @@ class Stack:
         found: dict[str, Any] = json.loads((self.data / "stack.json").read_text())
         return found
 
+    def pid(self, service: str) -> int:
+        """The id of one of its processes, while there is one."""
+        found: int = self.description()["services"][service]["pid"]
+        return found
+
     def kill(self, service: str, sign: signal.Signals = signal.SIGKILL) -> int:
         """Sends a signal to one of its processes; returns its id."""
-        pid: int = self.description()["services"][service]["pid"]
+        pid = self.pid(service)
         os.kill(pid, sign)
         return pid
+
+    def holding(self, service: str) -> Holding:
+        """What one of its processes and that one's children hold now."""
+        family = list(_family(self.pid(service)))
+        return Holding(
+            sum(int((_of(each) / "statm").read_text().split()[1]) * _PAGE for each in family) / 1e6,
+            sum(len(list((_of(each) / "fd").iterdir())) for each in family),
+            sum(len(list((_of(each) / "task").iterdir())) for each in family),
+        )
+
+    async def settled(self, before: Mapping[str, Holding], growth_mb: float = 24.0) -> None:
+        """Waits until its processes hold about as much as before.
+
+        Raises:
+            TimeoutError: One of them keeps more descriptors or memory.
+        """
+        end = time.monotonic() + 30
+        while True:
+            now = {name: self.holding(name) for name in before}
+            grown = [
+                name
+                for name, held in before.items()
+                if now[name].descriptors > held.descriptors + _SPARE_DESCRIPTORS
+                or now[name].memory_mb > held.memory_mb + growth_mb
+            ]
+            if not grown:
+                return
+            if time.monotonic() > end:
+                raise TimeoutError(f"{grown}: {dict(before)} became {now}")
+            await asyncio.sleep(0.5)
+
+    @contextlib.asynccontextmanager
+    async def beside(
+        self, service: str, code: str | None = None, **environment: str
+    ) -> AsyncIterator[asyncio.subprocess.Process]:
+        """Another process of a service, with the settings of the running one but for these; killed at the end.
+
+        ``code`` is run in the place of the service's own module.
+        """
+        own = (_of(self.pid(service)) / "environ").read_bytes().decode().split("\0")
+        settings = dict(each.split("=", 1) for each in own if each)
+        program = ["-m", service] if code is None else ["-c", code]
+        with (self.data / "logs" / f"{service}-beside.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-P", *program, env=settings | environment, stdout=log, stderr=log
+            )
+        try:
+            yield process
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+    @contextlib.asynccontextmanager
+    async def another_gateway(self, **environment: str) -> AsyncIterator["Stack"]:
+        """A second gateway before the same services, with other settings; as a stack of which it is the gateway."""
+        (port,) = free_ports(1)
+        url = f"http://127.0.0.1:{port}"
+        async with (
+            self.beside("gateway", CAUSEWAY_GATEWAY_PORT=str(port), **environment) as process,
+            httpx.AsyncClient(base_url=url, timeout=60) as http,
+        ):
+            other = _Beside(self.data, self.process, http, process.pid)
+            await other.ready()
+            yield other
+
+    def way(self, service: str, port: int) -> str:
+        """The URL of the broker with the login of a service, by another port."""
+        own = (_of(self.pid(service)) / "environ").read_bytes().decode()
+        url = next(each for each in own.split("\0") if each.startswith("CAUSEWAY_NATS_URL=")).partition("=")[2]
+        return f"{url.rpartition(':')[0]}:{port}"
 
     async def ready(self) -> None:
         """Waits until every service answers."""
@@ -58,7 +157,7 @@ class Stack:
 
     async def finished(self, job_id: str) -> dict[str, Any]:
         """The job once it has ended, however often the stack is away meanwhile."""
-        end = time.monotonic() + 90
+        end = time.monotonic() + _FINISHED_SECONDS
         while time.monotonic() < end:
             with contextlib.suppress(httpx.TransportError):
                 response = await self.http.get(f"/jobs/{job_id}")
@@ -72,6 +171,14 @@ class Stack:
     def question(self, text: str = "When is high water at Kelsay?", index: str = INDEX, **overrides: Any) -> Any:
         """A request body of the AI chat protocol."""
         return {"messages": text, "context": {"overrides": {"index": index, **overrides}}}
+
+
+@dataclass
+class _Beside(Stack):
+    gateway: int
+
+    def pid(self, service: str) -> int:
+        return self.gateway if service == "gateway" else super().pid(service)
 
 
 StartStack = Callable[..., AbstractAsyncContextManager[Stack]]
@@ -131,8 +238,3 @@ async def stack(tmp_path: Path, model: ModelServer) -> AsyncIterator[Stack]:
         job = await running.ingest()
         assert job["state"] == "succeeded", job
         yield running
-
-
-async def within(seconds: float, awaitable: Awaitable[Any]) -> Any:
-    """The result; a failure where it takes longer."""
-    return await asyncio.wait_for(awaitable, seconds)

@@ -1,8 +1,6 @@
 import asyncio
 import json
-import os
 import time
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -14,13 +12,6 @@ from servicekit.testing_model_server import ModelServer
 CLOSED_WITHIN = 0.1
 NOISE = 0.15
 """Added on machines that are busy with other tests."""
-
-
-def resident_mib(stack: Any, service: str) -> float:
-    """Resident memory of a service."""
-    pid = stack.description()["services"][service]["pid"]
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 async def leave(stack: Any, path: str, body: Any, *, after_lines: int) -> float:
@@ -92,7 +83,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
         b"Content-Length: %d\r\n\r\n" % len(content) + content
     )
     await reader.readexactly(100)
-    before = {name: resident_mib(stack, name) for name in ("gateway", "generator")}
+    before = {name: stack.holding(name).memory_mb for name in ("gateway", "generator")}
     written, seen = -1, 0
     while written != seen:
         written = seen
@@ -101,7 +92,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
     # Socket buffers dominate; without back-pressure it would be all 50 MB.
     assert seen < 16 * 2**20
     assert model.requests[0].finished_at is None
-    for name, mib in before.items():
-        assert resident_mib(stack, name) - mib < 32, f"{name} keeps what nobody reads"
+    for name, megabytes in before.items():
+        assert stack.holding(name).memory_mb - megabytes < 32, f"{name} keeps what nobody reads"
     writer.close()
     await writer.wait_closed()

@@ -28,11 +28,23 @@ GAUGE_UNITS = {"s": "_seconds"}
 def declared() -> set[str]:
     """The names of all metrics in the sources, as Prometheus sees them."""
     names = set()
-    for path in (ROOT / "services").glob("*/src/**/*.py"):
-        names |= set(of_module(ast.parse(path.read_text())))
-    for path in (ROOT / "libs" / "servicekit" / "src").glob("**/*.py"):
-        names |= set(of_module(ast.parse(path.read_text())))
+    for module in modules():
+        names |= set(of_module(module))
     return names
+
+
+@functools.cache
+def modules() -> list[ast.Module]:
+    """All of the services and libraries, but for generated code."""
+    paths = [*(ROOT / "services").glob("*/src/**/*.py"), *(ROOT / "libs").glob("[!c]*/src/**/*.py")]
+    return [ast.parse(path.read_text()) for path in paths]
+
+
+def documented() -> dict[str, set[str]]:
+    """The metrics of the page about them, with their labels."""
+    page = (ROOT / "docs" / "observability.md").read_text().partition("## Metrics")[2]
+    rows = re.findall(r"^\| `([a-z_]+)` \| (.*?) \|", page, re.MULTILINE)
+    return {name: set(re.findall(r"`([a-z_]+)`", labels)) for name, labels in rows}
 
 
 def of_module(module: ast.Module) -> Iterator[str]:
@@ -95,3 +107,24 @@ def test_every_dashboard_is_deployed() -> None:
     """Those that are made are those that the kustomization has."""
     [generator] = yaml.safe_load((GRAFANA / "kustomization.yaml").read_text())["configMapGenerator"]
     assert sorted(generator["files"]) == sorted(path.name for path in GRAFANA.glob("*.json"))
+
+
+def test_every_metric_is_documented() -> None:
+    """The page knows each, and no other; what it calls a label is a word of the code."""
+    endings = re.compile("_(bucket|sum|count)$")
+    through_api = {
+        endings.sub("", name)
+        for module in modules()
+        for name in of_module(module)
+        if not name.startswith(("rag_", "num_"))
+    }
+    page = documented()
+    assert page.keys() == through_api
+    words = {
+        node.value.replace(".", "_")
+        for module in modules()
+        for node in ast.walk(module)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    for name, labels in page.items():
+        assert labels <= words, name

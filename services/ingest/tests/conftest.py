@@ -20,6 +20,7 @@ from embedding.models import EmbeddingModel, EmbeddingModels
 from fpdf import FPDF
 from ingest.main import work
 from ingest.settings import Settings
+from ingest.web.addresses import is_public
 from nats.aio.client import Client
 from PIL import Image
 from servicekit import keys, nats
@@ -257,16 +258,22 @@ class Gateway:
         *,
         index: str = "library",
         lane: int = 0,
+        url: str = "",
         headers: dict[str, str] | None = None,
         **facts: Any,
     ) -> str:
-        """Original, state, job, in this order; returns the job's id."""
+        """Original, state, job, in this order; returns the job's id. With a URL there is no original yet."""
         job_id = uuid.uuid4().hex
         sha256 = hashlib.sha256(content).hexdigest()
         name_of_object = keys.original_object(TENANT.tenant, index, job_id)
-        await self.transport.originals.put(name_of_object, content)
+        if not url:
+            await self.transport.originals.put(name_of_object, content)
         document = document_pb2.Document(
-            document_id=keys.document_id(name), sourcefile=name, sha256=sha256, size_bytes=len(content), **facts
+            document_id=keys.document_id(name),
+            sourcefile=name,
+            sha256="" if url else sha256,
+            size_bytes=len(content),
+            **facts,
         )
         principal = TENANT.to_proto()
         state = ingest_pb2.Job(
@@ -281,7 +288,7 @@ class Gateway:
         state.created_at.FromSeconds(1_700_000_000)
         await self.transport.jobs.put(keys.job_key(TENANT.tenant, job_id), state.SerializeToString())
         job = ingest_pb2.IngestJob(
-            job_id=job_id, principal=principal, index=index, document=document, object_name=name_of_object
+            job_id=job_id, principal=principal, index=index, document=document, object_name=name_of_object, url=url
         )
         await self.transport.jetstream.publish(
             keys.ingest_subject(lane, TENANT.tenant, index),
@@ -295,7 +302,7 @@ class Gateway:
         entry = await self.transport.jobs.get(keys.job_key(TENANT.tenant, job_id))
         return ingest_pb2.Job.FromString(entry.value or b"")
 
-    async def until(self, job_id: str, condition: Callable[[ingest_pb2.Job], object], within: float = 20) -> Any:
+    async def until(self, job_id: str, condition: Callable[[ingest_pb2.Job], object], within: float = 60) -> Any:
         """Waits until a job's state meets a condition, and returns it."""
         async with asyncio.timeout(within):
             while True:
@@ -305,17 +312,15 @@ class Gateway:
                         return job
                 await asyncio.sleep(0.02)
 
-    async def finished(self, job_id: str, within: float = 20) -> Any:
+    async def finished(self, job_id: str, within: float = 60) -> Any:
         """Waits until a job is over, and returns it."""
         return await self.until(job_id, lambda job: job.state >= ingest_pb2.JOB_STATE_SUCCEEDED, within)
 
     async def emptied(self) -> None:
         """Waits until no job is on the queue, not even one that is being worked on."""
-        for _ in range(500):
-            if not (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:
-                return
-            await asyncio.sleep(0.02)
-        pytest.fail("jobs are still on the queue")
+        async with asyncio.timeout(60):
+            while (await self.transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages:  # noqa: ASYNC110  # the server's
+                await asyncio.sleep(0.02)
 
     async def dead(self) -> Iterable[Any]:
         """The dead letters."""
@@ -344,14 +349,17 @@ async def run_worker(nats_url: str) -> AsyncIterator[Callable[..., Awaitable[Cal
     running: list[tuple[asyncio.Event, asyncio.Task[None], Client]] = []
 
     async def run(
-        target: str, embedding: EmbeddingModels | None = None, **changes: Any
+        target: str,
+        embedding: EmbeddingModels | None = None,
+        may_reach: Callable[[str], bool] = is_public,
+        **changes: Any,
     ) -> Callable[[], Awaitable[None]]:
         values = {"ingest_port": 0, "shutdown_grace": 5, "ingest_retry_seconds": 0.05, **changes}
         settings = Settings(nats_url=nats_url, retriever_target=target, **values)
         client = await nats.connect(nats_url, "worker")
         stop = asyncio.Event()
         models = embedding or EmbeddingModels([EmbeddingModel.of(HashingEmbedder(dimension=64))])
-        task = asyncio.create_task(work(settings, stop, client, models))
+        task = asyncio.create_task(work(settings, stop, client, models, may_reach=may_reach))
         running.append((stop, task, client))
 
         async def end() -> None:

@@ -1,11 +1,15 @@
+import asyncio
 import errno
+import hashlib
+import json
 from dataclasses import dataclass, field, replace
 
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
-from ingest.domain import FileJob, State
-from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryPictures, TextParser, make_job
+from ingest.domain import Fetched, FileJob, State, Validators
+from ingest.downloads import Downloads
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryPictures, MemoryWeb, TextParser, make_job
 from ingest.files import FileIngestion
 from ingest.models import IndexingModels
 from ingest.report import Report
@@ -17,6 +21,7 @@ from servicekit.errors import (
     Unavailable,
     UnreadableDocument,
 )
+from servicekit.testing import eventually
 
 TWO_PAGES = b"The first page says one thing.\fThe second page says another."
 
@@ -30,6 +35,7 @@ class Rig:
     index: MemoryIndex
     jobs: MemoryJobs
     pictures: MemoryPictures = field(default_factory=MemoryPictures)
+    web: MemoryWeb = field(default_factory=MemoryWeb)
 
     def upload(
         self, content: bytes, name: str = "notes.txt", generation: int = 1, *, pictures: bool = False
@@ -52,8 +58,12 @@ def rig() -> Rig:
     models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=0)
     storing = Storing(index, max_chunks=100)
     pictures = MemoryPictures()
-    ingestion = FileIngestion(originals, TextParser(), models, storing, index, pictures, max_bytes=10_000)
-    return Rig(ingestion, originals, index, MemoryJobs(), pictures)
+    web = MemoryWeb()
+    downloads = Downloads(web, originals)
+    ingestion = FileIngestion(
+        originals, downloads, TextParser(), models, storing, index, pictures, max_bytes=10_000
+    )
+    return Rig(ingestion, originals, index, MemoryJobs(), pictures, web)
 
 
 async def test_a_document_becomes_findable(rig: Rig) -> None:
@@ -186,4 +196,72 @@ async def test_a_full_disk_of_the_worker_is_an_outage(rig: Rig) -> None:
         rig.originals.defect = OSError(number, "of the disk")
         with pytest.raises(raised):
             await rig.run(rig.upload(TWO_PAGES))
+    assert not rig.index.documents
+
+
+URL = "https://docs.example.org/guide"
+
+
+def linked(rig: Rig, generation: int = 1) -> FileJob:
+    """A job for a URL."""
+    job = make_job(b"", "docs.example.org/guide", generation=generation)
+    document = replace(job.document, sha256="", size_bytes=0, metadata_json=b'{"year": 2024.0, "etag": "mine"}')
+    rig.originals.objects.pop(job.object_name, None)
+    return replace(job, document=document, url=URL)
+
+
+async def test_a_url_becomes_a_document(rig: Rig) -> None:
+    """Its content is the original, its record says where it is from; the job says that it is fetching."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"', "then")))
+    job = linked(rig)
+    rig.web.sending.clear()
+    running = asyncio.create_task(rig.run(job))
+    await eventually(lambda: any(status.progress.fetching for _, status in rig.jobs.history))
+    rig.web.sending.set()
+    assert await running is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
+    assert len(chunks) == 2
+    assert rig.originals.objects[job.object_name] == TWO_PAGES
+    assert (document.sha256, document.size_bytes) == (hashlib.sha256(TWO_PAGES).hexdigest(), len(TWO_PAGES))
+    assert json.loads(document.metadata_json) == {
+        "year": 2024.0,
+        "url": URL,
+        "etag": '"1"',
+        "last_modified": "then",
+    }
+    assert not rig.jobs.history[-1][1].progress.fetching
+
+
+async def test_a_url_that_has_not_changed(rig: Rig) -> None:
+    """Nothing is transferred where its server can tell, and nothing is made where only the content can."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    await rig.run(linked(rig))
+    assert await rig.run(replace(linked(rig, 2), job_id="second")) is State.UNCHANGED
+    assert (rig.web.bodies, rig.index.stored) == (1, 1)
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt"))
+    assert await rig.run(replace(linked(rig, 3), job_id="third")) is State.SUCCEEDED  # it has no ETag any more
+    assert await rig.run(replace(linked(rig, 4), job_id="fourth")) is State.UNCHANGED
+    assert (rig.web.bodies, rig.index.stored) == (3, 1)
+    rig.web.pages[URL] = (b"Something else.", Fetched(".txt"))
+    assert await rig.run(replace(linked(rig, 5), job_id="fifth")) is State.SUCCEEDED
+    assert rig.index.stored == 2
+
+
+async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
+    """The page may be another one by then: one job has one content."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    job = linked(rig)
+    rig.originals.failures = 1
+    with pytest.raises(Unavailable):
+        await rig.run(job)
+    rig.web.pages[URL] = (b"Something else.", Fetched(".txt", Validators('"2"')))
+    assert await rig.run(job, attempt=2) is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
+    assert (len(chunks), json.loads(document.metadata_json)["etag"], rig.web.bodies) == (2, '"1"', 1)
+
+
+async def test_a_url_with_nothing_behind_it(rig: Rig) -> None:
+    """The job says so; what is there of it stays."""
+    with pytest.raises(NotFound):
+        await rig.run(linked(rig))
     assert not rig.index.documents

@@ -48,7 +48,7 @@ class Workers:
                 stderr=log,
             )
         self.processes.append(process)
-        async with asyncio.timeout(30), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        async with asyncio.timeout(90), grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             check: Any = health_pb2_grpc.HealthStub(channel).Check  # type: ignore[attr-defined]  # set at run time
             while True:
                 assert process.poll() is None, self._log.read_text()
@@ -99,12 +99,14 @@ async def test_a_killed_worker_leaves_its_job_to_the_next(
     retriever.reading.clear()
     first = await workers.start()
     job_id = await gateway.submit("fares.md", MARKDOWN)
-    await gateway.until(job_id, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING, within=30)
+    await gateway.until(job_id, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING, within=60)
     children = children_of(first.pid)
     assert children
     first.kill()
     await asyncio.to_thread(first.wait)
-    await eventually(lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="their end")
+    await eventually(
+        lambda: not any(Path(f"/proc/{child}").exists() for child in children), what="their end", within=60
+    )
     retriever.reading.set()
     # The dead worker's silence is noticed after 30 s; here after two.
     impatient = ConsumerConfig(
@@ -129,7 +131,7 @@ def test_a_wrong_setting_is_named() -> None:
     """The process ends at once with EX_CONFIG and the variable's name."""
     environment = {**os.environ, "CAUSEWAY_INGEST_JOBS": "none"}
     command = [Path(sys.executable).with_name("causeway-ingest")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert result.returncode == 78
     assert "CAUSEWAY_INGEST_JOBS" in result.stderr
 
@@ -138,6 +140,6 @@ def test_a_missing_model_is_explained(tmp_path: Path) -> None:
     """The process ends and says how the model is built."""
     environment = {**os.environ, "CAUSEWAY_MODEL_CACHE": str(tmp_path)}
     command = [Path(sys.executable).with_name("causeway-ingest")]
-    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert result.returncode == 1
     assert "python -m embedding.build" in result.stderr

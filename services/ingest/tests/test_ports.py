@@ -19,6 +19,7 @@ from ingest.adapters.retriever import RetrieverIndex
 from ingest.domain import (
     Chunk,
     Failure,
+    Fetched,
     FileJob,
     Outcome,
     Progress,
@@ -27,6 +28,7 @@ from ingest.domain import (
     Text,
     TextsJob,
     Traits,
+    Validators,
     VectorSpace,
 )
 from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryQueue, make_job
@@ -60,6 +62,28 @@ async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Pat
     assert (tmp_path / "a").read_bytes() == CONTENT
     with pytest.raises(NotFound):
         await originals.fetch("elsewhere", tmp_path / "b", 1)
+
+
+async def test_a_small_original_comes_into_a_file(transport: IngestTransport, tmp_path: Path) -> None:
+    """One that is a single message, and one of none."""
+    for name, content in (("small", b"# Small"), ("empty", b"")):
+        await transport.originals.put(name, content)
+        await NatsOriginals(transport).fetch(name, tmp_path / name, len(content))
+        assert (tmp_path / name).read_bytes() == content
+
+
+async def test_what_a_worker_puts(originals: Originals, tmp_path: Path) -> None:
+    """Is there with what is known of it; the first one stays."""
+    assert await originals.fetched("new") is None
+    (tmp_path / "a").write_bytes(CONTENT)
+    (tmp_path / "b").write_bytes(b"other")
+    known = Fetched(".html", Validators('"1"', "Sat, 21 Nov 2026 10:00:00 GMT"))
+    await originals.put("new", tmp_path / "a", known)
+    await originals.put("new", tmp_path / "b", Fetched())
+    assert await originals.fetched("new") == known
+    await originals.fetch("new", tmp_path / "c", 0)
+    assert (tmp_path / "c").read_bytes() == CONTENT
+    assert await originals.fetched("here") == Fetched()
 
 
 async def test_what_belongs_to_one_job_is_removed(originals: Originals, tmp_path: Path) -> None:

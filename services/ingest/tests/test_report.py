@@ -6,16 +6,18 @@ from ingest.domain import Failure, Progress, State, Status
 from ingest.fakes import MemoryJobs, make_job
 from ingest.report import Report, Settled
 from servicekit.errors import Unavailable
+from servicekit.testing import eventually
 
 JOB = make_job(b"x")
 
 
 async def test_a_job_goes_through_its_states() -> None:
-    """PARSING at the start, INDEXING at once, the end last; what the gateway recorded is kept."""
+    """PARSING at the start, INDEXING soon, the end last; what the gateway recorded is kept."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
     report = await Report.begin(jobs, JOB, 1)
     await report.progress(Progress(chunks_total=3), State.INDEXING)
+    await eventually(lambda: jobs.history[-1][1].state is State.INDEXING)
     await report.end(State.SUCCEEDED)
     assert [status.state for _, status in jobs.history] == [
         State.QUEUED,
@@ -25,6 +27,16 @@ async def test_a_job_goes_through_its_states() -> None:
     ]
     last = jobs.history[-1][1]
     assert (last.attempt, last.trace_id, last.progress.chunks_total) == (1, "abc", 3)
+
+
+async def test_what_is_over_in_a_moment_has_few_records() -> None:
+    """States that nobody could have seen are not recorded, nor after the end."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    await report.progress(Progress(chunks_total=3), State.INDEXING)
+    await report.end(State.SUCCEEDED)
+    await asyncio.sleep(0.3)
+    assert [status.state for _, status in jobs.history] == [State.PARSING, State.SUCCEEDED]
 
 
 async def test_progress_is_recorded_now_and_then() -> None:
@@ -75,9 +87,13 @@ async def test_a_cancelled_job_is_noticed() -> None:
     report = await Report.begin(jobs, JOB, 1)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, Status(State.CANCELLED, 1), revision)
+    await report.progress(Progress(), State.INDEXING)
+    await asyncio.sleep(0.3)
+    assert jobs.history[-1][1].state is State.CANCELLED
     with pytest.raises(Settled) as settled:
-        await report.progress(Progress(), State.INDEXING)
+        await report.commit()
     assert settled.value.state is State.CANCELLED
+    assert jobs.history[-1][1].state is State.CANCELLED
 
 
 async def test_progress_survives_a_broker_that_is_away() -> None:

@@ -30,11 +30,11 @@ async def test_a_restarted_broker_loses_nothing(
         await gateway.until(running, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
         waiting = await gateway.submit("waiting.md", b"# B\n\nText.\n")
     retriever.reading.set()
-    await eventually(lambda: retriever.commits == 1)
+    await eventually(lambda: retriever.commits == 1, within=60)
     await asyncio.sleep(0.5)
     async with nats_server(tmp_path / "nats", port):
         for job_id in (running, waiting):
-            assert (await gateway.finished(job_id, within=40)).state == ingest_pb2.JOB_STATE_SUCCEEDED
+            assert (await gateway.finished(job_id, within=60)).state == ingest_pb2.JOB_STATE_SUCCEEDED
         await gateway.emptied()
         assert retriever.commits == 2
         assert not list(await gateway.dead())

@@ -1,10 +1,12 @@
 """The worker with a real nats-server and a retriever behind real gRPC."""
 
 import asyncio
+import json
+import socket
 from collections.abc import Callable
 from typing import Any
 
-import pytest
+from aiohttp import web
 from causeway.ingest.v1 import ingest_pb2
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
@@ -16,6 +18,7 @@ SUCCEEDED, UNCHANGED, FAILED = (
     ingest_pb2.JOB_STATE_UNCHANGED,
     ingest_pb2.JOB_STATE_FAILED,
 )
+PAGE = {"content-type": "text/html", "etag": '"1"'}
 MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n\n## Children\n\nChildren pay nothing.\n"
 
 
@@ -93,25 +96,26 @@ async def test_every_bad_file_fails_with_its_reason(
     await gateway.emptied()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "über die Fähre.md",
-        "a/b\\c: d?.md",
-        "with\nline and\ttab.md",
-        "émoji 🚢.md",
-        "../../etc/passwd.md",
-        "'\";--",
-    ],
+NAMES = (
+    "über die Fähre.md",
+    "a/b\\c: d?.md",
+    "with\nline and\ttab.md",
+    "émoji 🚢.md",
+    "../../etc/passwd.md",
+    "'\";--",
 )
+
+
 async def test_names_may_hold_anything(
-    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str, name: str
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
 ) -> None:
     """A name is text for people: slashes, line breaks and letters of all scripts do no harm."""
     await run_worker(retriever_target)
-    assert (await gateway.finished(await gateway.submit(name, MARKDOWN))).state == SUCCEEDED
-    document, _ = retriever.documents["acme", "library", keys.document_id(name)]
-    assert document.sourcefile == name
+    jobs = {name: await gateway.submit(name, MARKDOWN) for name in NAMES}
+    for name, job_id in jobs.items():
+        assert (await gateway.finished(job_id)).state == SUCCEEDED
+        document, _ = retriever.documents["acme", "library", keys.document_id(name)]
+        assert document.sourcefile == name
 
 
 async def test_texts_in_other_encodings_and_scripts(
@@ -142,7 +146,7 @@ async def test_a_retriever_that_is_down_is_waited_for(
     assert (await gateway.job(first)).state == ingest_pb2.JOB_STATE_QUEUED
     retriever.reading.clear()
     async with serve_retriever(retriever, port):
-        await eventually(lambda: retriever.upserts == 1, within=15)
+        await eventually(lambda: retriever.upserts == 1, within=60)
     retriever.reading.set()
     waiting = await gateway.until(first, lambda job: job.error.reason == "UNAVAILABLE")
     assert waiting.state == ingest_pb2.JOB_STATE_QUEUED
@@ -239,7 +243,7 @@ async def test_stopping_gives_the_job_to_another_worker(
     assert not retriever.documents
     retriever.reading.set()
     await run_worker(retriever_target)
-    job = await gateway.finished(job_id, within=10)
+    job = await gateway.finished(job_id, within=25)
     assert (job.state, job.attempt) == (SUCCEEDED, 2)
 
 
@@ -268,3 +272,41 @@ async def test_a_switch_of_the_model_mixes_nothing(
     }
     for (_, index, _), (_, chunks) in retriever.documents.items():
         assert {len(chunk.vector) for chunk in chunks} == {retriever.spaces["acme", index][1]}
+
+
+async def test_documents_come_from_urls(
+    gateway: Any, run_worker: Any, retriever: Any, retriever_target: str
+) -> None:
+    """Fetched, kept as the original, and not transferred again; where the worker may not go it does not."""
+
+    async def serve(request: web.BaseRequest) -> web.Response:
+        if request.headers.get("if-none-match") == '"1"':
+            return web.Response(status=304)
+        return web.Response(body=b"<h1>Fares</h1><p>An adult pays 18 pounds.</p>", headers=PAGE)
+
+    runner = web.ServerRunner(web.Server(serve))
+    await runner.setup()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        await web.SockSite(runner, listener).start()
+        name, url = f"localhost:{port}/fares", f"http://localhost:{port}/fares"
+        allowed = [f"localhost:{port}"]
+        stop = await run_worker(retriever_target, ingest_urls=allowed)
+        refused = await gateway.finished(await gateway.submit(name, b"", url=url))
+        assert (refused.state, refused.error.reason) == (FAILED, "PERMISSION_DENIED")
+        await stop()
+        await run_worker(retriever_target, may_reach=lambda _: True, ingest_urls=allowed)
+        job_id = await gateway.submit(name, b"", url=url, metadata_json=b'{"team": "deck"}')
+        assert (await gateway.finished(job_id)).state == SUCCEEDED
+        again = await gateway.submit(name, b"", url=url, metadata_json=b'{"team": "deck"}')
+        assert (await gateway.finished(again)).state == UNCHANGED
+        await runner.cleanup()
+    document, chunks = retriever.documents["acme", "library", keys.document_id(name)]
+    assert json.loads(document.metadata_json) == {"team": "deck", "url": url, "etag": '"1"'}
+    assert (document.content_type, [chunk.text for chunk in chunks]) == (
+        "text/html",
+        ["Fares\n\nAn adult pays 18 pounds."],
+    )
+    original = await gateway.transport.originals.get(document.original)
+    assert original.data == b"<h1>Fares</h1><p>An adult pays 18 pounds.</p>"
+    assert len(await gateway.transport.originals.list()) == 1

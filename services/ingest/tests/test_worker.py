@@ -8,6 +8,7 @@ import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.domain import Job, Outcome, State, Status
+from ingest.downloads import Downloads
 from ingest.fakes import (
     LineReader,
     MemoryIndex,
@@ -15,6 +16,7 @@ from ingest.fakes import (
     MemoryOriginals,
     MemoryPictures,
     MemoryQueue,
+    MemoryWeb,
     TextParser,
     make_job,
     make_texts,
@@ -60,7 +62,14 @@ class Rig:
         storing = Storing(self.index, max_chunks=100)
         ingestion = Ingestion(
             FileIngestion(
-                self.originals, OddParser(), models, storing, self.index, MemoryPictures(), max_bytes=10_000
+                self.originals,
+                Downloads(MemoryWeb(), self.originals),
+                OddParser(),
+                models,
+                storing,
+                self.index,
+                MemoryPictures(),
+                max_bytes=10_000,
             ),
             TextIngestion(
                 self.originals,
@@ -191,6 +200,18 @@ async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
     [(_, failure)] = rig.queue.dead
     assert failure.reason == "UNAVAILABLE"
     assert "waited" in failure.message
+
+
+async def test_a_clock_that_was_set_back_gives_nothing_up(rig: Rig) -> None:
+    """A job that has waited since tomorrow goes on waiting, and is done when what it waits for is there."""
+    rig.originals.failures = 4
+    job = rig.upload("a.txt")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=tomorrow), 1)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert not rig.queue.dead
 
 
 async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:

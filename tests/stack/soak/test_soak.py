@@ -9,7 +9,7 @@ import json
 import os
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,38 +88,6 @@ often(2, "/index", {"index_name": "soak-written", "documents": [{"text": "Low wa
 often(2, "/2024-04/chat", {"messages": 7}, status=400)
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-@dataclass(frozen=True, slots=True)
-class Holding:
-    """Of one process and its children: megabytes of resident memory, open descriptors, threads."""
-
-    memory_mb: float
-    descriptors: int
-    threads: int
-
-
-def holding(pid: int) -> Holding:
-    """What a process and its children hold now."""
-    family = list(_family(pid))
-    return Holding(
-        sum(int((_of(each) / "statm").read_text().split()[1]) * _PAGE for each in family) / 1e6,
-        sum(len(list((_of(each) / "fd").iterdir())) for each in family),
-        sum(len(list((_of(each) / "task").iterdir())) for each in family),
-    )
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    for child in (_of(pid) / "task" / str(pid) / "children").read_text().split():
-        yield from _family(int(child))
-
-
-def _of(pid: int) -> Path:
-    return Path("/proc") / str(pid)
-
-
 @pytest.fixture
 async def stack(tmp_path: Path, start_stack: StartStack) -> AsyncIterator[Any]:
     """A stack with one document, before a model of eight words."""
@@ -171,10 +139,10 @@ class Client:
                 self.wrong.append(f"{call.method} {call.path}: {response.status} {answer[-300:]!r}")
 
 
-async def rest(stack: Any) -> dict[str, Holding]:
+async def rest(stack: Any) -> dict[str, Any]:
     """What each process holds once all is quiet."""
     await asyncio.sleep(3)
-    return {name: holding(service["pid"]) for name, service in stack.description()["services"].items()}
+    return {name: stack.holding(name) for name in stack.description()["services"]}
 
 
 async def make(client: Client, count: int) -> None:

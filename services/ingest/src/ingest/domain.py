@@ -106,10 +106,36 @@ class FileJob(Job):
     """Make one file findable.
 
     Attributes:
-        document: The document, with the generation that this job gives it.
+        document: The document, with the generation that this job gives it; of one that is to be fetched without
+            SHA-256 and size.
+        url: Where it is to be fetched from; empty where its original is there.
+        suffix: How a name would end that told its format, where its own does not.
     """
 
     document: Document
+    url: str = ""
+    suffix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Validators:
+    """What tells whether a page of the web is still what it was (RFC 9110, 8.8); each may be empty."""
+
+    etag: str = ""
+    last_modified: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What is known of a page that was fetched.
+
+    Attributes:
+        suffix: How a name would end that told its format.
+        validators: Its own.
+    """
+
+    suffix: str = ""
+    validators: Validators = Validators()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +236,7 @@ class Progress:
     chunks_total: int = 0
     documents_done: int = 0
     documents_total: int = 0
+    fetching: bool = False
 
 
 @dataclass(frozen=True, slots=True)

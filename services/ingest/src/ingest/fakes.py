@@ -12,7 +12,20 @@ from servicekit import keys
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.principal import Principal
 
-from ingest.domain import Chunk, Document, Failure, FileJob, Job, Status, Text, TextsJob, Traits, VectorSpace
+from ingest.domain import (
+    Chunk,
+    Document,
+    Failure,
+    Fetched,
+    FileJob,
+    Job,
+    Status,
+    Text,
+    TextsJob,
+    Traits,
+    Validators,
+    VectorSpace,
+)
 from ingest.parsing.content import Head, Page, Section
 from ingest.ports import Batch
 
@@ -25,6 +38,7 @@ class MemoryOriginals:
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.told: dict[str, Fetched] = {}
         self.failures = 0
         """So many fetches from now on fail."""
         self.defect: Exception | None = None
@@ -42,9 +56,43 @@ class MemoryOriginals:
             raise NotFound("The original of the document is gone.", resource=object_name)
         await asyncio.to_thread(target.write_bytes, self.objects[object_name])
 
+    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+        """See `ingest.ports.Originals.put`."""
+        if object_name not in self.objects:
+            self.objects[object_name] = await asyncio.to_thread(source.read_bytes)
+            self.told[object_name] = fetched
+
+    async def fetched(self, object_name: str) -> Fetched | None:
+        """See `ingest.ports.Originals.fetched`."""
+        return self.told.get(object_name, Fetched()) if object_name in self.objects else None
+
     async def remove(self, object_name: str) -> None:
         """See `ingest.ports.Originals.remove`."""
         self.objects.pop(object_name, None)
+
+
+class MemoryWeb:
+    """Pages by URL, with validators of their own."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, tuple[bytes, Fetched]] = {}
+        self.bodies = 0
+        """How many bodies were sent."""
+        self.sending = asyncio.Event()
+        self.sending.set()
+        """Cleared, nobody gets an answer."""
+
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+        """See `ingest.ports.Web.fetch`."""
+        await self.sending.wait()
+        if url not in self.pages:
+            raise NotFound("There is nothing behind the URL.")
+        content, fetched = self.pages[url]
+        if known is not None and known == fetched.validators:
+            return None
+        self.bodies += 1
+        await asyncio.to_thread(target.write_bytes, content)
+        return fetched
 
 
 class MemoryPictures:

@@ -5,12 +5,14 @@ import contextlib
 import errno
 import hashlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from servicekit.errors import Unavailable, UnreadableDocument
 
 from ingest.ports import Originals
+
+_QUICKLY_HASHED = 64 * 1024
 
 
 @contextlib.asynccontextmanager
@@ -21,17 +23,29 @@ async def fetched(originals: Originals, object_name: str, size_bytes: int, sha25
         UnreadableDocument: They are others than were uploaded.
         NotFound, Unavailable: As `Originals.fetch`; also where this machine's disk is full.
     """
-    with tempfile.TemporaryDirectory(prefix="causeway-ingest-") as scratch:
-        path = Path(scratch) / "original"
-        try:
+    with tempfile.NamedTemporaryFile(prefix="causeway-ingest-") as scratch:  # empty as yet
+        path = Path(scratch.name)
+        with room():
             await originals.fetch(object_name, path, size_bytes)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            raise Unavailable("The worker's disk is full.") from error
-        if await asyncio.to_thread(_sha256, path) != sha256:
+        there = _sha256(path) if size_bytes <= _QUICKLY_HASHED else await asyncio.to_thread(_sha256, path)
+        if there != sha256:
             raise UnreadableDocument("The original is not what was uploaded: its SHA-256 differs.")
         yield path
+
+
+@contextlib.contextmanager
+def room() -> Iterator[None]:
+    """A full disk of this machine as an error of ours: another worker may have room.
+
+    Raises:
+        Unavailable: The disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise Unavailable("The worker's disk is full.") from error
 
 
 def _sha256(path: Path) -> str:

@@ -10,6 +10,7 @@ from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration, Unavailable
 
 from ingest.domain import Document, FileJob, Progress, State
+from ingest.downloads import Downloads
 from ingest.fetching import fetched
 from ingest.models import IndexingModels
 from ingest.parsing.content import Head, Page
@@ -25,6 +26,7 @@ class FileIngestion:
 
     Args:
         originals: Where the uploaded bytes are.
+        downloads: Brings them there that have not been uploaded.
         parser: Bytes → text.
         models: Text → chunks → vectors, as the index has them.
         storing: Chunks → the index.
@@ -36,6 +38,7 @@ class FileIngestion:
     def __init__(
         self,
         originals: Originals,
+        downloads: Downloads,
         parser: Parser,
         models: IndexingModels,
         storing: Storing,
@@ -45,6 +48,7 @@ class FileIngestion:
         max_bytes: int,
     ) -> None:
         self._originals = originals
+        self._downloads = downloads
         self._parser = parser
         self._models = models
         self._storing = storing
@@ -62,6 +66,7 @@ class FileIngestion:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
             StaleGeneration: A newer version of it is there.
             NotFound: The original is gone.
+            PermissionDenied, UpstreamRejected: It cannot be fetched from its URL.
             Conflict: The index has vectors of an embedding model that is not configured.
             Unavailable, DeadlineExceeded: Something that is needed does not answer.
             Settled: Somebody else has taken or ended the job.
@@ -74,6 +79,9 @@ class FileIngestion:
                 return State.SUCCEEDED
             if there.generation > job.document.generation:
                 raise StaleGeneration("A newer version of the document is there already.")
+        if job.url:
+            job = await self._downloads.brought(job, there, report)
+        if there is not None:
             if alone and there.says_the_same_as(job.document):
                 return State.UNCHANGED
             if there.reads_as(job.document):
@@ -82,6 +90,8 @@ class FileIngestion:
                     updated = await self._index.update(job, replace(job.document, language=there.language))
                     await self._remove_spare(job, job.object_name, there.original)
                     return State.SUCCEEDED if updated else State.UNCHANGED
+                if job.url:  # its original may be the one that has gone
+                    job = await self._downloads.brought(job, None, report)
         try:
             await self._make(job, report, there)
         except (InvalidRequest, Settled) as error:
@@ -136,7 +146,8 @@ class FileIngestion:
             )
         async with fetched(self._originals, job.object_name, document.size_bytes, document.sha256) as path:
             pages: list[Page] = []
-            parsed = self._parser.parse(path, document.sourcefile, pictures=document.has_pictures)
+            name = f"{document.sourcefile}{job.suffix}"
+            parsed = self._parser.parse(path, name, pictures=document.has_pictures)
             document = replace(document, has_pictures=False)
             async with contextlib.aclosing(parsed) as parts:
                 async for part in parts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 
 import structlog
@@ -11,6 +12,7 @@ from embedding.models import EmbeddingModels
 from nats.aio.client import Client
 from nats.errors import NoServersError
 from servicekit import nats
+from servicekit.allowed_urls import AllowedUrls
 from servicekit.channel import open_channel
 from servicekit.server import GrpcServer
 from servicekit.tls import Certificates
@@ -21,6 +23,7 @@ from ingest.adapters.messages import BatchReader
 from ingest.adapters.pictures import NatsPictures
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
+from ingest.downloads import Downloads
 from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
 from ingest.models import IndexingModels
@@ -28,6 +31,8 @@ from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
 from ingest.storing import Storing
 from ingest.texts import TextIngestion
+from ingest.web.addresses import is_public
+from ingest.web.fetcher import WebFetcher
 from ingest.worker import Worker
 
 _log = structlog.get_logger(__name__)
@@ -52,13 +57,22 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await work(settings, stop, client, models)
 
 
-async def work(settings: Settings, stop: asyncio.Event, client: Client, embedding: EmbeddingModels) -> None:
+async def work(
+    settings: Settings,
+    stop: asyncio.Event,
+    client: Client,
+    embedding: EmbeddingModels,
+    *,
+    may_reach: Callable[[str], bool] = is_public,
+) -> None:
     """A worker on a connection and with embedding models.
 
     Health checks are answered from here on: the worker has what it needs at the start. Later it waits for what is
-    away, and is healthy all the same.
+    away, and is healthy all the same. Documents come from URLs whose addresses it ``may_reach``.
     """
-    transport = await nats.ingest_transport(client, replicas=settings.nats_replicas)
+    transport = await nats.ingest_transport(
+        client, replicas=settings.nats_replicas, stream_bytes=settings.nats_stream_bytes
+    )
     queue = NatsQueue(client, transport)
     jobs = NatsJobs(client, transport.jobs)
     async with AsyncExitStack() as stack:
@@ -77,6 +91,13 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embeddin
             )
         )
         stack.push_async_callback(parser.aclose)
+        web = WebFetcher(
+            AllowedUrls.of(settings.ingest_urls),
+            max_bytes=settings.ingest_max_bytes,
+            seconds=settings.ingest_url_seconds,
+            is_allowed=may_reach,
+        )
+        stack.push_async_callback(web.aclose)
         models = IndexingModels(
             embedding, index, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
         )
@@ -84,6 +105,7 @@ async def work(settings: Settings, stop: asyncio.Event, client: Client, embeddin
         ingestion = Ingestion(
             FileIngestion(
                 originals,
+                Downloads(web, originals),
                 parser,
                 models,
                 storing,

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ingest.domain import Chunk, Document, Failure, Job, Status, Text, Traits, VectorSpace
+from ingest.domain import Chunk, Document, Failure, Fetched, Job, Status, Text, Traits, Validators, VectorSpace
 from ingest.parsing.content import Head, Page
 
 
@@ -32,11 +32,41 @@ class Originals(Protocol):
         """
         ...
 
+    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+        """Stores an original that the worker has fetched, with what is known of it. What is there already stays.
+
+        Raises:
+            Unavailable: The store does not answer, or is full.
+        """
+        ...
+
+    async def fetched(self, object_name: str) -> Fetched | None:
+        """What is known of an original that a worker has put; None where it is not there.
+
+        Raises:
+            Unavailable: The store does not answer.
+        """
+        ...
+
     async def remove(self, object_name: str) -> None:
         """Removes an object that belongs to one job alone; nothing happens where it is not there.
 
         Raises:
             Unavailable: The store does not answer.
+        """
+        ...
+
+
+class Web(Protocol):
+    """What is behind URLs."""
+
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+        """Writes what is behind a URL to a file; None where it is what it was when it had these validators.
+
+        Raises:
+            PermissionDenied: Nothing is fetched from there; or who asks for it has to say who he is.
+            NotFound, PayloadTooLarge, UnsupportedMedia, UnreadableDocument: There is nothing that is read.
+            UpstreamRejected, DeadlineExceeded: Its server is away, or too slow.
         """
         ...
 

@@ -55,6 +55,11 @@ class Report:
         self._revision = 0
         self._written = 0.0
         self._turn = asyncio.Lock()
+        self._unsaid = False
+        self._later: asyncio.Task[None] | None = None
+        self._settled: Settled | None = None
+        self._since = time.monotonic()
+        self._passed: dict[str, float] = {}
 
     @classmethod
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
@@ -74,6 +79,18 @@ class Report:
         return self._status.counted
 
     @property
+    def told(self) -> Progress:
+        """How far the job is, as was said last."""
+        return self._status.progress
+
+    @property
+    def stages(self) -> dict[str, float]:
+        """Seconds of this attempt so far, by the state that the job was in."""
+        state = self._status.state.value
+        spent = time.monotonic() - self._since
+        return {**self._passed, state: self._passed.get(state, 0.0) + spent}
+
+    @property
     def committing(self) -> bool:
         """Whether something of the job may be seen already."""
         return self._status.committing
@@ -85,18 +102,37 @@ class Report:
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
-        """Says how far the job is; a change of state at once, the rest every now and then.
+        """Says how far the job is; every now and then, a change of state soon in any case.
+
+        A small document passes through its states faster than anybody can look: each record waits for a disk.
 
         A store that does not answer is no reason to stop: the work goes on, and the end is recorded in any case.
         Several tasks may say it at a time; none waits for what another has to say.
         """
+        if state is not None:
+            self._passed, self._since = self.stages, time.monotonic()
         self._status = replace(self._status, progress=progress, state=state or self._status.state)
-        if state is None and (self._turn.locked() or time.monotonic() - self._written < _INTERVAL):
+        wait = self._written + _INTERVAL - time.monotonic()
+        if wait > 0 or self._turn.locked():
+            if state is not None:
+                self._unsaid = True
+                self._later = self._later or asyncio.create_task(self._say(wait))
             return
         try:
             await self._record()
         except Unavailable as error:
             self._written = time.monotonic()
+            _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
+
+    async def _say(self, wait: float) -> None:
+        """Records a change of state, unless something else has been recorded since."""
+        await asyncio.sleep(wait)
+        self._later = None
+        try:
+            await self._record(later=True)
+        except Settled as settled:
+            self._settled = settled
+        except Unavailable as error:
             _log.warning("progress not recorded", job=self._job.job_id, error=error.message)
 
     async def commit(self) -> None:
@@ -152,10 +188,15 @@ class Report:
     async def _requeue(self, failure: Failure | None, **changes: Any) -> None:
         await self._record(state=State.QUEUED, failure=failure, **changes)
 
-    async def _record(self, **changes: Any) -> None:
+    async def _record(self, *, later: bool = False, **changes: Any) -> None:
         async with self._turn:
+            if later and not self._unsaid:
+                return
+            if self._settled is not None:
+                raise self._settled
             for _ in range(_TRIES):
                 status = replace(self._status, **changes)
+                self._unsaid = False
                 try:
                     self._revision = await self._jobs.write(self._job, status, self._revision)
                 except Conflict:

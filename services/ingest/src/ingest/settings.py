@@ -3,7 +3,9 @@
 from pathlib import Path
 
 from pydantic import Field
+from servicekit.allowed_urls import UrlPatterns
 from servicekit.settings import ServiceSettings
+from servicekit.stream_room import STREAM_BYTES
 
 
 class Settings(ServiceSettings):
@@ -12,6 +14,12 @@ class Settings(ServiceSettings):
     ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 takes a free one.")
     nats_url: str = Field("nats://127.0.0.1:4222", description="NATS server with the jobs.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of what NATS stores; 3 in production.")
+    nats_stream_bytes: int = Field(
+        STREAM_BYTES,
+        ge=1024**2,
+        description="Most bytes of each of NATS' streams, but for documents and pictures, whose bound is the disk. "
+        "It sets them aside at once, about 5 times as many in all. For gateway and workers alike.",
+    )
     retriever_target: str = Field("127.0.0.1:50051", description="gRPC target of the retriever.")
     embeddings_file: Path | None = Field(
         None,
@@ -33,6 +41,14 @@ class Settings(ServiceSettings):
         "attempt counts meanwhile. Then it is given up.",
     )
 
+    ingest_urls: UrlPatterns = Field(
+        [],
+        description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
+        "with `:8443` for another port; none: URLs are refused. For gateway and workers alike.",
+    )
+    ingest_url_seconds: float = Field(
+        60.0, gt=0, description="Longest time that fetching a document from its URL may take."
+    )
     ingest_max_bytes: int = Field(512 * 1024**2, ge=1, description="Largest original, in bytes.")
     ingest_max_pages: int = Field(5000, ge=1, description="Most pages of a document.")
     ingest_max_pictures: int = Field(

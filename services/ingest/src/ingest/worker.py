@@ -11,7 +11,7 @@ import structlog
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, SpanKind, StatusCode
-from servicekit import errors, metrics, telemetry
+from servicekit import errors, telemetry
 from servicekit.errors import (
     CausewayError,
     Conflict,
@@ -26,13 +26,13 @@ from servicekit.errors import (
     Unavailable,
 )
 
+from ingest import measuring
 from ingest.domain import Failure, State
 from ingest.ingestion import Ingestion
 from ingest.ports import Delivery, Index, Jobs, Queue
 from ingest.report import Report, Settled
 
 _tracer = telemetry.tracer(__name__)
-_ended = metrics.counter(__name__, "causeway.ingest.jobs", "", "Jobs that ended, by how; dead: given up.")
 _log = structlog.get_logger(__name__)
 
 _HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied, Unauthenticated)
@@ -193,8 +193,8 @@ class Worker:
             span.set_status(StatusCode.ERROR, type(error).__name__)
             failure = Failure(errors.row_of(error).reason, error.message)
             if isinstance(error, _HOPELESS):
-                log.info("job failed", reason=failure.reason, error=error.message)
-                _ended.add(1, {"state": "failed"})
+                fields = measuring.ended(delivery.job, report, State.FAILED.value)
+                log.info("job failed", reason=failure.reason, error=error.message, **fields)
                 await self._settle(delivery, lambda: report.end(State.FAILED, failure))
                 if not report.committing:
                     await self._clear(delivery, State.FAILED)
@@ -207,8 +207,7 @@ class Worker:
             log.exception("attempt failed")
             failure, outage = Failure("INTERNAL", Internal.MESSAGE), False
         else:
-            log.info("job done", state=result.state.value)
-            _ended.add(1, {"state": result.state.value})
+            log.info("job done", **measuring.ended(delivery.job, report, result.state.value))
             await self._settle(delivery, lambda: report.end(result.state, None, result.outcomes))
             await self._clear(delivery, result.state)
             await self._take_off(delivery)
@@ -238,8 +237,8 @@ class Worker:
         return min(self._backoff * 2.0 ** min(delivery.attempt - 1, 10), _LONGEST_BACKOFF)
 
     async def _bury(self, delivery: Delivery, report: Report, failure: Failure) -> None:
-        _ended.add(1, {"state": "dead"})
-        _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message)
+        fields = measuring.ended(delivery.job, report, measuring.DEAD)
+        _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await delivery.bury(failure)
         await self._settle(delivery, lambda: report.end(State.FAILED, failure))
         await self._take_off(delivery)

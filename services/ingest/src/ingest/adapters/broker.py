@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,7 @@ from servicekit.nats import IngestTransport
 
 from ingest.adapters.letters import bury
 from ingest.adapters.messages import status_from_message, status_to_message
-from ingest.domain import Failure, Job, Status
+from ingest.domain import Failure, Fetched, Job, Status, Validators
 
 _ANSWER_SECONDS = 5.0
 _FETCH_BYTES_A_SECOND = 2_000_000
@@ -50,6 +51,11 @@ class NatsOriginals:
         with target.open("wb") as file:
             try:
                 async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
+                    jetstream = self._transport.jetstream
+                    small = await objects.read_small(jetstream, keys.ORIGINALS_BUCKET, object_name)
+                    if small is not None:
+                        file.write(small)
+                        return
                     # Never into memory, and never without a time-out: who reads an object whose pieces are gone
                     # waits for ever.
                     await self._transport.originals.get(object_name, writeinto=file)
@@ -57,6 +63,31 @@ class NatsOriginals:
                 raise NotFound("The original of the document is gone.", resource=object_name) from error
             except (nats.errors.Error, TimeoutError, ConnectionError) as error:
                 raise Unavailable("The original of the document cannot be fetched.") from error
+
+    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+        """Stores what was fetched; see `ingest.ports.Originals.put`."""
+        known = fetched.validators
+        told = {"suffix": fetched.suffix, "etag": known.etag, "last-modified": known.last_modified}
+        with source.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                await asyncio.wait_for(
+                    objects.put_once(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name, file, told),
+                    self._seconds + size / _FETCH_BYTES_A_SECOND,
+                )
+            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
+                raise Unavailable("The original of the document cannot be stored.") from error
+
+    async def fetched(self, object_name: str) -> Fetched | None:
+        """What was told of an object; see `ingest.ports.Originals.fetched`."""
+        try:
+            info = await asyncio.wait_for(self._transport.originals.get_info(object_name), self._seconds)
+        except nats.js.errors.NotFoundError:
+            return None
+        except (nats.errors.Error, TimeoutError, ConnectionError) as error:
+            raise Unavailable("The original of the document cannot be looked for.") from error
+        told = {name: values[0] for name, values in (info.headers or {}).items()}
+        return Fetched(told.get("suffix", ""), Validators(told.get("etag", ""), told.get("last-modified", "")))
 
     async def remove(self, object_name: str) -> None:
         """Removes an object; see `ingest.ports.Originals.remove`."""

@@ -73,7 +73,7 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
         needed |= {
             "document.document_id": document.document_id,
             "document.sourcefile": document.sourcefile,
-            "document.sha256": document.sha256,
+            "document.sha256": document.sha256 or message.url,
         }
     for name, value in needed.items():
         if not value:
@@ -87,7 +87,9 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
     )
     if not message.HasField("texts"):
         return FileJob(
-            **common, document=replace(document_from_message(document, generation), original=message.object_name)
+            **common,
+            document=replace(document_from_message(document, generation), original=message.object_name),
+            url=message.url,
         )
     return TextsJob(
         **common,
@@ -196,6 +198,7 @@ def status_from_message(data: bytes) -> Status:
             progress.chunks_total,
             progress.documents_done,
             progress.documents_total,
+            progress.fetching,
         ),
         failure=Failure(message.error.reason, message.error.message) if message.HasField("error") else None,
         created_at=message.created_at.ToDatetime(UTC) if message.HasField("created_at") else None,
@@ -225,6 +228,7 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
             chunks_total=progress.chunks_total,
             documents_done=progress.documents_done,
             documents_total=progress.documents_total,
+            fetching=progress.fetching,
         ),
         error=ingest_pb2.JobError(reason=failure.reason, message=failure.message) if failure else None,
         attempt=status.attempt,

@@ -1,0 +1,48 @@
+"""Addresses of the public internet, and all others: an upload must not reach what only the worker can.
+
+https://www.iana.org/assignments/iana-ipv4-special-registry, iana-ipv6-special-registry
+"""
+
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+_NEVER = tuple(
+    map(
+        ip_network,
+        (
+            "168.63.129.16/32",  # Azure's metadata and agents: a public address that leads to the host
+            "192.0.0.0/24",  # Oracle's metadata among others
+            "192.88.99.0/24",  # relays of 6to4
+            "64:ff9b:1::/48",  # NAT64 of one's own network
+            "2001::/23",  # Teredo and others that embed addresses
+            "3fff::/20",  # documentation
+            "5f00::/16",  # segment routing
+        ),
+    )
+)
+_NAT64 = ip_network("64:ff9b::/96")
+_GLOBAL_UNICAST = ip_network("2000::/3")
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is of the public internet; also of what an IPv6 address has of IPv4 in it.
+
+    Raises:
+        ValueError: It is none.
+    """
+    return _is_public(ip_address(address))
+
+
+def _is_public(address: IPv4Address | IPv6Address) -> bool:
+    if isinstance(address, IPv6Address):
+        if address.scope_id is not None:
+            return False
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(inner)
+        if address not in _GLOBAL_UNICAST:
+            return False
+    if any(address.version == each.version and address in each for each in _NEVER):
+        return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

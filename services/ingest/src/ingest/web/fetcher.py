@@ -1,0 +1,203 @@
+"""What is behind a URL, into a file; implements `ingest.ports.Web` with aiohttp.
+
+A document's URL comes from outside, and so may everything that it leads to. Names are resolved once, every address
+that they have is looked at, and the connection goes to one of these; a redirect is a URL like the first one.
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from ipaddress import ip_address
+from pathlib import Path, PurePosixPath
+
+import aiohttp
+import structlog
+from aiohttp.abc import AbstractResolver, ResolveResult
+from servicekit.allowed_urls import AllowedUrls
+from servicekit.errors import (
+    DeadlineExceeded,
+    NotFound,
+    PayloadTooLarge,
+    PermissionDenied,
+    UnreadableDocument,
+    UnsupportedMedia,
+    UpstreamRejected,
+)
+from yarl import URL
+
+from ingest.domain import Fetched, Validators
+from ingest.web.addresses import is_public
+from ingest.web.media import suffix_of
+
+_log = structlog.get_logger(__name__)
+_MOST_REDIRECTS = 5
+_REDIRECTS = (301, 302, 303, 307, 308)
+_PIECE = 256 * 1024
+_LONGEST_VALIDATOR = 256
+_CONNECT_SECONDS = 10.0
+_QUIET_SECONDS = 20.0
+
+
+class WebFetcher:
+    """Fetches documents from hosts that are allowed.
+
+    Args:
+        allowed: Which URLs; asked at every redirect as well.
+        max_bytes: Longer ones are refused.
+        seconds: Longest time that one may take, redirects included.
+        is_allowed: Whether an address may be connected to.
+    """
+
+    def __init__(
+        self,
+        allowed: AllowedUrls,
+        *,
+        max_bytes: int,
+        seconds: float,
+        is_allowed: Callable[[str], bool] = is_public,
+    ) -> None:
+        self._allowed = allowed
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+        self._is_allowed = is_allowed
+        self._session: aiohttp.ClientSession | None = None
+
+    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+        """See `ingest.ports.Web.fetch`."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await self._follow(url, target, known)
+        except TimeoutError:
+            raise DeadlineExceeded(f"Fetching the URL took longer than {self._seconds:g} s.") from None
+        except aiohttp.ClientError as error:
+            _log.info("a url cannot be fetched", url=url, error=repr(error))
+            raise UpstreamRejected("The server of the URL cannot be reached.", status=502, body="") from error
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _follow(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
+        headers = {"accept-encoding": "identity"}
+        if known is not None and known.etag:
+            headers["if-none-match"] = known.etag
+        if known is not None and known.last_modified:
+            headers["if-modified-since"] = known.last_modified
+        for _ in range(_MOST_REDIRECTS + 1):
+            url = self._allowed.checked(url)
+            place = URL(url, encoded=True)
+            self._check_literal(place.host or "")
+            async with self._opened().get(place, headers=headers, allow_redirects=False) as response:
+                if response.status in _REDIRECTS and "location" in response.headers:
+                    try:
+                        url = str(place.join(URL(response.headers["location"])))
+                    except ValueError:
+                        raise UnreadableDocument("The URL is redirected to what is no URL.") from None
+                    continue
+                if response.status == 304 and known is not None:
+                    return None
+                _check_status(response.status)
+                return await self._taken(response, place, target)
+        raise UnreadableDocument(f"The URL is redirected more than {_MOST_REDIRECTS} times.")
+
+    async def _taken(self, response: aiohttp.ClientResponse, place: URL, target: Path) -> Fetched:
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise UnsupportedMedia("The URL's server sends the document compressed, though it was asked not to.")
+        suffix = suffix_of(response.headers.get("content-type", ""), PurePosixPath(place.path).suffix)
+        too_large = PayloadTooLarge(
+            f"What is behind the URL has more than the {self._max_bytes} bytes that are read."
+        )
+        if (response.content_length or 0) > self._max_bytes:
+            raise too_large
+        size = 0
+        with target.open("wb") as file:
+            async for piece in response.content.iter_chunked(_PIECE):
+                size += len(piece)
+                if size > self._max_bytes:
+                    raise too_large
+                await asyncio.to_thread(file.write, piece)
+        if not size:
+            raise UnreadableDocument("There is nothing behind the URL.")
+        return Fetched(suffix, Validators(_validator(response, "etag"), _validator(response, "last-modified")))
+
+    def _check_literal(self, host: str) -> None:
+        """An address in a URL is not resolved: nobody else looks at it."""
+        try:
+            ip_address(host)
+        except ValueError:
+            return
+        if not self._is_allowed(host):
+            raise _refused(host)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    resolver=_CheckedResolver(self._is_allowed), use_dns_cache=False, force_close=True
+                ),
+                timeout=aiohttp.ClientTimeout(
+                    total=self._seconds, sock_connect=_CONNECT_SECONDS, sock_read=_QUIET_SECONDS
+                ),
+                headers={"user-agent": "causeway-ingest"},
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a small answer could become a large one
+                trust_env=False,  # a proxy would resolve names, unseen
+            )
+        return self._session
+
+
+class _CheckedResolver(AbstractResolver):
+    """The addresses of a name, where all of them may be connected to. The connection takes one of these: the name
+    is not resolved a second time.
+    """
+
+    def __init__(self, is_allowed: Callable[[str], bool]) -> None:
+        self._is_allowed = is_allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, family=family, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        results: list[ResolveResult] = []
+        for each, _, proto, _, place in found:
+            address = str(place[0])
+            if not self._is_allowed(address):
+                raise _refused(host)
+            results.append(
+                ResolveResult(
+                    hostname=host,
+                    host=address,
+                    port=port,
+                    family=each,
+                    proto=proto,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+            )
+        return results
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+
+def _refused(host: str) -> PermissionDenied:
+    return PermissionDenied(f"{host!r} is not on the public internet: documents are not fetched from there.")
+
+
+def _check_status(status: int) -> None:
+    if status in (200, 203):
+        return
+    if status in (404, 410):
+        raise NotFound("There is nothing behind the URL.")
+    if status in (401, 403, 407):
+        raise PermissionDenied("The URL's server gives the document to nobody without credentials.")
+    if status in (408, 425, 429) or status >= 500:
+        raise UpstreamRejected(f"The URL's server answered {status}.", status=status, body="")
+    raise UnreadableDocument(f"The URL's server answered {status}.")
+
+
+def _validator(response: aiohttp.ClientResponse, name: str) -> str:
+    value = response.headers.get(name, "")
+    return value if len(value) <= _LONGEST_VALIDATOR and value.isascii() and value.isprintable() else ""

@@ -1,0 +1,245 @@
+"""Against servers of our own, with another judge of addresses than production's: these are on loopback."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from ingest.domain import Validators
+from ingest.web.fetcher import WebFetcher
+from servicekit.allowed_urls import AllowedUrls
+from servicekit.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    PermissionDenied,
+    UnreadableDocument,
+    UnsupportedMedia,
+    UpstreamRejected,
+)
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+HTML = {"content-type": "text/html"}
+
+
+class Site:
+    """A web server; keeps the requests that came."""
+
+    def __init__(self) -> None:
+        self.requests: list[web.BaseRequest] = []
+        self.answer: Handler | None = None
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://localhost:{self.port}"
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.requests.append(request)
+        assert self.answer is not None
+        return await self.answer(request)
+
+    def says(self, body: bytes = b"<p>Text.</p>", status: int = 200, **headers: str) -> None:
+        """The same answer to everybody."""
+
+        async def answer(_: web.BaseRequest) -> web.StreamResponse:
+            said = HTML | {name.replace("_", "-"): value for name, value in headers.items()}
+            return web.Response(body=body, status=status, headers=said)
+
+        self.answer = answer
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    site = Site()
+    runner = web.ServerRunner(web.Server(site.handle))
+    await runner.setup()
+    listener = socket.create_server(("127.0.0.1", 0))
+    await web.SockSite(runner, listener).start()
+    site.port = listener.getsockname()[1]
+    yield site
+    await runner.cleanup()
+
+
+Fetch = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+async def fetch(site: Site, tmp_path: Path) -> AsyncIterator[Fetch]:
+    """Fetches into a file; returns what is known and what came."""
+    fetchers: list[WebFetcher] = []
+
+    async def run(url: str, known: Validators | None = None, hosts: tuple[str, ...] = (), **changes: Any) -> Any:
+        allowed = AllowedUrls.of([f"{host}:{site.port}" for host in ("localhost", *hosts)])
+        values: dict[str, Any] = {"max_bytes": 1000, "seconds": 30.0, "is_allowed": lambda _: True} | changes
+        fetchers.append(WebFetcher(allowed, **values))
+        path = tmp_path / "page"
+        fetched = await fetchers[-1].fetch(url, path, known)
+        return fetched, path.read_bytes() if fetched else b""
+
+    yield run
+    for each in fetchers:
+        await each.aclose()
+
+
+async def test_a_page_is_fetched(site: Site, fetch: Fetch) -> None:
+    """With what tells whether it changes; nothing of ours is sent."""
+    site.says(etag='"a1"', last_modified="Sat, 21 Nov 2026 10:00:00 GMT")
+    fetched, body = await fetch(f"{site.url}/guide?x=1")
+    assert body == b"<p>Text.</p>"
+    assert (fetched.suffix, fetched.validators) == (".html", Validators('"a1"', "Sat, 21 Nov 2026 10:00:00 GMT"))
+    [request] = site.requests
+    assert request.path_qs == "/guide?x=1"
+    sent = {name.lower() for name in request.headers}
+    assert sent == {"host", "accept", "accept-encoding", "user-agent", "connection"}
+
+
+async def test_a_page_that_has_not_changed(site: Site, fetch: Fetch) -> None:
+    """The server is asked with what it said, and nothing is transferred."""
+    site.says(b"", 304)
+    known = Validators('"a1"', "Sat, 21 Nov 2026 10:00:00 GMT")
+    assert await fetch(site.url, known) == (None, b"")
+    sent = site.requests[0].headers
+    assert (sent["if-none-match"], sent["if-modified-since"]) == (known.etag, known.last_modified)
+
+
+async def test_redirects_are_followed(site: Site, fetch: Fetch) -> None:
+    """Relative ones and others, where it is allowed, and not for ever."""
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        places = {"/a": "b/c", "/b/c": f"http://localhost:{site.port}/d"}
+        if request.path in places:
+            return web.Response(status=302, headers={"location": places[request.path]})
+        if request.path == "/loop":
+            return web.Response(status=307, headers={"location": "/loop"})
+        return web.Response(body=request.path.encode(), headers=HTML)
+
+    site.answer = answer
+    assert (await fetch(f"{site.url}/a"))[1] == b"/d"
+    site.requests.clear()
+    with pytest.raises(UnreadableDocument, match="redirected"):
+        await fetch(f"{site.url}/loop")
+    assert len(site.requests) == 6
+
+
+@pytest.mark.parametrize(
+    ("location", "error"),
+    [
+        ("http://elsewhere.example/", PermissionDenied),
+        ("http://169.254.169.254/latest", PermissionDenied),
+        ("http://[::ffff:127.0.0.1]/", PermissionDenied),
+        ("//127.0.0.1:1/", PermissionDenied),
+        ("file:///etc/passwd", InvalidRequest),
+        ("http://a:b@localhost/", InvalidRequest),
+        ("http://[", UnreadableDocument),
+    ],
+)
+async def test_a_redirect_is_looked_at_like_the_first_url(
+    site: Site, fetch: Fetch, location: str, error: type[Exception]
+) -> None:
+    """A good host may send elsewhere."""
+    site.says(b"", 302, location=location)
+    with pytest.raises(error):
+        await fetch(site.url)
+    assert len(site.requests) == 1
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "[::ffff:127.0.0.1]"])
+async def test_addresses_that_are_not_public(site: Site, tmp_path: Path, host: str) -> None:
+    """With production's judge, however loopback is called, though every host is allowed: no connection is made."""
+    site.says()
+    fetcher = WebFetcher(AllowedUrls.of([f"*:{site.port}"]), max_bytes=1000, seconds=30)
+    with pytest.raises(PermissionDenied, match="public"):
+        await fetcher.fetch(f"http://{host}:{site.port}/", tmp_path / "page", None)
+    await fetcher.aclose()
+    assert site.requests == []
+
+
+async def test_addresses_are_looked_at_each_time(site: Site, fetch: Fetch) -> None:
+    """A name that led to a good address may lead to another one the next time: addresses are judged."""
+    asked: list[str] = []
+
+    def once(address: str) -> bool:
+        asked.append(address)
+        return len(asked) == 1
+
+    async def again(_: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"location": "/again"})
+
+    site.answer = again
+    with pytest.raises(PermissionDenied):
+        await fetch(f"http://127.0.0.1:{site.port}/", hosts=("127.0.0.1",), is_allowed=once)
+    assert asked == ["127.0.0.1", "127.0.0.1"]
+    assert len(site.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (404, NotFound),
+        (410, NotFound),
+        (401, PermissionDenied),
+        (403, PermissionDenied),
+        (400, UnreadableDocument),
+        (206, UnreadableDocument),
+        (304, UnreadableDocument),
+        (429, UpstreamRejected),
+        (500, UpstreamRejected),
+        (503, UpstreamRejected),
+    ],
+)
+async def test_statuses(site: Site, fetch: Fetch, status: int, error: type[Exception]) -> None:
+    """Which of them are worth another attempt the error says."""
+    site.says(b"", status)
+    with pytest.raises(error):
+        await fetch(site.url)
+
+
+async def test_what_is_too_large(site: Site, fetch: Fetch) -> None:
+    """Said beforehand, or found out."""
+    site.says(b"x" * 1001)
+    with pytest.raises(PayloadTooLarge):
+        await fetch(site.url)
+
+    async def endless(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers=HTML)
+        await response.prepare(request)
+        while True:
+            await response.write(b"x" * 100)
+
+    site.answer = endless
+    with pytest.raises(PayloadTooLarge):
+        await fetch(site.url)
+
+
+async def test_other_types_compressed_and_empty_answers(site: Site, fetch: Fetch) -> None:
+    """Are not read."""
+    site.says(content_type="image/png")
+    with pytest.raises(UnsupportedMedia):
+        await fetch(site.url)
+    site.says(content_encoding="gzip")
+    with pytest.raises(UnsupportedMedia):
+        await fetch(site.url)
+    site.says(b"")
+    with pytest.raises(UnreadableDocument):
+        await fetch(site.url)
+
+
+async def test_who_is_too_slow_or_away(site: Site, fetch: Fetch) -> None:
+    """Ends in time; another attempt may help."""
+    ended = asyncio.Event()
+
+    async def never(_: web.BaseRequest) -> web.StreamResponse:
+        await ended.wait()
+        return web.Response()
+
+    site.answer = never
+    with pytest.raises(DeadlineExceeded):
+        await fetch(site.url, seconds=0.2)
+    ended.set()
+    with pytest.raises(UpstreamRejected):
+        await fetch(f"http://nobody.invalid:{site.port}/", hosts=("nobody.invalid",))

@@ -1,0 +1,89 @@
+"""Disks without room: the retriever's, and what NATS may store."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.js import JetStreamContext
+from servicekit import keys, nats
+
+pytestmark = pytest.mark.timeout(600)
+
+FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.\n".encode())) for n in range(20)]
+MEBI = 2**20
+FILLING = 512 * MEBI
+FULL_SECONDS = 5.0
+
+
+async def uploaded(stack: Any, name: str, content: bytes = b"# Low\n\nLow water is at noon.\n") -> Any:
+    """The response to an upload."""
+    return await stack.http.post("/documents", data={"index": "tides"}, files={"file": (name, content)}, timeout=90)
+
+
+async def test_the_retrievers_disk_is_full(
+    start_stack: Any, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """Documents wait, with the reason; questions are answered from what is there; with room again all go in."""
+    free = shutil.disk_usage(tmp_path).free
+    # Between what is free now and what is free beside a large file.
+    environment = {"CAUSEWAY_RETRIEVER_MIN_FREE_MB": str((free - FILLING) // MEBI)}
+    async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5", **environment) as stack:
+        assert (await stack.ingest())["state"] == "succeeded"
+        filling = tmp_path / "filling"
+        with filling.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, 2 * FILLING)
+        response = await stack.http.post("/documents", data={"index": "tides"}, files=FILES)
+        jobs = [job["id"] for job in response.raise_for_status().json()["jobs"]]
+        end = time.monotonic() + 60
+        while (job := (await stack.http.get(f"/jobs/{jobs[0]}")).json())["stage"] != "waiting":
+            assert time.monotonic() < end, job
+            await asyncio.sleep(0.05)
+        assert "disk is full" in job["error"]["message"]
+        answer = await stack.http.post("/chat", json=stack.question())
+        assert "six in the morning" in answer.raise_for_status().text
+        filling.unlink()
+        begin = time.monotonic()
+        for each in jobs:
+            assert (await stack.finished(each))["state"] == "succeeded"
+        record_property("seconds until all are in", round(time.monotonic() - begin, 1))
+
+
+@pytest.fixture
+async def jetstream(stack: Any) -> AsyncIterator[JetStreamContext]:
+    """NATS as its operator sees it."""
+    client = await nats.connect(stack.description()["nats_url"], "operator")
+    yield client.jetstream(timeout=30)
+    await client.close()
+
+
+@pytest.mark.parametrize("full", [keys.INGEST_STREAM, f"OBJ_{keys.ORIGINALS_BUCKET}", f"KV_{keys.JOBS_BUCKET}"])
+async def test_nats_is_full(stack: Any, jetstream: JetStreamContext, full: str) -> None:
+    """The queue, the originals, or the jobs' states: an upload is refused, questions are answered, and what was
+    accepted before is done once there is room. What was refused is nowhere.
+    """
+    stack.kill("ingest", signal.SIGSTOP)
+    response = await stack.http.post("/documents", data={"index": "tides"}, files=FILES)
+    accepted = [job["id"] for job in response.raise_for_status().json()["jobs"]]
+    stream = await jetstream.stream_info(full)
+    usual = stream.config.max_bytes
+    await jetstream.update_stream(stream.config.evolve(max_bytes=stream.state.bytes + 16))
+    refused = await uploaded(stack, "refused.md", b"# Refused\n\n" + os.urandom(4000).hex().encode())
+    assert (refused.status_code, "retry-after" in refused.headers) == (503, True), refused.text
+    assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
+    stack.kill("ingest", signal.SIGCONT)
+    await asyncio.sleep(FULL_SECONDS)
+    stream = await jetstream.stream_info(full)
+    await jetstream.update_stream(stream.config.evolve(max_bytes=usual))
+    for job in accepted:
+        assert (await stack.finished(job))["state"] == "succeeded"
+    later = await stack.ingest("tides", "later.md", b"# Later\n\nLow water is at noon.\n")
+    assert later["state"] == "succeeded"
+    documents = (await stack.http.get("/documents", params={"index": "tides", "limit": 1000})).json()["documents"]
+    names = sorted(each["sourcefile"] for each in documents)
+    assert names == sorted([*(name for _, (name, _) in FILES), "tides.md", "later.md"])

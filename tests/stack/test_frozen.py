@@ -1,0 +1,153 @@
+"""Processes that stop (SIGSTOP) and go on: connections stay, and nobody answers."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.timeout(600)
+
+KNOWN_WITHIN = 75.0
+"""Twice what it takes: 30 s until a silent connection is given up, and 5 s for a new one that says nothing."""
+REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
+CALLS: dict[str, tuple[str, Any]] = {
+    "retriever": ("/retrieve", {"index_name": "tides", "query": "high water at Kelsay"}),
+    "generator": ("/v1/chat/completions", {"model": "stub", "messages": [{"role": "user", "content": "Hi"}]}),
+    "guardrails": (
+        "/api/v2/text/detection/content",
+        {"content": "mail ann@example.org", "detectors": {"regex": {"regex": ["email"]}}},
+    ),
+}
+LONG = "\n\n".join(f"## Part {n}\n\n" + f"The lamp of buoy {n} flashes. " * 20 for n in range(60)).encode()
+
+
+async def test_services_that_freeze(stack: Any, record_property: Callable[[str, object], None]) -> None:
+    """Who needs one of them is told in bounded time, nobody else notices, and what waits at the end is answered
+    when they go on. Nothing is kept of what failed.
+    """
+
+    async def status(service: str) -> tuple[int, float]:
+        path, body = CALLS[service]
+        begin = time.monotonic()
+        response = await stack.http.post(path, json=body, timeout=2 * KNOWN_WITHIN)
+        assert "detail" in response.text or "error" in response.text or response.status_code == 200
+        return response.status_code, time.monotonic() - begin
+
+    assert [(await status(service))[0] for service in CALLS] == [200, 200, 200]
+    before = {name: stack.holding(name) for name in ("gateway", *CALLS)}
+    for service in CALLS:
+        stack.kill(service, signal.SIGSTOP)
+    asked = asyncio.gather(*(status(service) for service in CALLS for _ in range(5)))
+    assert (await stack.http.get("/healthz")).status_code == 200
+    for code, seconds in await asked:
+        assert code in (503, 504)
+        assert seconds < KNOWN_WITHIN
+        record_property("seconds until the client knows", round(seconds, 1))
+    for code, _ in await asyncio.gather(*(status(service) for service in CALLS)):
+        assert code in (503, 504)
+    begin = time.monotonic()
+    for service in CALLS:
+        stack.kill(service, signal.SIGCONT)
+    await stack.ready()
+    assert [(await status(service))[0] for service in CALLS] == [200, 200, 200]
+    record_property("seconds until all answer", round(time.monotonic() - begin, 1))
+    await stack.settled(before)
+
+
+@pytest.mark.parametrize("service", ["generator", "guardrails"])
+async def test_a_service_that_freezes_in_mid_stream(
+    stack: Any, service: str, record_property: Callable[[str, object], None]
+) -> None:
+    """The stream ends with an error in bounded time, and the next one is whole once the service goes on."""
+
+    async def lines(frozen: bool) -> list[Any]:
+        found: list[Any] = []
+        body = stack.question(detectors=REDACT)
+        async with stack.http.stream("POST", "/chat/stream", json=body, timeout=2 * KNOWN_WITHIN) as response:
+            async for line in response.aiter_lines():
+                if frozen and not found:
+                    stack.kill(service, signal.SIGSTOP)
+                found.append(line)
+        return found
+
+    begin = time.monotonic()
+    try:
+        broken = await lines(frozen=True)
+        assert time.monotonic() - begin < KNOWN_WITHIN
+        record_property("seconds until the client knows", round(time.monotonic() - begin, 1))
+        assert '"error"' in broken[-1]
+        assert "word99" not in "".join(broken)  # the model has said it, nobody has looked at it
+    finally:
+        stack.kill(service, signal.SIGCONT)
+    await stack.ready()
+    assert '"error"' not in (await lines(frozen=False))[-1]
+
+
+async def test_a_worker_and_a_gateway_that_freeze(stack: Any) -> None:
+    """A worker that is silent for longer than a job waits for it ends what it has begun, once; a stream goes on
+    where it stood.
+    """
+    response = await stack.http.post("/documents", data={"index": "buoys"}, files={"file": ("buoys.md", LONG)})
+    [job] = response.raise_for_status().json()["jobs"]
+    async with stack.http.stream("GET", f"/jobs/{job['id']}/events") as events:
+        async for line in events.aiter_lines():
+            if '"indexing"' in line:
+                break
+    stack.kill("ingest", signal.SIGSTOP)
+    count = 0
+    async with stack.http.stream("POST", "/chat/stream", json=stack.question()) as streamed:
+        async for line in streamed.aiter_lines():
+            assert '"error"' not in line
+            count += 1
+            if count == 3:
+                stack.kill("gateway", signal.SIGSTOP)
+                await asyncio.sleep(3)
+                stack.kill("gateway", signal.SIGCONT)
+    assert count > 10
+    await asyncio.sleep(32)
+    stack.kill("ingest", signal.SIGCONT)
+    assert (await stack.finished(job["id"]))["state"] == "succeeded"
+    documents = await stack.http.get("/documents", params={"index": "buoys"})
+    assert [each["sourcefile"] for each in documents.json()["documents"]] == ["buoys.md"]
+    assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
+
+
+async def test_a_broker_that_freezes(stack: Any, record_property: Callable[[str, object], None]) -> None:
+    """Questions are answered, uploads and jobs refused in bounded time; afterwards all is as before, and every
+    question is in the records, once.
+    """
+    questions = 0
+
+    async def ask() -> None:
+        nonlocal questions
+        questions += 1
+        assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
+
+    await ask()
+    before = {name: stack.holding(name) for name in ("gateway", "ingest")}
+    stack.kill("nats", signal.SIGSTOP)
+    try:
+        await ask()
+        begin = time.monotonic()
+        files = {"file": ("low.md", b"# Low\n\nLow water is at noon.\n")}
+        upload, listed = await asyncio.gather(
+            stack.http.post("/documents", data={"index": "tides"}, files=files, timeout=2 * KNOWN_WITHIN),
+            stack.http.get("/jobs", timeout=2 * KNOWN_WITHIN),
+        )
+        assert (upload.status_code, listed.status_code) == (503, 503)
+        assert "retry-after" in upload.headers
+        assert time.monotonic() - begin < KNOWN_WITHIN
+        record_property("seconds until the client knows", round(time.monotonic() - begin, 1))
+        await ask()
+    finally:
+        stack.kill("nats", signal.SIGCONT)
+    begin = time.monotonic()
+    await stack.ready()
+    job = await stack.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")
+    assert job["state"] in ("succeeded", "unchanged")
+    record_property("seconds until a document is in", round(time.monotonic() - begin, 1))
+    await ask()
+    await stack.settled(before)

@@ -1,0 +1,162 @@
+"""Servers of others that answer rubbish: model servers, embedding servers, detectors, rerankers."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servicekit.testing_links import Rubbish
+
+pytestmark = pytest.mark.timeout(600)
+
+ANSWERED_WITHIN = 30.0
+HTML = b"<html><body>It works!</body></html>"
+
+
+def http(body: bytes, content_type: str = "application/json", length: int | None = None) -> bytes:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {length or len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+ANSWERS = {
+    "nothing": b"",
+    "bytes": bytes(range(256)) * 64,
+    "another protocol": b"SSH-2.0-OpenSSH_9.2p1\r\n",
+    "half a head": b"HTTP/1.1 200 OK\r\nContent-Ty",
+    "an endless head": b"HTTP/1.1 200 OK\r\n" + b"x-a: " + b"y" * 200_000,
+    "a page": http(HTML, "text/html"),
+    "half a body": http(b'{"choices": [', length=1000),
+    "a broken chunk": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    "no JSON": http(b"{]"),
+    "an error": http(b'{"error": {"message": "no", "code": 500}, "code": 500}'),
+    "null": http(b"null"),
+    "a deep one": http(b"[" * 50_000),
+    "no UTF-8": http(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+    "not a number": http(b'{"data": [{"index": 0, "embedding": [NaN, 1e999]}], "results": [{"index": NaN}]}'),
+    "events of nothing": http(b"data: \n\ndata: 7\n\ndata: {}\n\n", "text/event-stream"),
+}
+"""What may stand behind a wrong address."""
+
+QUESTION = [{"role": "user", "content": "When is high water at Kelsay?"}]
+DETECTED = {"content": "mail ann@example.org", "detectors": {"judge": {}}}
+RERANKED = {"messages": QUESTION, "context": {"overrides": {"index": "tides", "semantic_ranker": True}}}
+FAILS: dict[str, tuple[str, Any]] = {
+    "model": ("/v1/chat/completions", {"model": "rubbish", "messages": QUESTION}),
+    "model, with passages": (
+        "/v1/chat/completions",
+        {"model": "rubbish", "index_name": "tides", "messages": QUESTION},
+    ),
+    "model, streamed": ("/v1/chat/completions", {"model": "rubbish", "messages": QUESTION, "stream": True}),
+    "embedding model": ("/v1/embeddings", {"model": "e5", "input": "a ferry"}),
+    "detector": ("/api/v2/text/detection/content", DETECTED),
+}
+MODELS = """
+servers: {{it: {{kind: openai, url: "http://127.0.0.1:{port}/v1"}}}}
+models:
+  - {{name: rubbish, context_window: 4096, tokenizer: words, deployments: [{{server: it}}]}}
+  - {{name: extractive, deployments: [{{server: own}}]}}
+circuit: {{failures: 1000, seconds: 0.1}}
+retries: {{most: 0, within: 1}}
+"""
+EMBEDDINGS = """
+models:
+  - kind: minilm
+  - {{name: e5, kind: openai, url: "http://127.0.0.1:{port}/v1", dimension: 2, tries: 1, timeout: 5}}
+"""
+DETECTORS = """
+detectors:
+  judge: {{kind: text_contents, url: "http://127.0.0.1:{port}", timeout: 5}}
+"""
+RERANKERS = """
+rerankers:
+  - {{name: words, kind: http, url: "http://127.0.0.1:{port}/v1", timeout: 5, required: false}}
+"""
+
+
+@pytest.fixture
+async def rubbish() -> AsyncIterator[Rubbish]:
+    """A server that is to say something else."""
+    async with Rubbish.started() as server:
+        yield server
+
+
+@pytest.fixture
+async def beside_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> AsyncIterator[Any]:
+    """A stack whose servers of others all are that one; with one document, answered by the bundled model."""
+    files = {
+        "CAUSEWAY_MODELS_FILE": MODELS.replace("servers: {{", "servers: {{own: {{kind: extractive}}, "),
+        "CAUSEWAY_EMBEDDINGS_FILE": EMBEDDINGS,
+        "CAUSEWAY_GUARDRAILS_DETECTORS_FILE": DETECTORS,
+        "CAUSEWAY_RERANKERS_FILE": RERANKERS,
+    }
+    environment = {"CAUSEWAY_MODEL": "extractive"}
+    for name, text in files.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(text.format(port=rubbish.port))
+        environment[name] = str(file)
+    async with start_stack(tmp_path / "data", **environment) as running:
+        assert (await running.ingest())["state"] == "succeeded"
+        yield running
+
+
+async def test_servers_of_others_that_answer_rubbish(
+    beside_rubbish: Any, rubbish: Rubbish, record_property: Callable[[str, object], None]
+) -> None:
+    """Whatever it is, the client gets an error of ours in bounded time, and from a reranker that is not required
+    the search's own order. Again and again, and nothing is kept of it.
+    """
+    stack = beside_rubbish
+    services = ("gateway", "retriever", "generator", "guardrails")
+
+    async def ask(what: str, who: str) -> None:
+        path, body = FAILS[who]
+        asked, begin = rubbish.asked, time.monotonic()
+        response = await stack.http.post(path, json=body, timeout=2 * ANSWERED_WITHIN)
+        streamed = response.headers["content-type"].startswith("text/event-stream")
+        said = (what, who, response.status_code, response.text[:300])
+        assert response.status_code in (500, 502, 503, 504) or streamed, said
+        assert "error" in response.text or "code" in response.text, said
+        assert "Traceback" not in response.text, said
+        assert time.monotonic() - begin < ANSWERED_WITHIN, said
+        assert rubbish.asked > asked, said
+
+    async def round_of_all() -> None:
+        for what, answer in ANSWERS.items():
+            rubbish.says = answer
+            await asyncio.gather(*(ask(what, who) for who in FAILS))
+            response = await stack.http.post("/2024-04/chat", json=RERANKED, timeout=2 * ANSWERED_WITHIN)
+            answered = response.raise_for_status().json()
+            assert "six in the morning" in answered["message"]["content"], what
+            results = next(each for each in answered["context"]["thoughts"] if each["title"] == "Results")
+            assert "The reranker 'words'" in results["props"]["notes"][0], what
+
+    begin = time.monotonic()
+    await round_of_all()
+    record_property("seconds a round", round(time.monotonic() - begin, 1))
+    before = {name: stack.holding(name) for name in services}
+    for _ in range(3):
+        await round_of_all()
+    await stack.settled(before)
+
+
+async def test_an_embedding_server_that_answers_rubbish(start_stack: Any, tmp_path: Path, rubbish: Rubbish) -> None:
+    """A job whose passages it embeds waits, says for what, and is done when the server is what it should be."""
+    file = tmp_path / "embeddings.yaml"
+    file.write_text(EMBEDDINGS.replace("  - kind: minilm\n", "").format(port=rubbish.port))
+    environment = {"CAUSEWAY_EMBEDDINGS_FILE": str(file), "CAUSEWAY_INGEST_RETRY_SECONDS": "0.1"}
+    rubbish.says = http(HTML, "text/html")
+    async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_MAX_ATTEMPTS="1", **environment) as stack:
+        files = {"file": ("tides.md", b"# Tides\n\nHigh water is at six.\n")}
+        response = await stack.http.post("/documents", data={"index": "tides"}, files=files)
+        [job] = response.raise_for_status().json()["jobs"]
+        end = time.monotonic() + 60
+        while job["stage"] != "waiting":
+            assert time.monotonic() < end, job
+            await asyncio.sleep(0.05)
+            job = (await stack.http.get(f"/jobs/{job['id']}")).json()
+        assert "'e5'" in job["error"]["message"]
+        assert rubbish.asked
+        rubbish.says = http(b'{"data": [{"index": 0, "embedding": [0.6, 0.8]}]}')
+        assert (await stack.finished(job["id"]))["state"] == "succeeded"

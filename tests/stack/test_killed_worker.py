@@ -1,0 +1,106 @@
+"""A worker that is killed at every stage of a job: another one takes the job, and each document is there once."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from servicekit import keys
+
+pytestmark = pytest.mark.timeout(900)
+
+DYING_WORKER = """
+import importlib, os, signal, sys
+from ingest.__main__ import main
+
+module, _, path = os.environ["DIES_AFTER"].partition(":")
+kind, _, name = path.partition(".")
+owner = getattr(importlib.import_module(module), kind)
+original, left = getattr(owner, name), int(os.environ["DIES_AT_CALL"])
+
+async def dying(*args, **kwargs):
+    global left
+    result = await original(*args, **kwargs)
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return result
+
+setattr(owner, name, dying)
+sys.exit(main())
+"""
+STAGES = {
+    "taken": ("ingest.report:Report._reread", 1),
+    "fetched": ("ingest.adapters.broker:NatsOriginals.fetch", 1),
+    "being read": ("ingest.report:Report.progress", 1),
+    "read": ("ingest.files:FileIngestion._read", 1),
+    "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),
+    "half handed over": ("ingest.report:Report.progress", 4),
+    "no way back": ("ingest.report:Report.commit", 1),
+    "stored": ("ingest.adapters.retriever:RetrieverIndex.store", 1),
+    "recorded": ("ingest.report:Report.end", 1),
+}
+"""After which call of which method a worker dies."""
+PARTS = 40
+"""More than one batch of passages has."""
+AT_ONCE = 3
+PULL_SECONDS = 3.0
+"""Longer than a frozen worker's last question for a job is open."""
+
+
+def pier(number: int, version: int) -> tuple[str, tuple[str, bytes]]:
+    parts = [f"## Part {part}\n\nPart {part} has {version} bollards." for part in range(PARTS)]
+    return ("file", (f"pier{number}.md", f"# Pier {number}\n\n{chr(10).join(parts)}\n".encode()))
+
+
+async def versions(stack: Any) -> dict[str, set[int]]:
+    """Of each document that can be found, which versions its passages are of; each passage is there once."""
+    page = await stack.http.get("/indexes/piers/documents", params={"limit": 50, "max_text_length": 20_000})
+    found: dict[str, set[int]] = {}
+    for document in page.raise_for_status().json()["documents"]:
+        counts = {version: document["text"].count(f" has {version} bollards.") for version in (1, 2)}
+        found[document["doc_id"]] = {version for version, count in counts.items() if count}
+        assert set(counts.values()) == {0, PARTS}, (document["doc_id"], counts)
+    return found
+
+
+async def test_a_worker_killed_at_every_stage(stack: Any, record_property: Callable[[str, object], None]) -> None:
+    """A document has its old version or its new one, never none, two or half of one; in the end all are new."""
+
+    async def uploaded(version: int) -> list[str]:
+        files = [pier(number, version) for number in range(len(STAGES))]
+        response = await stack.http.post("/documents", data={"index": "piers"}, files=files)
+        return [job["id"] for job in response.raise_for_status().json()["jobs"]]
+
+    for job in await uploaded(1):
+        assert (await stack.finished(job))["state"] == "succeeded"
+    stack.kill("ingest", signal.SIGSTOP)
+    try:
+        await asyncio.sleep(PULL_SECONDS)
+        jobs = await uploaded(2)
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def dies(method: str, call: int) -> int | None:
+            settings = {"DIES_AFTER": method, "DIES_AT_CALL": str(call), "CAUSEWAY_INGEST_JOBS": "1"}
+            async with places, stack.beside("ingest", DYING_WORKER, CAUSEWAY_INGEST_PORT="0", **settings) as worker:
+                await asyncio.wait_for(worker.wait(), 200)
+                code: int | None = worker.returncode
+                return code
+
+        ends = await asyncio.gather(*(dies(*stage) for stage in STAGES.values()))
+        assert dict(zip(STAGES, ends, strict=True)) == dict.fromkeys(STAGES, -signal.SIGKILL)
+        found = await versions(stack)
+        assert len(found) == len(STAGES)
+        assert all(len(some) == 1 for some in found.values()), found
+    finally:
+        stack.kill("ingest", signal.SIGCONT)
+    begin = time.monotonic()
+    for job in jobs:
+        assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+    record_property("seconds until all are done", round(time.monotonic() - begin, 1))
+    assert await versions(stack) == {keys.document_id(f"pier{number}.md"): {2} for number in range(len(STAGES))}
+    assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []
+    content = await stack.http.get("/content/pier0.md", params={"index": "piers"})
+    assert b" has 2 bollards" in content.content

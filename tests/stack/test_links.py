@@ -1,0 +1,126 @@
+"""What stands between the processes is slow, broken, or lies; and a broker that some of them cannot reach."""
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from servicekit.testing_links import Link
+
+pytestmark = pytest.mark.timeout(600)
+
+SERVICES = ("retriever", "generator", "guardrails")
+REDACT = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
+KNOWN_WITHIN = 60.0
+PARTED_SECONDS = 32.0
+"""Longer than a job waits for its worker."""
+FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.\n".encode())) for n in range(60)]
+
+
+@pytest.fixture
+async def links(stack: Any) -> AsyncIterator[dict[str, Link]]:
+    """Ways to each service."""
+    ports = stack.description()["services"]
+    async with contextlib.AsyncExitStack() as ways:
+        yield {name: await ways.enter_async_context(Link.to(ports[name]["port"])) for name in SERVICES}
+
+
+async def asked(gateway: Any, at_first: Callable[[], Awaitable[None]] | None = None) -> tuple[int, str]:
+    """The status of a streamed question with detectors, and its last line; does something at its first text."""
+    body, line = gateway.question(detectors=REDACT), ""
+    async with gateway.http.stream("POST", "/chat/stream", json=body, timeout=2 * KNOWN_WITHIN) as response:
+        async for line in response.aiter_lines():
+            if at_first is not None and json.loads(line).get("delta", {}).get("content"):
+                await at_first()
+                at_first = None
+        return response.status_code, line
+
+
+async def test_links_that_are_slow_or_lie_or_break(
+    stack: Any, links: dict[str, Link], record_property: Callable[[str, object], None]
+) -> None:
+    """Slow ones slow the answer. What one makes unreadable, or breaks, is an error in bounded time, and the next
+    question after that is answered. Nothing is kept of what failed.
+    """
+    targets = {f"CAUSEWAY_{name.upper()}_TARGET": f"127.0.0.1:{link.port}" for name, link in links.items()}
+    async with stack.another_gateway(**targets) as gateway:
+        assert '"error"' not in (await asked(gateway))[1]
+        before = {"gateway": gateway.holding("gateway")}
+
+        async def recovers(what: str) -> None:
+            begin = time.monotonic()
+            while (answer := await asked(gateway))[0] != 200 or '"error"' in answer[1]:
+                assert time.monotonic() - begin < KNOWN_WITHIN, answer
+                await asyncio.sleep(0.1)
+            record_property(f"seconds until answers after {what}", round(time.monotonic() - begin, 1))
+
+        for link in links.values():
+            link.delay = 0.1
+        assert '"error"' not in (await asked(gateway))[1]
+        for link in links.values():
+            link.delay = 0.0
+
+        for name, link in links.items():
+            link.garbled = True
+            for _ in range(3):
+                begin = time.monotonic()
+                status, last = await asked(gateway)
+                assert '"error"' in last, (name, status, last)
+                assert status in (200, 500, 503), (name, status, last)
+                assert time.monotonic() - begin < KNOWN_WITHIN
+            link.garbled = False
+            await recovers(f"rubbish from the {name}")
+        for name, link in links.items():
+            status, last = await asyncio.wait_for(asked(gateway, link.cut), KNOWN_WITHIN)
+            assert status == 200
+            # The retriever has said all that it had to.
+            assert ('"error"' in last) == (name != "retriever"), (name, last)
+            await recovers(f"the end of the connection to the {name}")
+        await gateway.settled(before)
+
+
+async def test_a_gateway_and_a_worker_that_the_broker_is_parted_from(
+    stack: Any, record_property: Callable[[str, object], None]
+) -> None:
+    """For longer than a job waits for its worker nothing passes. The gateway answers questions and refuses uploads;
+    another worker takes over. Whole again, each document is there once.
+    """
+    port = stack.description()["services"]["nats"]["port"]
+    async with Link.to(port) as link, contextlib.AsyncExitStack() as others:
+        gateway = await others.enter_async_context(
+            stack.another_gateway(CAUSEWAY_NATS_URL=stack.way("gateway", link.port))
+        )
+        settings = {"CAUSEWAY_NATS_URL": stack.way("ingest", link.port), "CAUSEWAY_INGEST_PORT": "0"}
+        worker = await others.enter_async_context(stack.beside("ingest", **settings))
+        await asyncio.sleep(5)
+        response = await gateway.http.post("/documents", data={"index": "berths"}, files=FILES)
+        jobs = [job["id"] for job in response.raise_for_status().json()["jobs"]]
+        await stack.finished(jobs[3])
+        link.stop()
+        begin = time.monotonic()
+        assert (await gateway.http.post("/chat", json=gateway.question())).status_code == 200
+        files = {"file": ("low.md", b"# Low\n\nLow water is at noon.\n")}
+        refused = await gateway.http.post("/documents", data={"index": "tides"}, files=files, timeout=KNOWN_WITHIN)
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True)
+        record_property("seconds until an upload is refused", round(time.monotonic() - begin, 1))
+        assert (await gateway.http.post("/chat", json=gateway.question())).status_code == 200
+        await asyncio.sleep(max(0.0, begin + PARTED_SECONDS - time.monotonic()))
+        for job in jobs:
+            assert (await stack.finished(job))["state"] in ("succeeded", "unchanged")
+        record_property("seconds until all are in, by the other worker", round(time.monotonic() - begin, 1))
+        link.go_on()
+        begin = time.monotonic()
+        await gateway.ready()
+        job = await gateway.ingest("tides", "low.md", b"# Low\n\nLow water is at noon.\n")
+        assert job["state"] in ("succeeded", "unchanged")
+        record_property("seconds until the gateway takes uploads again", round(time.monotonic() - begin, 1))
+        assert worker.returncode is None
+        documents = (await stack.http.get("/documents", params={"index": "berths", "limit": 1000})).json()
+        names = [each["sourcefile"] for each in documents["documents"]]
+        assert sorted(names) == sorted(name for _, (name, _) in FILES)
+        tides = (await stack.http.get("/documents", params={"index": "tides"})).json()["documents"]
+        assert sorted(each["sourcefile"] for each in tides) == ["low.md", "tides.md"]
+        assert (await stack.http.get("/jobs/dead")).json()["jobs"] == []

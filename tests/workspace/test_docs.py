@@ -1,0 +1,131 @@
+import itertools
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from causeway.cli.main import build_app
+
+PAGES = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/adr/*.md",
+    "bench/README.md",
+    "deploy/**/*.md",
+)
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _anchor(heading: str) -> str:
+    """What a heading is linked by."""
+    return re.sub(r"[^\w\- ]", "", heading.replace("`", "").lower()).strip().replace(" ", "-")
+
+
+def _anchors(page: Path) -> set[str]:
+    return {
+        _anchor(heading) for heading in re.findall(r"^#+ (.+)$", _FENCED.sub("", page.read_text()), re.MULTILINE)
+    }
+
+
+def test_the_readme_names_every_page(root: Path) -> None:
+    """Who begins there finds every page of docs/."""
+    linked = set(re.findall(r"\]\((docs/[\w-]+\.md)\)", (root / "README.md").read_text()))
+    assert linked == {str(page.relative_to(root)) for page in (root / "docs").glob("*.md")}
+
+
+@pytest.mark.parametrize("pattern", PAGES)
+def test_links_lead_somewhere(root: Path, pattern: str) -> None:
+    """Files that pages link are there, and so are the headings."""
+    pages = sorted(root.glob(pattern))
+    assert pages
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", _FENCED.sub("", page.read_text())):
+            if link.startswith(("http://", "https://")):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in _anchors(target)):
+                broken.append(f"{page.relative_to(root)}: {link}")
+    assert broken == []
+
+
+def test_shared_modules_are_explained(root: Path) -> None:
+    """The table of what services share in ARCHITECTURE.md has every module, and no other."""
+    table = (root / "ARCHITECTURE.md").read_text().partition("## What is shared")[2].partition("\n## ")[0]
+    named = {
+        name for row in re.findall(r"^\| (`.*?`) \|", table, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+    }
+    modules = {path.stem for path in (root / "libs/servicekit/src/servicekit").glob("*.py")}
+    assert named == {name for name in modules if not name.startswith(("_", "testing"))}
+
+
+def _commands(page: Path) -> list[list[str]]:
+    """The words of each `causeway` command that a page shows in a shell."""
+    shell = "\n".join(re.findall(r"^```sh\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL))
+    found = []
+    for line in shell.replace("\\\n", " ").splitlines():
+        if not re.search(r"\bcauseway ", line):
+            continue
+        words = shlex.shlex(line, posix=True, punctuation_chars=True)
+        words.wordchars += "$:,{}"
+        found += [
+            list(itertools.takewhile(lambda word: word[0] not in "();<>|&", words))
+            for word in words
+            if word in ("causeway", ".venv/bin/causeway")
+        ]
+    return found
+
+
+def test_the_commands_of_pages_are_some(root: Path) -> None:
+    """Commands, options and their values are such as the command line takes."""
+    command = typer.main.get_command(build_app())
+    commands = [
+        (page, words) for pattern in PAGES for page in sorted(root.glob(pattern)) for words in _commands(page)
+    ]
+    assert len(commands) > 20
+    wrong = []
+    for page, words in commands:
+        try:
+            _parse(command, words)
+        except Exception as error:  # whatever the parser has against it
+            if "does not exist" not in str(error):  # a file of the reader's
+                wrong.append(f"{page.relative_to(root)}: causeway {shlex.join(words)}: {error}")
+    assert wrong == []
+
+
+def _parse(command: Any, words: list[str]) -> None:
+    while hasattr(command, "commands") and words and words[0] in command.commands:
+        command, words = command.commands[words[0]], words[1:]
+    command.make_context("causeway", words)
+
+
+def test_the_targets_of_pages_are_some(root: Path) -> None:
+    """`make` has what pages tell the reader to make."""
+    targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
+    for pattern in PAGES:
+        for page in root.glob(pattern):
+            told = set(re.findall(r"(?:`|^)(?:\w+=\S+ )*make ([a-z0-9-]+)", page.read_text(), re.MULTILINE))
+            assert told <= targets, page
+
+
+def test_the_settings_of_pages_are_some(root: Path) -> None:
+    """Variables that pages name are settings, or the command line's or the tests' own."""
+    settings = set(re.findall(r"CAUSEWAY_\w+", (root / "docs/settings.md").read_text()))
+    sources = [
+        *root.glob("cli/src/**/*.py"),
+        *root.glob("t*/**/*.py"),
+        *root.glob("bench/**/*.py"),
+        root / "Makefile",
+    ]
+    settings |= {name for path in sources for name in re.findall(r"CAUSEWAY_\w+", path.read_text())}
+    keys = (root / "libs/servicekit/src/servicekit/keys.py").read_text()
+    settings |= set(re.findall(r"CAUSEWAY_\w+", keys))
+    for pattern in PAGES:
+        for page in root.glob(pattern):
+            named = set(re.findall(r"CAUSEWAY_[A-Z_]*[A-Z]\b", page.read_text()))
+            assert named <= settings, (page.name, named - settings)
