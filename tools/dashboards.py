@@ -54,6 +54,7 @@ HTTP = "http_server_request_duration_seconds"
 RPC = "rpc_client_call_duration_seconds"
 FIRST = "gen_ai_client_operation_time_to_first_chunk_seconds"
 BETWEEN = "gen_ai_server_time_per_output_token_seconds"
+DETECTOR = "causeway_detector_duration_seconds"
 MODEL = "gen_ai_client_operation_duration_seconds"
 
 DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
@@ -106,6 +107,11 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 ),
             ),
             Panel("Time of calls, p99", "s", ((quantile(0.99, RPC, "rpc_method"), "{{rpc_method}}"),)),
+            Panel(
+                "Calls of NATS, p99",
+                "s",
+                ((quantile(0.99, "causeway_nats_call_duration_seconds", "causeway_what"), "{{causeway_what}}"),),
+            ),
         ),
     ),
     "models": (
@@ -189,6 +195,26 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                     (quantile(0.5, "rag_lowest_source_score"), "lowest score, p50"),
                 ),
             ),
+            Panel(
+                "Time of each step of a search, p95",
+                "s",
+                ((quantile(0.95, "causeway_retrieval_step_seconds", "causeway_step"), "{{causeway_step}}"),),
+            ),
+            Panel(
+                "Cosine of the best passage, p50",
+                "short",
+                (
+                    (
+                        quantile(0.5, "causeway_retrieval_best_cosine", "causeway_retrieval_mode"),
+                        "{{causeway_retrieval_mode}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Time of embedding calls",
+                "s",
+                spread("causeway_embedding_duration_seconds", "gen_ai_request_model", "{{gen_ai_request_model}}"),
+            ),
             Panel("Jobs that wait", "short", (("max by (lane) (causeway_ingest_queue_depth)", "lane {{lane}}"),)),
             Panel(
                 "Age of the oldest job",
@@ -204,6 +230,29 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                         rate("causeway_detections_total", "causeway_detector, causeway_verdict"),
                         "{{causeway_detector}} {{causeway_verdict}}",
                     ),
+                ),
+            ),
+            Panel(
+                "Time of detectors, p95",
+                "s",
+                ((quantile(0.95, DETECTOR, "causeway_detector"), "{{causeway_detector}}"),),
+            ),
+            Panel(
+                "Detectors by outcome",
+                "short",
+                (
+                    (
+                        rate(f"{DETECTOR}_count", "causeway_detector, causeway_outcome"),
+                        "{{causeway_detector}} {{causeway_outcome}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "Longest that text was held back",
+                "s",
+                tuple(
+                    (quantile(share, "causeway_guardrails_hold_duration_seconds"), f"p{share * 100:g}")
+                    for share in (0.5, 0.95, 0.99)
                 ),
             ),
             Panel(

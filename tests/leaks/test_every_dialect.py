@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 import structlog
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from embedding.port import Embedder
 from gateway.adapters import Services
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.domain import Delta, Finish, Passage, Start, Usage
@@ -30,6 +31,7 @@ from gateway.routes.dispatch import Stages
 from gateway.settings import Settings
 from guardrails.catalogue import Catalogue
 from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.groundedness import groundedness
 from guardrails.detectors.matching import Limits
 from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
@@ -56,8 +58,12 @@ PROFILES = (
         for each in ACTIONS
     )
     + "\nfrontends:"
-    + "".join(f"\n  - {{name: {each}, mount: {each}, policy: {each}, allow: {{indexes: any}}}}" for each in ACTIONS)
+    + "".join(
+        f"\n  - {{name: {each}, mount: {each}, policy: {each}, allow: {{indexes: any, models: any}}}}"
+        for each in ACTIONS
+    )
 )
+PASSAGE = Passage("p", "docs", "d", "a.md", "a.md", "What the harbour knows.", 1.0, dense_score=0.9)
 ASKED = [{"role": "user", "content": "What do you know?"}]
 
 
@@ -69,12 +75,37 @@ class Way:
     stream: bool
     more: tuple[tuple[str, Any], ...] = ()
 
+    @property
+    def orchestrator(self) -> bool:
+        """A route of the guardrails orchestrator's."""
+        return self.path.startswith("/api/v2/")
+
+    @property
+    def openai(self) -> bool:
+        """Answers as OpenAI's clients read them, with detectors beside what is asked."""
+        return self.orchestrator or self.path.startswith("/v1/")
+
+    def detecting(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """What of a body asks for detectors."""
+        return {"detectors": asked} if self.openai else {"context": {"overrides": {"detectors": asked}}}
+
+    def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
+        """A request that says so."""
+        text = self.path.startswith("/api/v2/text/")
+        said = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
+        return {**said, **dict(self.more), **more}
+
 
 def ways() -> list[Way]:
     found = [
         Way("/v1/chat/completions", stream, (("stream", stream), *index))
         for stream in (False, True)
         for index in ((), (("index_name", "docs"),))
+    ]
+    found += [
+        Way(f"/api/v2/{path}/completions-detection", stream, (("model", "m"), ("stream", stream), *index))
+        for stream in (False, True)
+        for path, index in (("chat", ()), ("chat", (("index_name", "docs"),)), ("text", ()))
     ]
     for path in Stages().fixed():
         if path.endswith("/stream"):
@@ -92,12 +123,13 @@ class World:
 
     app: ASGIApp
     generator: FakeGenerator
+    retriever: FakeRetriever
 
     async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
         """The answer's status and bytes, when the model says these tokens."""
         script: list[Any] = [[Start(b'{"id":"x","model":"m"}')], *([Delta(0, token)] for token in tokens)]
         self.generator.script = [*script, [Finish(0, "stop"), Usage(1, 1)]]
-        body = json.dumps({"messages": ASKED, **dict(way.more), **more}).encode()
+        body = json.dumps(way.body(more.pop("messages", ASKED), more)).encode()
         scope = {
             "type": "http",
             "method": "POST",
@@ -125,13 +157,18 @@ class World:
         return status, b"".join(pieces)
 
 
+async def _no_embedder() -> Embedder:
+    raise AssertionError("there is nothing to embed")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     """A gateway with a real guardrails service behind it."""
     tmp_path = tmp_path_factory.mktemp("front-ends")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     workers = Workers(1)
-    catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits())], 16)
+    grounded = groundedness(_no_embedder, 1.0)
+    catalogue = Catalogue([regex(Limits()), secrets(Limits()), ban_substrings(Limits()), grounded], 16)
     servicer = GuardrailsServicer(catalogue, workers, 100_000)
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
     (tmp_path / "frontends.yaml").write_text(PROFILES)
@@ -142,18 +179,18 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             )
         )
         generator = FakeGenerator()
-        passage = Passage("p", "docs", "d", "a.md", "a.md", "What the harbour knows.", 1.0, dense_score=0.9)
+        retriever = FakeRetriever({"docs": [PASSAGE]})
         # The chats need no more than these; what other routes work with is not asked here.
         others = {each.name: object() for each in fields(Services) if each.default is each.default_factory}
         known = {
-            "retriever": FakeRetriever({"docs": [passage]}),
+            "retriever": retriever,
             "generator": generator,
             "guardrails": GrpcGuardrails(channel),
             "records": FakeRecords(),
             "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
         }
         services = Services(**cast("Any", others | known))
-        yield World(build_app(Settings(default_index="docs"), services), generator)
+        yield World(build_app(Settings(default_index="docs"), services), generator, retriever)
     workers.close()
     structlog.reset_defaults()
 
@@ -163,7 +200,7 @@ def objects(way: Way, body: bytes) -> list[Any]:
     if not way.stream:
         return [json.loads(body)]
     text = body.decode()
-    if way.path.startswith("/v1/"):
+    if way.openai:
         *events, done, rest = text.split("\n\n")
         assert (done, rest) == ("data: [DONE]", "")
         return [json.loads(event.removeprefix("data: ")) for event in events]
@@ -177,7 +214,7 @@ def shown(way: Way, body: bytes) -> str:
     for each in objects(way, body):
         assert "error" not in each
         inside = each["choices"][0] if each.get("choices") else each
-        piece = inside.get("delta", inside.get("message", inside.get("output_text", {})))
+        piece = inside.get("delta", inside.get("message", inside.get("output_text", inside.get("text", {}))))
         texts.append(piece if isinstance(piece, str) else piece.get("content") or "")
     return "".join(texts)
 
@@ -230,8 +267,8 @@ async def test_nothing_leaks(world: World, way: Way) -> None:
 async def test_what_a_request_adds_tells_nothing_of_what_the_profile_takes_out(world: World, way: Way) -> None:
     """A client's own detector that only reports does not read for it what another one replaces."""
     asked = {"output": {"regex": {"regex": ["[0-9]", "then [0-9-]+ and", "note"]}}}
-    more = {"detectors": asked} if way.path.startswith("/v1/") else {"context": {"overrides": {"detectors": asked}}}
-    status, body = await world.asks(way, "redact", [BEFORE, "123-45", "-6789", AFTER], **more)
+    pieces = [BEFORE, "123-45", "-6789", AFTER]
+    status, body = await world.asks(way, "redact", pieces, **way.detecting(asked))
     assert (status, shown(way, body)) == (200, BEFORE + "[REDACTED]" + AFTER)
     found = [result for each in objects(way, body) for result in results(each)]
     said = {(each["detection"], each["text"]) for each in found}
@@ -252,23 +289,20 @@ async def test_what_a_request_asks_for(world: World, way: Way, action: str) -> N
     """Its own ``detectors`` block does the same as a profile's policy, for answers and for questions."""
     detector = {"ban_substrings": {"substrings": ["project tern"], "action": action}}
 
-    def block(side: str) -> dict[str, Any]:
-        asked = {side: detector}
-        return (
-            {"detectors": asked}
-            if way.path.startswith("/v1/")
-            else {"context": {"overrides": {"detectors": asked}}}
-        )
-
-    status, body = await world.asks(way, "report", [BEFORE, "project", " ter", "n", AFTER], **block("output"))
+    status, body = await world.asks(
+        way, "report", [BEFORE, "project", " ter", "n", AFTER], **way.detecting({"output": detector})
+    )
     expected = {"report": "project tern", "redact": "[REDACTED]", "block": ""}[action]
     tail = MESSAGE if action == "block" else AFTER
-    assert (status, shown(way, body)) == (200, BEFORE + expected + tail)
+    # The orchestrator's routes release whole sentences.
+    begin = "" if way.orchestrator and action == "block" else BEFORE
+    assert (status, shown(way, body)) == (200, begin + expected + tail)
     asked = [{"role": "user", "content": "Where is project tern?"}]
     world.generator.prompts.clear()
-    status, body = await world.asks(way, "report", ["Here."], **block("input"), messages=asked)
+    status, body = await world.asks(way, "report", ["Here."], **way.detecting({"input": detector}), messages=asked)
     if action == "block":
-        assert (status, shown(way, body), world.generator.prompts) == (200, MESSAGE, [])
+        said = "" if way.orchestrator else MESSAGE
+        assert (status, shown(way, body), world.generator.prompts) == (200, said, [])
     else:
         assert shown(way, body) == "Here."
         [prompt] = world.generator.prompts
@@ -281,10 +315,12 @@ async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> Non
     """``on_error``: the answer ends as a blocked one, or it goes on with a warning; nothing leaves without it."""
     # More than the detector may hold back.
     detector = {"regex": {"regex": ["xx*y"], "action": "block", "on_error": "allow" if allow else "block"}}
-    asked = {"output": detector}
-    more = {"detectors": asked} if way.path.startswith("/v1/") else {"context": {"overrides": {"detectors": asked}}}
     said = ["Then ", *["x" * 1000] * 12]
-    status, body = await world.asks(way, "report", said, **more)
+    status, body = await world.asks(way, "report", said, **way.detecting({"output": detector}))
+    if way.orchestrator and not allow:
+        # These routes tell it as a status.
+        assert (status, json.loads(body)["code"], b"Then" in body, b"xx" in body) == (500, 500, False, False)
+        return
     assert status == 200
     if allow:
         assert shown(way, body) == "".join(said)
@@ -294,8 +330,36 @@ async def test_a_detector_that_fails(world: World, way: Way, allow: bool) -> Non
     assert b"DETECTOR_ERROR" in body
 
 
+@WAYS
+@pytest.mark.parametrize(
+    ("action", "on_error", "blocks"),
+    [("report", "block", False), ("block", "allow", False), ("block", "block", True)],
+)
+async def test_an_answer_that_rests_on_nothing(
+    world: World, way: Way, action: str, on_error: str, blocks: bool
+) -> None:
+    """What compares with passages is not asked where there are none: that is told, and where the answer must not go
+    without it, it does not.
+    """
+    more = way.detecting({"output": {"groundedness": {"action": action, "on_error": on_error}}})
+    world.retriever.indexes["docs"] = []
+    try:
+        status, body = await world.asks(way, "report", ["Every nine", " years. Or ten."], **more)
+    finally:
+        world.retriever.indexes["docs"] = [PASSAGE]
+    if way.orchestrator and (blocks or "index_name" not in dict(way.more)):
+        # There the detector cannot be asked for without an index.
+        said = "no passages" if "index_name" in dict(way.more) else "not supported by this endpoint"
+        assert (status, said in body.decode(), b"nine" in body) == (422, True, False)
+        return
+    assert (status, shown(way, body)) == (200, MESSAGE if blocks else "Every nine years. Or ten.")
+    assert ends(way, body) == {"content_filter" if blocks else "stop"}
+    assert body.count(b"DETECTOR_NOT_ASKED") == 1
+    assert b"DETECTOR_ERROR" not in body
+
+
 STAGES = pytest.mark.parametrize(
-    "way", [way for way in ways() if not way.path.startswith("/v1/")], ids=lambda way: f"{way.path} {way.stream}"
+    "way", [way for way in ways() if not way.openai], ids=lambda way: f"{way.path} {way.stream}"
 )
 
 

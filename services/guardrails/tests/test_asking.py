@@ -4,26 +4,31 @@ import pytest
 from guardrails.asking import ask
 from guardrails.chunking import Window
 from guardrails.detectors.fake import ScriptedJudge
-from guardrails.detectors.port import DetectorFailed
-from guardrails.domain import DetectorKind, Surroundings
+from guardrails.detectors.port import DetectorFailed, NotAsked
+from guardrails.domain import Action, DetectorKind, OnError, Surroundings
+from guardrails.policy import Rule
 
 _WINDOWS = [Window(0, "secret"), Window(6, " \n "), Window(9, "🔑 secret")]
+
+
+def _rule(judge: ScriptedJudge, action: Action = Action.REPORT) -> Rule:
+    return Rule("judge", judge, action, OnError.BLOCK, "#")
 
 
 async def test_places() -> None:
     """What is found stands where it is in the text; blank windows are not asked about."""
     judge = ScriptedJudge("secret")
-    found = await ask(judge, _WINDOWS, Surroundings())
+    found = await ask(_rule(judge), _WINDOWS, Surroundings())
     assert judge.asked == [["secret", "🔑 secret"]]
     assert [[(each.start, each.end) for each in of_window] for of_window in found] == [[(0, 6)], [], [(11, 17)]]
-    assert await ask(judge, [Window(0, " ")], Surroundings()) == [[]]
+    assert await ask(_rule(judge), [Window(0, " ")], Surroundings()) == [[]]
     assert len(judge.asked) == 1
 
 
 async def test_conversations() -> None:
     """A message of a conversation is judged without words, too: it may call tools."""
     judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
-    assert await ask(judge, [Window(0, "")], Surroundings()) == [[]]
+    assert await ask(_rule(judge), [Window(0, "")], Surroundings()) == [[]]
     assert judge.asked == [[""]]
 
 
@@ -32,5 +37,17 @@ async def test_time() -> None:
     judge = ScriptedJudge("secret", seconds=0.05)
     judge.gate.clear()
     with pytest.raises(DetectorFailed, match=r"longer than 0.05 s") as raised:
-        await ask(judge, _WINDOWS, Surroundings())
+        await ask(_rule(judge), _WINDOWS, Surroundings())
     assert (raised.value.status, judge.cancelled) == (504, 1)
+
+
+@pytest.mark.parametrize("passages", [(), ("", " \n")])
+async def test_nothing_to_compare_with(passages: tuple[str, ...]) -> None:
+    """A detector that compares with passages is not asked without any; of blank windows it never would be."""
+    judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
+    with pytest.raises(NotAsked, match="no passages") as raised:
+        await ask(_rule(judge), _WINDOWS, Surroundings(passages=passages))
+    assert (raised.value.status, judge.asked) == (422, [])
+    assert await ask(_rule(judge), [Window(0, " ")], Surroundings(passages=passages)) == [[]]
+    await ask(_rule(judge), _WINDOWS, Surroundings(passages=("The pump.",)))
+    assert len(judge.asked) == 1

@@ -25,7 +25,7 @@ def test_rules() -> None:
     assert [(rule.detector_id, rule.action, rule.replacement) for rule in rules] == [
         ("regex", Action.REDACT, "<EMAIL>")
     ]
-    assert not rules[0].blocks_on_error
+    assert not rules[0].blocks_on(ValueError())
     assert not isinstance(rules[0].detector, Judge)
     assert rules[0].detector.detect("a@b.co")
 

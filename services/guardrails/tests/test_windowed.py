@@ -376,3 +376,35 @@ async def test_leaving_stops_what_is_asked_about_all_choices(workers: Workers) -
     ending.cancel()
     await client.leave()
     assert detector.cancelled == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "on_error", "blocks"),
+    [
+        (Action.REPORT, OnError.BLOCK, False),
+        (Action.REPORT, OnError.ALLOW, False),
+        (Action.REDACT, OnError.BLOCK, True),
+        (Action.REDACT, OnError.ALLOW, False),
+        (Action.BLOCK, OnError.BLOCK, True),
+        (Action.BLOCK, OnError.ALLOW, False),
+    ],
+)
+async def test_an_answer_without_passages(
+    workers: Workers, action: Action, on_error: OnError, blocks: bool
+) -> None:
+    """What compares with passages is not asked, and that is told; whether the text passes where it protects it is
+    its ``on_error``'s to say. The same of growing and of whole texts.
+    """
+    scripted = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
+    rule = _rule(scripted, action, on_error)
+    client = _Client(Session([rule]), workers)
+    client.feed("Nine years. ")
+    client.feed("Or ten.", last=True)
+    await client.end()
+    [failure] = [failure for step in client.steps for failure in step.failures]
+    assert (failure.not_asked, failure.status, scripted.asked) == (True, 422, [])
+    assert client.blocked is blocks
+    assert client.released.get(0, "") == ("" if blocks else "Nine years. Or ten.")
+    (verdict,), (told,) = await judge(["Nine years."], [rule], Surroundings(), workers)
+    assert told == failure
+    assert verdict.action is (Action.BLOCK if blocks else Action.NONE)

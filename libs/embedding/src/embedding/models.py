@@ -11,6 +11,7 @@ from servicekit.errors import InvalidRequest, Unavailable
 from embedding import file
 from embedding.choice import EmbeddingConfig, make
 from embedding.errors import SetupError
+from embedding.observed import ObservedEmbedder
 from embedding.port import Embedder
 from embedding.prefixed import PrefixedEmbedder
 
@@ -81,10 +82,10 @@ class EmbeddingModels:
         bundled = EmbeddingConfig("minilm", cache_dir=cache_dir, workers=workers)
         try:
             if path is None:
-                return cls([EmbeddingModel.of(make(bundled))])
+                return cls([EmbeddingModel.of(_made(bundled))])
             configured = file.read(path, environ)
             opened = [
-                EmbeddingModel.of(make(bundled)) if config.kind == "minilm" else _open(configured, at, config)
+                EmbeddingModel.of(_made(bundled)) if config.kind == "minilm" else _open(configured, at, config)
                 for at, config in enumerate(configured.models)
             ]
         except SetupError as error:
@@ -114,8 +115,12 @@ class EmbeddingModels:
                 closing.push_async_callback(model.plain.aclose)
 
 
+def _made(config: EmbeddingConfig) -> Embedder:
+    return ObservedEmbedder(make(config), config.kind)
+
+
 def _open(configured: file.Configured, at: int, config: EmbeddingConfig) -> EmbeddingModel:
     try:
-        return EmbeddingModel.of(make(config), config.query_prefix, config.passage_prefix)
+        return EmbeddingModel.of(_made(config), config.query_prefix, config.passage_prefix)
     except SetupError as error:
         raise configured.document.wrong(("models", at), str(error)) from error

@@ -10,6 +10,7 @@ from gateway import surroundings
 from gateway.domain import (
     Action,
     Detections,
+    Detector,
     DetectorFailure,
     Direction,
     Finding,
@@ -19,6 +20,7 @@ from gateway.domain import (
     Verdict,
 )
 from gateway.held import withheld
+from gateway.message_places import in_request
 from gateway.ports import Guardrails
 from gateway.timeline import QUERY, Timeline
 
@@ -66,7 +68,7 @@ class Checks:
     async def of_input(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> tuple[Turn, tuple[Detections, ...]]:
-        """The turn with its words as the detectors leave them.
+        """The turn with its words as the detectors leave them; those that only report are not asked here.
 
         Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
         the request: one old message does not close a conversation for ever. It does not reach a model, either.
@@ -75,22 +77,29 @@ class Checks:
         Raises:
             BlockedQuestion: A detector stops it.
         """
-        if not turn.detectors.input:
-            return turn, ()
+        return await self._of_input(turn, changing(turn), "check input", timeline, deadline)
+
+    async def reports(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
+        """What the detectors find in the words of a turn that only report.
+
+        Raises:
+            BlockedQuestion: One of them failed, and must not be passed over.
+        """
+        _, found = await self._of_input(turn, reporting(turn), "report on input", timeline, deadline)
+        return found
+
+    async def _of_input(
+        self, turn: Turn, detectors: tuple[Detector, ...], step: str, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, tuple[Detections, ...]]:
         spoken = _spoken(turn)
         texts = [turn.history[at].text if at < len(turn.history) else turn.question for at in spoken]
-        if not texts:
+        if not (detectors and texts):
             return turn, ()
-        with timeline.step("check input"):
+        with timeline.step(step):
             verdicts, failures = await self._guardrails.detect(
-                turn.principal,
-                Direction.INPUT,
-                turn.detectors.input,
-                texts,
-                deadline,
-                surroundings.of_turn(turn),
+                turn.principal, Direction.INPUT, detectors, texts, deadline, surroundings.of_turn(turn)
             )
-        found = _detections(Direction.INPUT, spoken, verdicts, failures)
+        found = in_request(turn, _detections(Direction.INPUT, spoken, verdicts, failures))
         timeline.detections += found
         answered = _answered(turn)
         history, question = list(turn.history), turn.question
@@ -103,8 +112,7 @@ class Checks:
                 stopped = verdict.action is Action.BLOCK
                 text = WITHHELD if stopped else _text_after(verdict, history[at].text)
                 history[at] = replace(history[at], text=text)
-        checked = replace(turn, history=tuple(history), question=question)
-        return checked, found
+        return replace(turn, history=tuple(history), question=question), found
 
     async def of_context(
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
@@ -122,7 +130,7 @@ class Checks:
                 surroundings.of_turn(turn),
             )
         kept = tuple(
-            replace(passage, text=_text_after(verdict, passage.text))
+            _with_text(passage, _text_after(verdict, passage.text))
             for passage, verdict in zip(passages, verdicts, strict=True)
             if verdict.action is not Action.BLOCK
         )
@@ -147,6 +155,16 @@ class Checks:
         return verdict.action not in (Action.REDACT, Action.BLOCK)
 
 
+def changing(turn: Turn) -> tuple[Detector, ...]:
+    """The detectors of a turn's words that may change or stop it."""
+    return tuple(each for each in turn.detectors.input if each.action is not Action.REPORT)
+
+
+def reporting(turn: Turn) -> tuple[Detector, ...]:
+    """The others."""
+    return tuple(each for each in turn.detectors.input if each.action is Action.REPORT)
+
+
 def _spoken(turn: Turn) -> list[int]:
     """Numbers of the messages that are judged; the question's is behind them all."""
     everything = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
@@ -165,6 +183,13 @@ def _answered(turn: Turn) -> int:
 
 def _text_after(verdict: Verdict, text: str) -> str:
     return verdict.redacted_text if verdict.action is Action.REDACT else text
+
+
+def _with_text(passage: Passage, text: str) -> Passage:
+    """The passage with another text; of its captions, which are sentences of it, those that still stand there."""
+    if text == passage.text:
+        return passage
+    return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
 
 
 def _stopped(

@@ -1,28 +1,21 @@
 """How a turn is answered, step by step. Knows no protocol and no transport."""
 
 import asyncio
-import time
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Coroutine
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-import structlog
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import PermissionDenied
 
-from gateway import budget, prompts, surroundings
-from gateway.checks import BlockedQuestion, Checks
+from gateway import budget, prompts
+from gateway.checks import BlockedQuestion, Checks, reporting
 from gateway.context_selection import ContextSelection
 from gateway.conversation_window import ConversationWindow, Fit
 from gateway.detector_kinds import DetectorKinds
 from gateway.domain import (
-    Action,
     Batch,
-    Chunk,
-    Chunking,
-    Completion,
     Context,
     Delta,
     Detections,
@@ -35,12 +28,11 @@ from gateway.domain import (
     Picture,
     PromptStyle,
     Selection,
-    Start,
     Turn,
     Usage,
 )
 from gateway.follow_up_stream import parted
-from gateway.guard import OutputGuard
+from gateway.generation import Generation
 from gateway.notes import notes
 from gateway.page_pictures import PagePictures
 from gateway.ports import Generator, Guardrails, Pictures, Prompt, Retriever
@@ -49,7 +41,6 @@ from gateway.timeline import Timeline
 
 A = TypeVar("A")
 B = TypeVar("B")
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +73,7 @@ class Prepared:
     @property
     def passes_through(self) -> bool:
         """The model gets the request as it came: nothing was found or changed, and nothing is to be checked."""
-        adds = self.passages or self.detections or self.turn.detectors.output
+        adds = self.passages or self.detections or self.turn.detectors.output or reporting(self.turn)
         return self.turn.passthrough or bool(self.turn.original_json and not adds)
 
 
@@ -108,7 +99,7 @@ class Pipeline:
     ) -> None:
         self._retriever = retriever
         self._generator = generator
-        self._guardrails = guardrails
+        self._generation = Generation(generator, guardrails)
         self._checks = Checks(guardrails)
         self._kinds = DetectorKinds(guardrails)
         self._rewriting = QueryRewriting(generator, self._checks)
@@ -135,29 +126,26 @@ class Pipeline:
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
-        try:
-            prepared = await self._prepare(turn, timeline, deadline)
-        except BlockedQuestion as blocked:
-            if turn.blocked_is_empty:
-                yield await self._nothing(turn, blocked, timeline, deadline)
+        async with _beside(self._checks.reports(turn, timeline, deadline)) as reports:
+            try:
+                prepared = await self._prepare(turn, timeline, deadline)
+                if reports.done():
+                    await reports  # what is wrong with them spares the model
+                prompt = _prompt(prepared)
+                opening: list[Event] | None = []
+                if not prepared.passes_through:
+                    opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
+                async with aclosing(self._shown(prepared.turn, prompt, timeline, deadline)) as batches:
+                    async for batch in batches:
+                        if opening is None:
+                            yield batch
+                        else:
+                            # The model waits for nobody who only reports; its first words do.
+                            yield [*opening, *await reports, *batch]
+                            opening = None
+            except BlockedQuestion as blocked:
+                yield await self._instead(turn, blocked, reports, timeline, deadline)
                 return
-            if not turn.answers_blocked:
-                raise
-            yield _instead(turn, blocked, timeline)
-            return
-        turn = prepared.turn
-        opening: list[Event] = []
-        if prepared.passes_through:
-            prompt = Prompt(turn.principal, turn.model, passthrough_json=turn.original_json)
-        else:
-            prompt = _prompt(prepared)
-            opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
-        generated = self._generate(prompt, turn, timeline, deadline)
-        shown = parted(generated, turn.blocked_message) if turn.follow_ups else generated
-        async with aclosing(shown) as events:
-            async for batch in events:
-                yield [*opening, *batch] if opening else batch
-                opening = []
         yield [Done(timeline.steps, prepared.selection)]
 
     async def _admit(
@@ -169,6 +157,12 @@ class Pipeline:
                 await self._retriever.require(turn.principal, turn.required_indexes, deadline)
         if turn.objection is not None:
             raise turn.objection
+        if turn.only_default_model and turn.model:
+            models = await self._generator.models(turn.principal, deadline)
+            if not models or models[0].name != turn.model:
+                raise PermissionDenied(
+                    f"model: this front end does not offer the model {turn.model[:200]!r}.", field="model"
+                )
         return await self._kinds.admit(turn, deadline)
 
     async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Prepared:
@@ -212,92 +206,51 @@ class Pipeline:
             return Fit(turn, None)
         return Fit(*await self._context.select(turn, found, timeline, deadline))
 
-    async def _generate(
-        self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
+    def _shown(
+        self, turn: Turn, prompt: Prompt, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
-        """The model's events as they may leave: timed, and with numbers of tokens at the end.
+        """The model's events as clients get them."""
+        generated = self._generation.events(prompt, turn, timeline, deadline)
+        return parted(generated, turn.blocked_message) if turn.follow_ups else generated
+
+    async def _instead(
+        self,
+        turn: Turn,
+        blocked: BlockedQuestion,
+        reports: "asyncio.Future[tuple[Detections, ...]]",
+        timeline: Timeline,
+        deadline: Deadline,
+    ) -> Batch:
+        """The whole answer to a question that was stopped.
 
         Raises:
-            Unavailable: The model said nothing at all.
+            BlockedQuestion: Nothing is to be said.
         """
-        begin = time.perf_counter()
-        timeline.model = turn.model
-        spoke = counted = False
-        texts: defaultdict[int, list[str]] = defaultdict(list)
-        async with aclosing(self._released(prompt, turn, deadline)) as batches:
-            async for batch in batches:
-                if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
-                    spoke = True
-                    timeline.add("first token", time.perf_counter() - begin)
-                for event in batch:
-                    if type(event) is Delta:
-                        texts[event.choice].append(event.text)
-                    elif type(event) is Chunk:
-                        timeline.chunks += 1
-                        timeline.raw_json = event.raw_json
-                    elif type(event) is Usage:
-                        counted = True
-                        timeline.usage = event
-                    elif type(event) is Start:
-                        timeline.start_json = event.raw_json
-                    elif type(event) is Completion:
-                        timeline.raw_json = event.raw_json
-                    elif type(event) is Detections:
-                        timeline.detections.append(event)
-                if batch:
-                    yield batch
-        if not spoke:
-            raise Unavailable("The model sent no answer.", retry_after=1)
-        if not (counted or prompt.passthrough_json):
-            # An answer that was stopped ends before the model says its numbers.
-            usage = await self._count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
-            if usage is not None:
-                timeline.usage = usage
-                yield [usage]
-        timeline.add("generate", time.perf_counter() - begin)
-
-    async def _nothing(self, turn: Turn, blocked: BlockedQuestion, timeline: Timeline, deadline: Deadline) -> Batch:
-        """No answer to a question that was stopped; what was asked is counted, and no model hears of it."""
-        counted = await self._count(_prompt(Prepared(turn)), [], deadline)
-        return [
-            Context("", (), (), timeline.steps),
-            *blocked.detections,
-            counted or Usage(0, 0),
-            Done(timeline.steps),
-        ]
-
-    async def _count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
+        found = blocked.detections
         try:
-            counts = await self._generator.count_tokens(
-                prompt.principal, prompt.model, texts, prompt.messages, deadline
-            )
-        except CausewayError as error:
-            _log.warning("tokens were not counted", error=error.message)
-            return None
-        return Usage(counts.messages, sum(counts.texts))
+            found += await reports
+        except BlockedQuestion as failed:
+            found += () if failed is blocked else failed.detections
+        said: list[Event] = [Context("", (), (), timeline.steps), *found]
+        if turn.blocked_is_empty:
+            # What was asked is counted, and no model hears of it.
+            counted = await self._generation.count(_composed(Prepared(turn)), [], deadline)
+            return [*said, counted or Usage(0, 0), Done(timeline.steps)]
+        if not turn.answers_blocked:
+            raise blocked
+        answer = Delta(0, turn.blocked_message), Finish(0, "content_filter"), Usage(0, 0)
+        return [*said, *answer, Done(timeline.steps)]
 
-    async def _released(self, prompt: Prompt, turn: Turn, deadline: Deadline) -> AsyncGenerator[Batch, None]:
-        """The model's events, through the output detectors where there are any."""
-        async with aclosing(self._generator.generate(prompt, deadline)) as batches:
-            if not turn.detectors.output:
-                async for batch in batches:
-                    yield batch
-                return
-            detectors = turn.detectors.output
-            around = surroundings.of_turn(turn, prompt.sources)
-            async with self._guardrails.watch(
-                prompt.principal, detectors, deadline, around, turn.chunking
-            ) as watch:
-                guard = OutputGuard(
-                    batches,
-                    watch,
-                    turn.blocked_message,
-                    protected=any(each.action is not Action.REPORT for each in detectors),
-                    chunked=turn.chunking not in (None, Chunking.MINIMAL),
-                )
-                async with aclosing(guard.events()) as events:
-                    async for batch in events:
-                        yield batch
+
+@asynccontextmanager
+async def _beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
+    """Runs it beside the block, and no longer than that."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
@@ -311,6 +264,22 @@ async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def _prompt(prepared: Prepared) -> Prompt:
+    """What the model is asked."""
+    turn = prepared.turn
+    if prepared.passes_through:
+        return Prompt(turn.principal, turn.model, passthrough_json=turn.original_json)
+    return _composed(prepared)
+
+
+def _composed(prepared: Prepared) -> Prompt:
+    turn, passages = prepared.turn, prepared.passages
+    messages = prompts.compose(turn, passages, prepared.pictures)
+    return Prompt(
+        turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json, plain=turn.plain
+    )
+
+
 def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tuple[DetectorInfo, ...]) -> Context:
     return Context(
         prepared.query,
@@ -321,24 +290,4 @@ def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tupl
         prepared.notes,
         prepared.pictures,
         known,
-    )
-
-
-def _instead(turn: Turn, blocked: BlockedQuestion, timeline: Timeline) -> Batch:
-    """The whole answer to a question that was stopped: nothing was found for it, and no model was asked."""
-    return [
-        Context("", (), (), timeline.steps),
-        *blocked.detections,
-        Delta(0, turn.blocked_message),
-        Finish(0, "content_filter"),
-        Usage(0, 0),
-        Done(timeline.steps),
-    ]
-
-
-def _prompt(prepared: Prepared) -> Prompt:
-    turn, passages = prepared.turn, prepared.passages
-    messages = prompts.compose(turn, passages, prepared.pictures)
-    return Prompt(
-        turn.principal, turn.model, turn.question, messages, passages, turn.parameters_json, plain=turn.plain
     )

@@ -2,9 +2,15 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+
+from opentelemetry import trace
+from servicekit import telemetry
 
 from gateway.domain import Detections, Step, Usage
+
+_tracer = telemetry.tracer(__name__)
+_NANOSECONDS = 1e9
 
 QUERY = -1
 """The item of what was found in a search query that a model made: it is no choice of the answer."""
@@ -12,6 +18,8 @@ QUERY = -1
 
 class Timeline:
     """What happened on the way of one answer; complete when it has ended, was refused, or was left.
+
+    Each step is a span, too, and as long as the step: a trace and the thoughts of an answer never differ.
 
     Attributes:
         detections: All that detectors found, in each direction, with the action that it led to, and those that
@@ -21,6 +29,7 @@ class Timeline:
         start_json: What the model said of its answer as a whole; empty: nothing.
         raw_json: The last that was passed on as it came, or the whole answer; empty: nothing was.
         chunks: How many chunks were passed on as they came.
+        heard: A model has begun to speak, for the answer or on the way to it; asking again costs again.
     """
 
     def __init__(self) -> None:
@@ -28,21 +37,38 @@ class Timeline:
         self.usage: Usage | None = None
         self.start_json = self.raw_json = b""
         self.chunks = 0
+        self.heard = False
         self.detections: list[Detections] = []
         self._seconds: dict[str, float] = {}
         self._usage: dict[str, Usage] = {}
+        self._inner: dict[str, dict[str, float]] = {}
 
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Times what runs inside, also when it fails."""
-        begin = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.add(name, time.perf_counter() - begin)
+        """Times what runs inside, also when it fails; calls of services are below it in the trace."""
+        begin, start = time.perf_counter(), time.time_ns()
+        with _span(name, start) as span:
+            try:
+                yield
+            finally:
+                seconds = time.perf_counter() - begin
+                self._note(name, seconds)
+                span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
-        """Notes a step that was timed elsewhere; what was done twice is one step."""
+        """Notes a step that was timed elsewhere, and ends now; what was done twice is one step."""
+        self._note(name, seconds)
+        if trace.get_current_span().is_recording():
+            end = time.time_ns()
+            _tracer.start_span(name, start_time=end - int(seconds * _NANOSECONDS)).end(end)
+
+    def inside(self, name: str, steps: Iterable[tuple[str, float]]) -> None:
+        """Notes what a service says of its own steps within one of these: their names, and milliseconds."""
+        inner = self._inner.setdefault(name, {})
+        for inner_name, milliseconds in steps:
+            inner[inner_name] = inner.get(inner_name, 0.0) + milliseconds
+
+    def _note(self, name: str, seconds: float) -> None:
         self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def spent(self, name: str, usage: Usage) -> None:
@@ -53,5 +79,20 @@ class Timeline:
     def steps(self) -> tuple[Step, ...]:
         """The steps so far, in the order in which they first ended."""
         return tuple(
-            Step(name, round(seconds * 1000, 3), self._usage.get(name)) for name, seconds in self._seconds.items()
+            Step(
+                name,
+                round(seconds * 1000, 3),
+                self._usage.get(name),
+                tuple(Step(inner, round(spent, 3)) for inner, spent in self._inner.get(name, {}).items()),
+            )
+            for name, seconds in self._seconds.items()
         )
+
+
+def _span(name: str, start: int) -> contextlib.AbstractContextManager[trace.Span]:
+    """A span that is current inside, and is to be ended; one without effect where the trace is not recorded."""
+    if not trace.get_current_span().is_recording():
+        return contextlib.nullcontext(trace.INVALID_SPAN)
+    return _tracer.start_as_current_span(
+        name, start_time=start, record_exception=False, set_status_on_exception=False, end_on_exit=False
+    )

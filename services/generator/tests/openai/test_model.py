@@ -56,6 +56,25 @@ async def test_an_answer_in_one_piece_is_a_completion_byte_for_byte(stub: Stub, 
     assert await events_of(openai_model(), OpenAIRequest(b"{}")) == [Event(EventKind.COMPLETION, raw_json=body)]
 
 
+@pytest.mark.parametrize(
+    ("body", "wrong"),
+    [
+        (b"<html>", Unavailable),
+        (b"null", Unavailable),
+        (b"", Unavailable),
+        (b'{"choices": "\xff"}', Unavailable),
+        (b'{"error": {"code": 7}}', UpstreamRejected),
+    ],
+)
+async def test_an_answer_in_one_piece_that_is_none(
+    stub: Stub, openai_model: MakeModel, body: bytes, wrong: type[Exception]
+) -> None:
+    """What is no JSON object, or an error in spite of its status, is no completion."""
+    stub.script(Answer((body,)))
+    with pytest.raises(wrong):
+        await events_of(openai_model(), OpenAIRequest(b"{}"))
+
+
 async def test_a_streamed_answer_is_chunks_byte_for_byte(stub: Stub, openai_model: MakeModel) -> None:
     """Each data payload is one event; comments and the end mark are not."""
     first, second = b'{"choices":[{"index":0,"delta":{"content":"a"}}], "v": 1.0}', b'{"error":{"message":"late"}}'

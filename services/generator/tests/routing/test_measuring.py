@@ -1,13 +1,14 @@
 from collections.abc import Callable
 
 import pytest
-from generator.domain import ChatMessage, Conversation, Event, EventKind, Usage
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Usage
 from generator.fakes import FakeModel, deployed
 from generator.routing import measuring
 from generator.routing.deployment import Deployment
 from generator.routing.route import UNBOUNDED, Route
+from opentelemetry.trace import SpanKind
 from servicekit.errors import CausewayError, Unavailable
-from servicekit.testing import measured
+from servicekit.testing import measured, traced
 
 MakeRoute = Callable[..., Route]
 PROMPT = Conversation((ChatMessage("user", "Hi"),))
@@ -30,7 +31,11 @@ async def test_an_answer_is_measured(route: MakeRoute) -> None:
     made = route(FakeModel("measured", EVENTS))
     assert [event async for event in made.generate(PROMPT)] == EVENTS
     name = made.targets[0].deployment.name
-    for metric in ("client_operation_duration", "server_time_to_first_token", "server_time_per_output_token"):
+    for metric in (
+        "client_operation_duration",
+        "client_operation_time_to_first_chunk",
+        "server_time_per_output_token",
+    ):
         assert seen(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=made.name) == 1, metric
     tokens = "gen_ai_client_token_usage_sum"
     assert seen(tokens, name, gen_ai_token_type="input") == 7
@@ -46,7 +51,7 @@ async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
     duration = "gen_ai_client_operation_duration_seconds_count"
     assert seen(duration, broken, error_type="Unavailable") == 1
     assert seen(duration, whole) == 1
-    assert seen("gen_ai_server_time_to_first_token_seconds_count", broken) == 0
+    assert seen("gen_ai_client_operation_time_to_first_chunk_seconds_count", broken) == 0
 
 
 async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
@@ -65,3 +70,56 @@ async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
             raise AssertionError
     assert seen("causeway_deployment_busy", deployment.name) == 0
     assert seen("causeway_deployment_waiting", deployment.name) == 0
+
+
+async def test_an_answer_is_a_span(route: MakeRoute) -> None:
+    """Named, and described, as the conventions for generative AI say; without a word of the conversation."""
+    traced("")
+    prompt = Conversation(
+        (ChatMessage("user", "Hush"),),
+        parameters_json=b'{"temperature": 0.5, "max_tokens": 9, "user": "ada", "n": 1}',
+    )
+    events = [
+        Event(EventKind.START, raw_json=b'{"id": "chatcmpl-1", "model": "stub-2024"}'),
+        Event(EventKind.TEXT, text="Quiet"),
+        Event(EventKind.FINISH, text="stop"),
+        Event(EventKind.USAGE, usage=Usage(7, 3, exact=True)),
+    ]
+    made = route(FakeModel("spoken", events))
+    assert [event async for event in made.generate(prompt)] == events
+    span = traced("chat public")[-1]
+    assert span.kind is SpanKind.CLIENT
+    attributes = dict(span.attributes or {})
+    assert attributes.pop("gen_ai.response.time_to_first_chunk") > 0  # type: ignore[operator]  # it is a number
+    assert attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "tests",
+        "gen_ai.request.model": "public",
+        "causeway.deployment": made.targets[0].deployment.name,
+        "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.model": "stub-2024",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+    }
+
+
+async def test_an_answer_in_one_piece_is_a_span(route: MakeRoute) -> None:
+    """A request that is passed on as it came: what it asks for and what it is told, whatever their types."""
+    traced("")
+    body = b'{"model": "public", "messages": [], "temperature": "hot", "max_completion_tokens": 5, "n": 2}'
+    answer = b'{"id": 7, "model": "m", "choices": [{"finish_reason": "length"}, {"finish_reason": null}]}'
+    made = route(FakeModel("whole", [Event(EventKind.COMPLETION, raw_json=answer)]))
+    assert [event async for event in made.generate(OpenAIRequest(body))]
+    attributes = dict(traced("chat public")[-1].attributes or {})
+    told = {name: value for name, value in attributes.items() if name.startswith(("gen_ai.request", "gen_ai.resp"))}
+    assert told == {
+        "gen_ai.request.model": "public",
+        "gen_ai.request.max_tokens": 5,
+        "gen_ai.request.choice.count": 2,
+        "gen_ai.response.model": "m",
+        "gen_ai.response.finish_reasons": ("length",),
+    }

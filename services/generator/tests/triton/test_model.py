@@ -76,6 +76,32 @@ async def test_a_server_that_counts_is_believed(triton_model: MakeModel) -> None
     assert ours[-1].usage == Usage(4, 2, exact=False)
 
 
+@EVERY
+async def test_a_plain_prompt_stands_as_it_came(triton_model: MakeModel, server_name: str) -> None:
+    """A text to go on with passes no chat template; its parameters are a text completion's; its tokens count."""
+    model = triton_model(server_name, chat_template="<chat>{{ messages[0].content }}")
+    parameters = json.dumps({"max_tokens": 2, "echo": False, "best_of": 1, "suffix": "", "logprobs": None}).encode()
+    asked = Conversation((ChatMessage("user", "one two three"),), parameters_json=parameters, plain=True)
+    events = await events_of(model, asked)
+    assert (said(events), reason(events)) == ("one two", "length")
+    assert events[-1].usage is not None
+    assert (events[-1].usage.prompt_tokens, events[-1].usage.completion_tokens) == (3, 2)
+    assert said(await events_of(model, prompt("one two three"))) == "<chat>one two three"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"), [({"echo": True}, "echo"), ({"best_of": 3}, "best_of"), ({"suffix": "."}, "suffix")]
+)
+async def test_what_a_plain_prompt_cannot_ask_for(
+    triton_model: MakeModel, parameters: dict[str, Any], field: str
+) -> None:
+    """It is refused by its name, as in a chat."""
+    asked = Conversation((ChatMessage("user", "Hi"),), parameters_json=json.dumps(parameters).encode(), plain=True)
+    with pytest.raises(InvalidRequest) as caught:
+        await events_of(triton_model(), asked)
+    assert caught.value.field == field
+
+
 async def test_messages_go_through_the_chat_template(triton_model: MakeModel) -> None:
     """The model reads what the template makes of the messages."""
     template = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from guardrails.asking import ask
 from guardrails.chunking import Window
-from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.detectors.port import DetectorFailed
 from guardrails.domain import Detection, Surroundings
 from guardrails.policy import Rule
 
@@ -24,10 +24,8 @@ class Across:
     """
 
     def __init__(self, rule: Rule, surroundings: Surroundings, limit: int, ready: Callable[[], None]) -> None:
-        assert isinstance(rule.detector, Judge)
         self.rule = rule
         self.limit = limit
-        self._judge = rule.detector
         self._surroundings = surroundings
         self._ready = ready
         self._parts: dict[int, AcrossPart] = {}
@@ -55,7 +53,7 @@ class Across:
             self.task.add_done_callback(self._told)
 
     async def _asked(self, texts: Sequence[Window]) -> _Found:
-        return spread(await ask(self._judge, texts, self._surroundings))
+        return spread(await ask(self.rule, texts, self._surroundings))
 
     def _told(self, task: "asyncio.Task[_Found]") -> None:
         if not task.cancelled():

@@ -5,30 +5,40 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from guardrails.chunking import Window, Windows
-from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.detectors.port import DetectorFailed, Judge, NotAsked
 from guardrails.domain import Detection, DetectorKind, Surroundings
+from guardrails.measuring import FOUND, working
+from guardrails.policy import Rule
 
 _TIMEOUT = 504
 
 
-async def ask(judge: Judge, windows: Sequence[Window], surroundings: Surroundings) -> list[list[Detection]]:
-    """What a detector finds in each window, placed in the text that the windows are of.
+async def ask(rule: Rule, windows: Sequence[Window], surroundings: Surroundings) -> list[list[Detection]]:
+    """What a rule's detector, a `Judge`, finds in each window, placed in the text that the windows are of.
 
     Blank windows are not asked, but for a conversation's: a message may be calls of tools alone.
 
     Raises:
         DetectorFailed: It failed, or took longer than its time.
+        NotAsked: It compares texts with passages, and there are none.
     """
+    judge = rule.detector
+    assert isinstance(judge, Judge)
     chat = judge.kind is DetectorKind.CHAT
     asked = [(index, window) for index, window in enumerate(windows) if chat or window.text.strip()]
     answers: list[list[Detection]] = [[] for _ in windows]
     if not asked:
         return answers
-    try:
-        async with asyncio.timeout(judge.seconds):
-            found = await judge.judge([window.text for _, window in asked], surroundings)
-    except TimeoutError:
-        raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
+    with working(rule.detector_id) as work:
+        if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, surroundings.passages)):
+            raise NotAsked
+        try:
+            async with asyncio.timeout(judge.seconds):
+                found = await judge.judge([window.text for _, window in asked], surroundings)
+        except TimeoutError:
+            raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
+        if any(found):
+            work.outcome = FOUND
     for (index, window), detections in zip(asked, found, strict=True):
         answers[index] = [_placed(detection, window.start) for detection in detections]
     return answers

@@ -131,11 +131,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A detector that failed; the message is for the client, the status a remote detector's own, or 0."""
+    """A detector that failed; the message is for the client, the status a remote detector's own, or 0.
+
+    ``not_asked``: there was nothing to compare the text with.
+    """
 
     detector_id: str
     message: str
     status: int = 0
+    not_asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """One growing text under the rules of a request: what may be released of it."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,6 +8,7 @@ from guardrails.across import Across, AcrossPart
 from guardrails.chunking import Chunking
 from guardrails.detectors.port import DetectorStream, Judge, WholeTextStream
 from guardrails.domain import Action, Detection, Failure, Finding, Piece, Progress, Surroundings
+from guardrails.measuring import FOUND, Hold, Work
 from guardrails.policy import Rule, arranged, place, strictest, unions
 from guardrails.windowed import Windowed
 
@@ -41,13 +43,14 @@ class Scan:
 class _Running:
     """A rule with a quick detector on its way through one text."""
 
-    __slots__ = ("decided", "rule", "stream", "whole")
+    __slots__ = ("decided", "rule", "stream", "whole", "work")
 
     def __init__(self, rule: Rule, stream: DetectorStream) -> None:
         self.rule = rule
         self.stream = stream
         self.decided = 0
         self.whole = isinstance(stream, WholeTextStream)
+        self.work = Work(rule.detector_id)
 
 
 class GrowingText:
@@ -91,6 +94,8 @@ class GrowingText:
                 self._windowed.append(Windowed(rule, surroundings, holding.of(detector.chunking), ready))
             else:
                 self._running.append(_Running(rule, detector.stream()))
+        self._works = [running.work for running in self._running]
+        self._hold = Hold()
         self._chunker = None if chunking is None else chunking.chunker()
         self._cuts: list[int] = []
         self._pending: list[Finding] = []  # found, not told yet
@@ -128,21 +133,28 @@ class GrowingText:
         found: list[Finding] = []
         failures: list[Failure] = []
         blocked = False
+        begin = time.perf_counter()
         for running in tuple(self._running):
             try:
                 running.decided, detections = running.stream.feed(piece.text, piece.last)
             except Exception as error:  # a detector's failure is not the request's
                 failures.append(running.rule.failure(error))
-                blocked = blocked or running.rule.blocks_on_error
+                blocked = blocked or running.rule.blocks_on(error)
                 self._running.remove(running)
+                running.work.failed(error)
             else:
                 if detections:
                     found += running.rule.findings(detections)
+                    running.work.outcome = FOUND
+            now = time.perf_counter()
+            running.work.seconds += now - begin
+            begin = now
         return Scan(piece, tuple(found), tuple(failures), blocked)
 
     def apply(self, scan: Scan) -> list[Progress]:
         """What a scanned piece changes; hands it to the other detectors, too. Runs in the event loop."""
         piece = scan.piece
+        self._hold.came(self._length)
         if self._chunker is not None:
             self._cuts += self._chunker.feed(piece.text, piece.last)
         if not self._windowed:
@@ -157,9 +169,12 @@ class GrowingText:
         return self._windows(lambda windowed: windowed.collect(), Scan(Piece(self._number, "")))
 
     def close(self) -> None:
-        """Stops the detectors."""
+        """Stops the detectors, and counts what they have done."""
         for windowed in self._windowed:
             windowed.close()
+        for work in self._works:
+            work.end()
+        self._hold.end()
 
     def _windows(
         self, step: Callable[[Windowed | AcrossPart], Sequence[Detection] | None], scan: Scan
@@ -170,7 +185,7 @@ class GrowingText:
                 found += windowed.rule.findings(step(windowed) or ())
             except Exception as error:  # as in `scan`
                 failures.append(windowed.rule.failure(error))
-                blocked = blocked or windowed.rule.blocks_on_error
+                blocked = blocked or windowed.rule.blocks_on(error)
                 windowed.close()
                 self._windowed.remove(windowed)
         return self._advance(found, failures, blocked)
@@ -188,6 +203,7 @@ class GrowingText:
         steps = []
         for cleared in self._clearable():
             self._cleared = cleared
+            self._hold.left(cleared)
             steps.append(self._progress(self._told(), ()))
         findings = self._told() if self._pending else ()
         ended = self._finished and not finished

@@ -8,6 +8,7 @@ from guardrails.asking import ask, windows
 from guardrails.chunking import Window
 from guardrails.detectors.port import Judge
 from guardrails.domain import Action, Detection, DetectorKind, Direction, Failure, Finding, Surroundings, Verdict
+from guardrails.measuring import CLEAN, FOUND, working
 from guardrails.policy import Rule, arranged, place, redacted, strictest
 from guardrails.workers import Workers
 
@@ -36,7 +37,7 @@ def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures
     for rule, detections in zip(rules, found, strict=True):
         if isinstance(detections, Exception):
             failures[rule.failure(detections)] = None
-            action = Action.BLOCK if rule.blocks_on_error else action
+            action = Action.BLOCK if rule.blocks_on(detections) else action
         else:
             findings += rule.findings(detections)
     findings.sort(key=place)
@@ -51,34 +52,36 @@ async def _of_rule(
     detector = rule.detector
     if isinstance(detector, Judge):
         try:
-            return await _asked(detector, texts, surroundings)
+            return await _asked(rule, detector, texts, surroundings)
         except Exception as error:  # a detector's failure is not the request's
             return [error] * len(texts)
 
     def scan() -> list[_Found]:
         found: list[_Found] = []
-        for text in texts:
-            try:
-                found.append(detector.detect(text))
-            except Exception as error:  # as above
-                found.append(error)
+        with working(rule.detector_id) as work:
+            for text in texts:
+                try:
+                    found.append(detector.detect(text))
+                except Exception as error:  # as above
+                    found.append(error)
+                    work.failed(error)
+            if work.outcome == CLEAN and any(found):
+                work.outcome = FOUND
         return found
 
     return await workers.run(size <= detector.inline_limit, scan)
 
 
-async def _asked(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+async def _asked(
+    rule: Rule, judge: Judge, texts: Sequence[str], surroundings: Surroundings
+) -> list[list[Detection]]:
     chunks: Sequence[Sequence[Window]]
     if judge.kind is DetectorKind.CHAT:
         chunks = [[Window(0, text)] for text in texts]
     else:
         chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
     if judge.across and surroundings.direction is Direction.OUTPUT:
-        return await _across(judge, texts, surroundings)
-    answers = iter(await ask(judge, [window for each in chunks for window in each], surroundings))
+        # All that is found counts for every text; in the others it has no span.
+        return spread(await ask(rule, [Window(0, text) for text in texts], surroundings))
+    answers = iter(await ask(rule, [window for each in chunks for window in each], surroundings))
     return [[detection for _ in each for detection in next(answers)] for each in chunks]
-
-
-async def _across(judge: Judge, texts: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
-    """All that is found counts for every text; in the others it has no span."""
-    return spread(await ask(judge, [Window(0, text) for text in texts], surroundings))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from guardrails.detectors.port import Detector, DetectorFailed, Judge
+from guardrails.detectors.port import Detector, DetectorFailed, Judge, NotAsked
 from guardrails.domain import Action, Detection, Failure, Finding, OnError
 
 _log = structlog.get_logger(__name__)
@@ -36,8 +36,9 @@ class Rule:
     def failure(self, error: Exception) -> Failure:
         """What the client is told of the detector's failure; the log gets the cause."""
         if isinstance(error, DetectorFailed):
-            _log.warning("detector failed", detector=self.detector_id, error=str(error))
-            return Failure(self.detector_id, str(error), error.status)
+            log = _log.info if isinstance(error, NotAsked) else _log.warning
+            log("detector failed", detector=self.detector_id, error=str(error))
+            return Failure(self.detector_id, str(error), error.status, isinstance(error, NotAsked))
         _log.error("detector failed", detector=self.detector_id, exc_info=error)
         return Failure(self.detector_id, "the detector met an unexpected error")
 
@@ -46,9 +47,10 @@ class Rule:
         """Whether text must wait for it."""
         return self.action in (Action.REDACT, Action.BLOCK)
 
-    @property
-    def blocks_on_error(self) -> bool:
+    def blocks_on(self, error: Exception) -> bool:
         """Whether a failure of the detector blocks the text."""
+        if isinstance(error, NotAsked) and not self.protects:
+            return False
         return self.on_error is OnError.BLOCK
 
 

@@ -78,10 +78,13 @@ class Session:
             InvalidRequest: See `feed`.
         """
         if not self._slow:
-            async for pieces in batches:
-                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
-                if self.blocked:
-                    return
+            try:
+                async for pieces in batches:
+                    yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                    if self.blocked:
+                        return
+            finally:
+                self._close()
             return
         reading: asyncio.Task[Sequence[Piece] | None] | None = None
         told = asyncio.create_task(self._ready.wait())
@@ -107,8 +110,7 @@ class Session:
                     return
         finally:
             told.cancel()
-            for text in self._texts.values():
-                text.close()
+            self._close()
             if reading is not None:
                 reading.cancel()
                 with contextlib.suppress(asyncio.CancelledError, Exception):
@@ -150,6 +152,10 @@ class Session:
                 self.blocked = True
                 break
         return steps
+
+    def _close(self) -> None:
+        for text in self._texts.values():
+            text.close()
 
     def _busy(self) -> bool:
         return any(text.busy for text in self._texts.values())

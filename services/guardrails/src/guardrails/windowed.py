@@ -110,7 +110,7 @@ class Windowed:
     def _ask(self) -> None:
         if self._queue and self._task is None:
             self._asked, self._queue = self._queue[:_MOST_WINDOWS], self._queue[_MOST_WINDOWS:]
-            self._task = asyncio.create_task(ask(self._judge, self._asked, self._surroundings))
+            self._task = asyncio.create_task(ask(self.rule, self._asked, self._surroundings))
             self._task.add_done_callback(self._told)
 
     def _told(self, task: "asyncio.Task[list[list[Detection]]]") -> None:

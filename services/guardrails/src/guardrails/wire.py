@@ -115,7 +115,9 @@ def _finding(finding: Finding) -> pb.Finding:
 def failure_messages(failures: Iterable[Failure]) -> list[pb.DetectorFailure]:
     """The messages of failures."""
     return [
-        pb.DetectorFailure(detector_id=each.detector_id, message=each.message, status=each.status)
+        pb.DetectorFailure(
+            detector_id=each.detector_id, message=each.message, status=each.status, not_asked=each.not_asked
+        )
         for each in failures
     ]
 

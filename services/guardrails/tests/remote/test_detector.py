@@ -11,7 +11,8 @@ from guardrails.asking import ask
 from guardrails.chunking import Window
 from guardrails.detectors.params import BadParam
 from guardrails.detectors.port import DetectorFailed
-from guardrails.domain import DetectorKind, Direction, Surroundings
+from guardrails.domain import Action, DetectorKind, Direction, OnError, Surroundings
+from guardrails.policy import Rule
 from guardrails.remote.config import RemoteConfig
 from guardrails.remote.detector import RemoteOffer
 from guardrails.remote.testing import DetectorStub, detector_server
@@ -167,8 +168,9 @@ async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> Non
 async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """A server that does not answer in time is a failure with status 504, and is not left waiting."""
     stub.gate.clear()
+    rule = Rule("hap", slow(_offer(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
     with pytest.raises(DetectorFailed, match=r"longer than 0.2 s") as raised:
-        await ask(slow(_offer(session, stub.url, seconds=0.2)), [Window(0, "x")], Surroundings())
+        await ask(rule, [Window(0, "x")], Surroundings())
     assert raised.value.status == 504
     await eventually(lambda: stub.cancelled == 1)
 

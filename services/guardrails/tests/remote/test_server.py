@@ -99,7 +99,7 @@ async def test_our_own_client(server: DetectorServer) -> None:
         ("contents", {"contents": ["x" * 20_000]}, "regex", 413, ""),
         ("contents", {"contents": ["x" * 9], "detector_params": {"regex": ["x"]}}, "regex", 500, "more than 5"),
         ("context/doc", _DOC | {"context_type": "x"}, "groundedness", 422, "context_type"),
-        ("context/doc", _DOC, "groundedness", 500, "passages"),
+        ("context/doc", _DOC, "groundedness", 422, "passages"),
     ],
 )  # fmt: skip
 async def test_errors(

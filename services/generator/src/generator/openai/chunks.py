@@ -237,6 +237,22 @@ class ChunkRelay:
                 self._progress.saw(choice.index, choice.finish_reason is not None)
         return [Event(EventKind.CHUNK, raw_json=payload)]
 
+    def whole(self, answer: bytes) -> bytes:
+        """An answer that came in one piece, untouched.
+
+        Raises:
+            UpstreamRejected: It is an error.
+            Unavailable: It is no JSON object: a wrong address may lead to anything.
+        """
+        try:
+            answer.decode()  # of members that are not looked at the decoder does not see that
+            members = _object.decode(answer)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ended_early("sent an answer that cannot be read") from error
+        if _is_failure(members):
+            raise _failure(members)
+        return answer
+
     def _check(self, payload: bytes) -> None:
         try:
             _value.decode(payload)

@@ -59,7 +59,7 @@ class OpenAIModel:
             if not reply.streams:
                 answer = await reply.whole()
                 if isinstance(reader, ChunkRelay):
-                    yield Event(EventKind.COMPLETION, raw_json=answer)
+                    yield Event(EventKind.COMPLETION, raw_json=reader.whole(answer))
                 else:  # some servers answer in one piece although a stream was asked for
                     for event in reader.read(answer):
                         yield event

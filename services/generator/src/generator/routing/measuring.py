@@ -1,18 +1,19 @@
 """What is measured of a deployment's answers, and their spans, in OpenTelemetry's terms for generative AI.
 
-https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-metrics and …/gen-ai-spans
+https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
 from opentelemetry.trace import SpanKind, StatusCode
 from servicekit import metrics, telemetry
 from servicekit.errors import CausewayError
 
-from generator.domain import Usage
+from generator.domain import Conversation, Event, EventKind, Prompt, Usage
 from generator.routing.circuit import State
+from generator.routing.conventions import Asked, request_attributes, response_attributes
 from generator.routing.deployment import Deployment
 
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
@@ -22,7 +23,7 @@ _whole = metrics.durations(
     __name__, "gen_ai.client.operation.duration", "Seconds that a model server took for an answer."
 )
 _first = metrics.durations(
-    __name__, "gen_ai.server.time_to_first_token", "Seconds until an answer of a model began."
+    __name__, "gen_ai.client.operation.time_to_first_chunk", "Seconds until a streamed answer of a model began."
 )
 _between = metrics.durations(
     __name__, "gen_ai.server.time_per_output_token", "Mean seconds between the tokens of an answer.", _BETWEEN
@@ -39,19 +40,28 @@ class Answering:
     Args:
         model: The model's public name.
         deployment: Who answers.
+        asked: What the request says besides its messages.
+        prompt: The request.
     """
 
-    def __init__(self, model: str, deployment: Deployment) -> None:
+    def __init__(self, model: str, deployment: Deployment, asked: Asked, prompt: Prompt) -> None:
+        operation = "text_completion" if isinstance(prompt, Conversation) and prompt.plain else "chat"
         self._labels = {
-            "gen_ai.operation.name": "chat",
+            "gen_ai.operation.name": operation,
             "gen_ai.request.model": model,
             "causeway.deployment": deployment.name,
         }
         self._span = _tracer.start_span(
-            f"chat {model}",
+            f"{operation} {model}",
             kind=SpanKind.CLIENT,
-            attributes={**self._labels, "gen_ai.provider.name": deployment.model.owned_by},
+            attributes={
+                **self._labels,
+                "gen_ai.provider.name": deployment.model.owned_by,
+                **request_attributes(asked),
+            },
         )
+        self._streamed = asked.stream is True
+        self._reasons: list[str] = []
         self._begin = time.perf_counter()
         self._began: float | None = None
         self._usage: Usage | None = None
@@ -65,21 +75,33 @@ class Answering:
         if isinstance(error, CausewayError):
             labels = {**labels, "error.type": type(error).__name__}
             self._span.set_status(StatusCode.ERROR, type(error).__name__)
+            self._span.set_attribute("error.type", type(error).__name__)
         elif kind is not None:
             labels = {**labels, "error.type": "left"}
         _whole.record(now - self._begin, labels)
         if self._usage is not None:
             self._count(self._usage, now)
+        if self._reasons:
+            self._span.set_attribute("gen_ai.response.finish_reasons", self._reasons)
         self._span.end()
 
-    def began(self) -> None:
-        """The first event is there."""
+    def began(self, first: Sequence[Event]) -> None:
+        """The first events are there."""
         self._began = time.perf_counter()
-        _first.record(self._began - self._begin, self._labels)
+        if self._streamed:
+            _first.record(self._began - self._begin, self._labels)
+            self._span.set_attribute("gen_ai.response.time_to_first_chunk", self._began - self._begin)
+        if self._span.is_recording():
+            self._span.set_attributes(response_attributes(first))
+        for event in first:
+            self.heard(event)
 
-    def used(self, usage: Usage) -> None:
-        """The answer's tokens are known."""
-        self._usage = usage
+    def heard(self, event: Event) -> None:
+        """Takes over an event that says how a choice ended, or how many tokens there were."""
+        if event.usage is not None:
+            self._usage = event.usage
+        if event.kind is EventKind.FINISH:
+            self._reasons.append(event.text)
 
     def _count(self, usage: Usage, now: float) -> None:
         for kind, number in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):

@@ -6,24 +6,18 @@ import math
 import random
 from collections.abc import AsyncGenerator, Sequence
 
-import msgspec
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded
 
-from generator.domain import Event, EventKind, OpenAIRequest, Prompt
+from generator.domain import Event, EventKind, Prompt
 from generator.ports import TokenCounter
 from generator.routing.circuit import State
+from generator.routing.conventions import asked_of
 from generator.routing.measuring import Answering
 from generator.routing.tries import Retries, Target, Tries
 
 UNBOUNDED = Deadline(math.inf)
-
-
-class _Stream(msgspec.Struct):
-    stream: object = None
-
-
-_stream = msgspec.json.Decoder(_Stream)
+_TEXT, _FINISH = EventKind.TEXT, EventKind.FINISH
 
 
 class Route:
@@ -68,7 +62,8 @@ class Route:
             RateLimited: All deployments are busy and their queues full.
             CausewayError: As the port says.
         """
-        streamed = not isinstance(prompt, OpenAIRequest) or _stream.decode(prompt.body).stream is True
+        asked = asked_of(prompt)
+        streamed = asked.stream is True
         tries = Tries(self.name, self.targets, self._retries, deadline, self._dice)
         while True:
             deployment, pause = tries.next()
@@ -78,17 +73,19 @@ class Route:
             try:
                 async with deployment.visit(deadline) as call:
                     admitted = True
-                    with Answering(self.name, deployment) as answering:
+                    with Answering(self.name, deployment, asked, prompt) as answering:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
                             first = await _first(events, deployment.first_token if streamed else math.inf)
                             call.answering()
-                            answering.began()
+                            answering.began(first)
                             spoke = True
                             for event in first:
                                 yield event
                             async for event in events:
-                                if event.usage is not None:
-                                    answering.used(event.usage)
+                                # A piece of text costs one look, as few as can be.
+                                kind = event.kind
+                                if kind is not _TEXT and (kind is _FINISH or event.usage is not None):
+                                    answering.heard(event)
                                 yield event
                 return
             except CausewayError as error:

@@ -82,14 +82,17 @@ class TritonModel:
         """As the server counted; what it did not count we do."""
         if answer.asked is not None and answer.said is not None:
             return Usage(answer.asked, answer.said, exact=True)
-        asked, said = await asyncio.to_thread(
-            lambda: (self.tokens.count_messages(prompt.messages), self.tokens.count(answer.text))
-        )
+        asked, said = await asyncio.to_thread(lambda: (self._count(prompt), self.tokens.count(answer.text)))
         return Usage(
             asked if answer.asked is None else answer.asked,
             said if answer.said is None else answer.said,
             exact=False,
         )
+
+    def _count(self, prompt: Conversation) -> int:
+        if prompt.plain:
+            return self.tokens.count(prompt.messages[0].text)
+        return self.tokens.count_messages(prompt.messages)
 
     async def context_window(self) -> int:
         """As configured, else as the model's configuration on the server says; 0 while it cannot be reached."""

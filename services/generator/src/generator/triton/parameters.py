@@ -31,6 +31,10 @@ _NOTHING: Mapping[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "response_format": ({"type": "text"},),
     "modalities": (["text"],),
+    # Of text completions.
+    "echo": (False,),
+    "best_of": (1,),
+    "suffix": ("",),
 }
 # What a sampling parameter is where it changes nothing.
 _NEUTRAL = {

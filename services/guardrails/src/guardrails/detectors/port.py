@@ -7,6 +7,8 @@ from typing import Protocol
 from guardrails.chunking import Chunker, Chunking
 from guardrails.domain import Detection, DetectorKind, Health, Surroundings
 
+_UNPROCESSABLE = 422
+
 
 class DetectorFailed(Exception):
     """A detector cannot judge a text; the message is for the client. What follows is the request's ``on_error``.
@@ -19,6 +21,16 @@ class DetectorFailed(Exception):
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class NotAsked(DetectorFailed):
+    """There is nothing that the detector could compare the text with, so that it is not asked.
+
+    Whoever only wants to be told of findings goes on without it, whatever its ``on_error`` says.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("there are no passages that the text could rest on", _UNPROCESSABLE)
 
 
 class DetectorStream(Protocol):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from causeway.identity.v1 import principal_pb2 as causeway_dot_identity_dot_v1_dot_principal__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'causeway/guardrails/v1/guardrails.proto\x12\x16\x63\x61useway.guardrails.v1\x1a$causeway/identity/v1/principal.proto\"\x9d\x01\n\x0e\x44\x65tectorConfig\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12.\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x31\n\x08on_error\x18\x03 \x01(\x0e\x32\x1f.causeway.guardrails.v1.OnError\x12\x13\n\x0bparams_json\x18\x04 \x01(\x0c\"\xea\x01\n\x0cSurroundings\x12\x10\n\x08passages\x18\x01 \x03(\t\x12\x19\n\x11passages_are_urls\x18\x02 \x01(\x08\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x15\n\rmessages_json\x18\x04 \x01(\x0c\x12\x12\n\ntools_json\x18\x05 \x01(\x0c\x12\x42\n\x07headers\x18\x06 \x03(\x0b\x32\x31.causeway.guardrails.v1.Surroundings.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x02\n\x11\x44\x65tectTextRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x34\n\tdirection\x18\x02 \x01(\x0e\x32!.causeway.guardrails.v1.Direction\x12\x39\n\tdetectors\x18\x03 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\r\n\x05texts\x18\x04 \x03(\t\x12\x10\n\x08passages\x18\x05 \x03(\t\x12:\n\x0csurroundings\x18\x06 \x01(\x0b\x32$.causeway.guardrails.v1.Surroundings\x12\x14\n\x0creplies_json\x18\x07 \x03(\x0c\"\x82\x01\n\x12\x44\x65tectTextResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Verdict\x12\x39\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\'.causeway.guardrails.v1.DetectorFailure\"\x83\x01\n\x07Verdict\x12.\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x31\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Finding\x12\x15\n\rredacted_text\x18\x03 \x01(\t\"\xf7\x01\n\x07\x46inding\x12\x12\n\x05start\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65tection_type\x18\x04 \x01(\t\x12\x11\n\tdetection\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65tector_id\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\x12.\n\x06\x61\x63tion\x18\x08 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x13\n\x0breplacement\x18\t \x01(\t\x12\x12\n\nextra_json\x18\n \x01(\x0c\x42\x08\n\x06_startB\x06\n\x04_end\"G\n\x0f\x44\x65tectorFailure\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\r\"\x85\x01\n\rDetectRequest\x12\x36\n\x06\x63onfig\x18\x01 \x01(\x0b\x32$.causeway.guardrails.v1.DetectConfigH\x00\x12\x34\n\x05piece\x18\x02 \x01(\x0b\x32#.causeway.guardrails.v1.DetectPieceH\x00\x42\x06\n\x04step\"\xc7\x02\n\x0c\x44\x65tectConfig\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x34\n\tdirection\x18\x02 \x01(\x0e\x32!.causeway.guardrails.v1.Direction\x12\x39\n\tdetectors\x18\x03 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\x10\n\x08passages\x18\x04 \x03(\t\x12:\n\x0csurroundings\x18\x05 \x01(\x0b\x32$.causeway.guardrails.v1.Surroundings\x12\x32\n\x08\x63hunking\x18\x06 \x01(\x0e\x32 .causeway.guardrails.v1.Chunking\x12\x10\n\x08\x61ll_hold\x18\x07 \x01(\x08\"M\n\x0b\x44\x65tectPiece\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\x12\n\nreply_json\x18\x04 \x01(\x0c\"\xe5\x01\n\x0e\x44\x65tectResponse\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x15\n\rcleared_until\x18\x02 \x01(\x04\x12\x31\n\x08\x66indings\x18\x03 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Finding\x12.\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x39\n\x08\x66\x61ilures\x18\x05 \x03(\x0b\x32\'.causeway.guardrails.v1.DetectorFailure\x12\x0e\n\x06judged\x18\x06 \x01(\x08\"b\n\x14ListDetectorsRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x16\n\x0ewithout_health\x18\x02 \x01(\x08\"L\n\x15ListDetectorsResponse\x12\x33\n\tdetectors\x18\x01 \x03(\x0b\x32 .causeway.guardrails.v1.Detector\"\xf7\x01\n\x08\x44\x65tector\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x1a\n\x12params_schema_json\x18\x03 \x01(\x0c\x12\x11\n\tstreaming\x18\x04 \x01(\x08\x12\x33\n\x05kinds\x18\x05 \x03(\x0e\x32$.causeway.guardrails.v1.DetectorKind\x12\x36\n\x06health\x18\x06 \x01(\x0e\x32&.causeway.guardrails.v1.DetectorHealth\x12\x15\n\rhealth_reason\x18\x07 \x01(\t\x12\x0e\n\x06remote\x18\x08 \x01(\x08\"F\n\x10GetPolicyRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\"b\n\x11GetPolicyResponse\x12\x36\n\x06output\x18\x01 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\x15\n\rblock_message\x18\x02 \x01(\t*h\n\tDirection\x12\x19\n\x15\x44IRECTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IRECTION_INPUT\x10\x01\x12\x15\n\x11\x44IRECTION_CONTEXT\x10\x02\x12\x14\n\x10\x44IRECTION_OUTPUT\x10\x03*X\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x11\n\rACTION_REPORT\x10\x01\x12\x11\n\rACTION_REDACT\x10\x02\x12\x10\n\x0c\x41\x43TION_BLOCK\x10\x03*\xb2\x01\n\x0c\x44\x65tectorKind\x12\x1d\n\x19\x44\x45TECTOR_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44\x45TECTOR_KIND_TEXT_CONTENTS\x10\x01\x12\x1b\n\x17\x44\x45TECTOR_KIND_TEXT_CHAT\x10\x02\x12\"\n\x1e\x44\x45TECTOR_KIND_TEXT_CONTEXT_DOC\x10\x03\x12!\n\x1d\x44\x45TECTOR_KIND_TEXT_GENERATION\x10\x04*e\n\x08\x43hunking\x12\x18\n\x14\x43HUNKING_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HUNKING_MINIMAL\x10\x01\x12\x15\n\x11\x43HUNKING_SENTENCE\x10\x02\x12\x12\n\x0e\x43HUNKING_WHOLE\x10\x03*m\n\x0e\x44\x65tectorHealth\x12\x1f\n\x1b\x44\x45TECTOR_HEALTH_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44\x45TECTOR_HEALTH_HEALTHY\x10\x01\x12\x1d\n\x19\x44\x45TECTOR_HEALTH_UNHEALTHY\x10\x02*K\n\x07OnError\x12\x18\n\x14ON_ERROR_UNSPECIFIED\x10\x00\x12\x12\n\x0eON_ERROR_BLOCK\x10\x01\x12\x12\n\x0eON_ERROR_ALLOW\x10\x02\x32\xa5\x03\n\x11GuardrailsService\x12\x63\n\nDetectText\x12).causeway.guardrails.v1.DetectTextRequest\x1a*.causeway.guardrails.v1.DetectTextResponse\x12[\n\x06\x44\x65tect\x12%.causeway.guardrails.v1.DetectRequest\x1a&.causeway.guardrails.v1.DetectResponse(\x01\x30\x01\x12l\n\rListDetectors\x12,.causeway.guardrails.v1.ListDetectorsRequest\x1a-.causeway.guardrails.v1.ListDetectorsResponse\x12`\n\tGetPolicy\x12(.causeway.guardrails.v1.GetPolicyRequest\x1a).causeway.guardrails.v1.GetPolicyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'causeway/guardrails/v1/guardrails.proto\x12\x16\x63\x61useway.guardrails.v1\x1a$causeway/identity/v1/principal.proto\"\x9d\x01\n\x0e\x44\x65tectorConfig\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12.\n\x06\x61\x63tion\x18\x02 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x31\n\x08on_error\x18\x03 \x01(\x0e\x32\x1f.causeway.guardrails.v1.OnError\x12\x13\n\x0bparams_json\x18\x04 \x01(\x0c\"\xea\x01\n\x0cSurroundings\x12\x10\n\x08passages\x18\x01 \x03(\t\x12\x19\n\x11passages_are_urls\x18\x02 \x01(\x08\x12\x0e\n\x06prompt\x18\x03 \x01(\t\x12\x15\n\rmessages_json\x18\x04 \x01(\x0c\x12\x12\n\ntools_json\x18\x05 \x01(\x0c\x12\x42\n\x07headers\x18\x06 \x03(\x0b\x32\x31.causeway.guardrails.v1.Surroundings.HeadersEntry\x1a.\n\x0cHeadersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xab\x02\n\x11\x44\x65tectTextRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x34\n\tdirection\x18\x02 \x01(\x0e\x32!.causeway.guardrails.v1.Direction\x12\x39\n\tdetectors\x18\x03 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\r\n\x05texts\x18\x04 \x03(\t\x12\x10\n\x08passages\x18\x05 \x03(\t\x12:\n\x0csurroundings\x18\x06 \x01(\x0b\x32$.causeway.guardrails.v1.Surroundings\x12\x14\n\x0creplies_json\x18\x07 \x03(\x0c\"\x82\x01\n\x12\x44\x65tectTextResponse\x12\x31\n\x08verdicts\x18\x01 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Verdict\x12\x39\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32\'.causeway.guardrails.v1.DetectorFailure\"\x83\x01\n\x07Verdict\x12.\n\x06\x61\x63tion\x18\x01 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x31\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Finding\x12\x15\n\rredacted_text\x18\x03 \x01(\t\"\xf7\x01\n\x07\x46inding\x12\x12\n\x05start\x18\x01 \x01(\x04H\x00\x88\x01\x01\x12\x10\n\x03\x65nd\x18\x02 \x01(\x04H\x01\x88\x01\x01\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x16\n\x0e\x64\x65tection_type\x18\x04 \x01(\t\x12\x11\n\tdetection\x18\x05 \x01(\t\x12\x13\n\x0b\x64\x65tector_id\x18\x06 \x01(\t\x12\r\n\x05score\x18\x07 \x01(\x01\x12.\n\x06\x61\x63tion\x18\x08 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x13\n\x0breplacement\x18\t \x01(\t\x12\x12\n\nextra_json\x18\n \x01(\x0c\x42\x08\n\x06_startB\x06\n\x04_end\"Z\n\x0f\x44\x65tectorFailure\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0e\n\x06status\x18\x03 \x01(\r\x12\x11\n\tnot_asked\x18\x04 \x01(\x08\"\x85\x01\n\rDetectRequest\x12\x36\n\x06\x63onfig\x18\x01 \x01(\x0b\x32$.causeway.guardrails.v1.DetectConfigH\x00\x12\x34\n\x05piece\x18\x02 \x01(\x0b\x32#.causeway.guardrails.v1.DetectPieceH\x00\x42\x06\n\x04step\"\xc7\x02\n\x0c\x44\x65tectConfig\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x34\n\tdirection\x18\x02 \x01(\x0e\x32!.causeway.guardrails.v1.Direction\x12\x39\n\tdetectors\x18\x03 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\x10\n\x08passages\x18\x04 \x03(\t\x12:\n\x0csurroundings\x18\x05 \x01(\x0b\x32$.causeway.guardrails.v1.Surroundings\x12\x32\n\x08\x63hunking\x18\x06 \x01(\x0e\x32 .causeway.guardrails.v1.Chunking\x12\x10\n\x08\x61ll_hold\x18\x07 \x01(\x08\"M\n\x0b\x44\x65tectPiece\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\x12\n\nreply_json\x18\x04 \x01(\x0c\"\xe5\x01\n\x0e\x44\x65tectResponse\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12\x15\n\rcleared_until\x18\x02 \x01(\x04\x12\x31\n\x08\x66indings\x18\x03 \x03(\x0b\x32\x1f.causeway.guardrails.v1.Finding\x12.\n\x06\x61\x63tion\x18\x04 \x01(\x0e\x32\x1e.causeway.guardrails.v1.Action\x12\x39\n\x08\x66\x61ilures\x18\x05 \x03(\x0b\x32\'.causeway.guardrails.v1.DetectorFailure\x12\x0e\n\x06judged\x18\x06 \x01(\x08\"b\n\x14ListDetectorsRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\x16\n\x0ewithout_health\x18\x02 \x01(\x08\"L\n\x15ListDetectorsResponse\x12\x33\n\tdetectors\x18\x01 \x03(\x0b\x32 .causeway.guardrails.v1.Detector\"\xf7\x01\n\x08\x44\x65tector\x12\x13\n\x0b\x64\x65tector_id\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x1a\n\x12params_schema_json\x18\x03 \x01(\x0c\x12\x11\n\tstreaming\x18\x04 \x01(\x08\x12\x33\n\x05kinds\x18\x05 \x03(\x0e\x32$.causeway.guardrails.v1.DetectorKind\x12\x36\n\x06health\x18\x06 \x01(\x0e\x32&.causeway.guardrails.v1.DetectorHealth\x12\x15\n\rhealth_reason\x18\x07 \x01(\t\x12\x0e\n\x06remote\x18\x08 \x01(\x08\"F\n\x10GetPolicyRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\"b\n\x11GetPolicyResponse\x12\x36\n\x06output\x18\x01 \x03(\x0b\x32&.causeway.guardrails.v1.DetectorConfig\x12\x15\n\rblock_message\x18\x02 \x01(\t*h\n\tDirection\x12\x19\n\x15\x44IRECTION_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x44IRECTION_INPUT\x10\x01\x12\x15\n\x11\x44IRECTION_CONTEXT\x10\x02\x12\x14\n\x10\x44IRECTION_OUTPUT\x10\x03*X\n\x06\x41\x63tion\x12\x16\n\x12\x41\x43TION_UNSPECIFIED\x10\x00\x12\x11\n\rACTION_REPORT\x10\x01\x12\x11\n\rACTION_REDACT\x10\x02\x12\x10\n\x0c\x41\x43TION_BLOCK\x10\x03*\xb2\x01\n\x0c\x44\x65tectorKind\x12\x1d\n\x19\x44\x45TECTOR_KIND_UNSPECIFIED\x10\x00\x12\x1f\n\x1b\x44\x45TECTOR_KIND_TEXT_CONTENTS\x10\x01\x12\x1b\n\x17\x44\x45TECTOR_KIND_TEXT_CHAT\x10\x02\x12\"\n\x1e\x44\x45TECTOR_KIND_TEXT_CONTEXT_DOC\x10\x03\x12!\n\x1d\x44\x45TECTOR_KIND_TEXT_GENERATION\x10\x04*e\n\x08\x43hunking\x12\x18\n\x14\x43HUNKING_UNSPECIFIED\x10\x00\x12\x14\n\x10\x43HUNKING_MINIMAL\x10\x01\x12\x15\n\x11\x43HUNKING_SENTENCE\x10\x02\x12\x12\n\x0e\x43HUNKING_WHOLE\x10\x03*m\n\x0e\x44\x65tectorHealth\x12\x1f\n\x1b\x44\x45TECTOR_HEALTH_UNSPECIFIED\x10\x00\x12\x1b\n\x17\x44\x45TECTOR_HEALTH_HEALTHY\x10\x01\x12\x1d\n\x19\x44\x45TECTOR_HEALTH_UNHEALTHY\x10\x02*K\n\x07OnError\x12\x18\n\x14ON_ERROR_UNSPECIFIED\x10\x00\x12\x12\n\x0eON_ERROR_BLOCK\x10\x01\x12\x12\n\x0eON_ERROR_ALLOW\x10\x02\x32\xa5\x03\n\x11GuardrailsService\x12\x63\n\nDetectText\x12).causeway.guardrails.v1.DetectTextRequest\x1a*.causeway.guardrails.v1.DetectTextResponse\x12[\n\x06\x44\x65tect\x12%.causeway.guardrails.v1.DetectRequest\x1a&.causeway.guardrails.v1.DetectResponse(\x01\x30\x01\x12l\n\rListDetectors\x12,.causeway.guardrails.v1.ListDetectorsRequest\x1a-.causeway.guardrails.v1.ListDetectorsResponse\x12`\n\tGetPolicy\x12(.causeway.guardrails.v1.GetPolicyRequest\x1a).causeway.guardrails.v1.GetPolicyResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,18 +34,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_SURROUNDINGS_HEADERSENTRY']._loaded_options = None
   _globals['_SURROUNDINGS_HEADERSENTRY']._serialized_options = b'8\001'
-  _globals['_DIRECTION']._serialized_start=2771
-  _globals['_DIRECTION']._serialized_end=2875
-  _globals['_ACTION']._serialized_start=2877
-  _globals['_ACTION']._serialized_end=2965
-  _globals['_DETECTORKIND']._serialized_start=2968
-  _globals['_DETECTORKIND']._serialized_end=3146
-  _globals['_CHUNKING']._serialized_start=3148
-  _globals['_CHUNKING']._serialized_end=3249
-  _globals['_DETECTORHEALTH']._serialized_start=3251
-  _globals['_DETECTORHEALTH']._serialized_end=3360
-  _globals['_ONERROR']._serialized_start=3362
-  _globals['_ONERROR']._serialized_end=3437
+  _globals['_DIRECTION']._serialized_start=2790
+  _globals['_DIRECTION']._serialized_end=2894
+  _globals['_ACTION']._serialized_start=2896
+  _globals['_ACTION']._serialized_end=2984
+  _globals['_DETECTORKIND']._serialized_start=2987
+  _globals['_DETECTORKIND']._serialized_end=3165
+  _globals['_CHUNKING']._serialized_start=3167
+  _globals['_CHUNKING']._serialized_end=3268
+  _globals['_DETECTORHEALTH']._serialized_start=3270
+  _globals['_DETECTORHEALTH']._serialized_end=3379
+  _globals['_ONERROR']._serialized_start=3381
+  _globals['_ONERROR']._serialized_end=3456
   _globals['_DETECTORCONFIG']._serialized_start=106
   _globals['_DETECTORCONFIG']._serialized_end=263
   _globals['_SURROUNDINGS']._serialized_start=266
@@ -61,25 +61,25 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_FINDING']._serialized_start=1072
   _globals['_FINDING']._serialized_end=1319
   _globals['_DETECTORFAILURE']._serialized_start=1321
-  _globals['_DETECTORFAILURE']._serialized_end=1392
-  _globals['_DETECTREQUEST']._serialized_start=1395
-  _globals['_DETECTREQUEST']._serialized_end=1528
-  _globals['_DETECTCONFIG']._serialized_start=1531
-  _globals['_DETECTCONFIG']._serialized_end=1858
-  _globals['_DETECTPIECE']._serialized_start=1860
-  _globals['_DETECTPIECE']._serialized_end=1937
-  _globals['_DETECTRESPONSE']._serialized_start=1940
-  _globals['_DETECTRESPONSE']._serialized_end=2169
-  _globals['_LISTDETECTORSREQUEST']._serialized_start=2171
-  _globals['_LISTDETECTORSREQUEST']._serialized_end=2269
-  _globals['_LISTDETECTORSRESPONSE']._serialized_start=2271
-  _globals['_LISTDETECTORSRESPONSE']._serialized_end=2347
-  _globals['_DETECTOR']._serialized_start=2350
-  _globals['_DETECTOR']._serialized_end=2597
-  _globals['_GETPOLICYREQUEST']._serialized_start=2599
-  _globals['_GETPOLICYREQUEST']._serialized_end=2669
-  _globals['_GETPOLICYRESPONSE']._serialized_start=2671
-  _globals['_GETPOLICYRESPONSE']._serialized_end=2769
-  _globals['_GUARDRAILSSERVICE']._serialized_start=3440
-  _globals['_GUARDRAILSSERVICE']._serialized_end=3861
+  _globals['_DETECTORFAILURE']._serialized_end=1411
+  _globals['_DETECTREQUEST']._serialized_start=1414
+  _globals['_DETECTREQUEST']._serialized_end=1547
+  _globals['_DETECTCONFIG']._serialized_start=1550
+  _globals['_DETECTCONFIG']._serialized_end=1877
+  _globals['_DETECTPIECE']._serialized_start=1879
+  _globals['_DETECTPIECE']._serialized_end=1956
+  _globals['_DETECTRESPONSE']._serialized_start=1959
+  _globals['_DETECTRESPONSE']._serialized_end=2188
+  _globals['_LISTDETECTORSREQUEST']._serialized_start=2190
+  _globals['_LISTDETECTORSREQUEST']._serialized_end=2288
+  _globals['_LISTDETECTORSRESPONSE']._serialized_start=2290
+  _globals['_LISTDETECTORSRESPONSE']._serialized_end=2366
+  _globals['_DETECTOR']._serialized_start=2369
+  _globals['_DETECTOR']._serialized_end=2616
+  _globals['_GETPOLICYREQUEST']._serialized_start=2618
+  _globals['_GETPOLICYREQUEST']._serialized_end=2688
+  _globals['_GETPOLICYRESPONSE']._serialized_start=2690
+  _globals['_GETPOLICYRESPONSE']._serialized_end=2788
+  _globals['_GUARDRAILSSERVICE']._serialized_start=3459
+  _globals['_GUARDRAILSSERVICE']._serialized_end=3880
 # @@protoc_insertion_point(module_scope)

@@ -480,22 +480,28 @@ class DetectorFailure(_message.Message):
     DETECTOR_ID_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
+    NOT_ASKED_FIELD_NUMBER: _builtins.int
     detector_id: _builtins.str
     """Which."""
     message: _builtins.str
     """Why, in words for the client."""
     status: _builtins.int
     """The HTTP status of a remote detector's answer, 504 where it took too long; 0 where it has none."""
+    not_asked: _builtins.bool
+    """It was not asked, because there are no passages that the text could rest on. Where it would only report, nothing
+    follows from that.
+    """
     def __init__(
         self,
         *,
         detector_id: _builtins.str = ...,
         message: _builtins.str = ...,
         status: _builtins.int = ...,
+        not_asked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detector_id", b"detector_id", "message", b"message", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detector_id", b"detector_id", "message", b"message", "not_asked", b"not_asked", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

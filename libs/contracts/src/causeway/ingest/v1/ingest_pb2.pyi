@@ -112,12 +112,17 @@ class IngestJob(_message.Message):
     DOCUMENT_FIELD_NUMBER: _builtins.int
     OBJECT_NAME_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job; also deduplicates its message."""
     index: _builtins.str
     """Index to write to."""
     object_name: _builtins.str
     """Name of the original in the object store, or of the texts."""
+    url: _builtins.str
+    """Where the worker fetches the document from; it then stores the original under `object_name`, and `document` has
+    neither SHA-256 nor size yet. Empty where the original is there already.
+    """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asked for it."""
@@ -141,10 +146,11 @@ class IngestJob(_message.Message):
         document: _document_pb2.Document | None = ...,
         object_name: _builtins.str = ...,
         texts: Global___TextBatch | None = ...,
+        url: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal", "texts", b"texts", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -326,6 +332,7 @@ class Progress(_message.Message):
     CHUNKS_TOTAL_FIELD_NUMBER: _builtins.int
     DOCUMENTS_DONE_FIELD_NUMBER: _builtins.int
     DOCUMENTS_TOTAL_FIELD_NUMBER: _builtins.int
+    FETCHING_FIELD_NUMBER: _builtins.int
     pages_done: _builtins.int
     """Pages read."""
     pages_total: _builtins.int
@@ -338,6 +345,8 @@ class Progress(_message.Message):
     """Documents that are done, of a job with texts."""
     documents_total: _builtins.int
     """Documents of the job; 0 where it is about one file."""
+    fetching: _builtins.bool
+    """The document is still being fetched from its URL; only while the state is parsing."""
     def __init__(
         self,
         *,
@@ -347,10 +356,11 @@ class Progress(_message.Message):
         chunks_total: _builtins.int = ...,
         documents_done: _builtins.int = ...,
         documents_total: _builtins.int = ...,
+        fetching: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks_done", b"chunks_done", "chunks_total", b"chunks_total", "documents_done", b"documents_done", "documents_total", b"documents_total", "pages_done", b"pages_done", "pages_total", b"pages_total"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks_done", b"chunks_done", "chunks_total", b"chunks_total", "documents_done", b"documents_done", "documents_total", b"documents_total", "fetching", b"fetching", "pages_done", b"pages_done", "pages_total", b"pages_total"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,51 @@
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from embedding.fake import HashingEmbedder
+from embedding.observed import ObservedEmbedder
+from servicekit.errors import Unavailable
+from servicekit.testing import measured, traced
+
+
+class Away(HashingEmbedder):
+    """Does not answer."""
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        raise Unavailable("away")
+
+
+def seen(name: str, **labels: str) -> float:
+    return sum(value for found, value in measured(name) if labels.items() <= found.items())
+
+
+async def test_a_call_is_measured() -> None:
+    """Its time, its texts, and a span as the conventions say; nothing of the texts."""
+    measured("")
+    traced("")
+    inner = HashingEmbedder()
+    observed = ObservedEmbedder(inner, "tests")
+    before = seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model)
+    made = await observed.embed(["one text", "another"])
+    assert np.array_equal(made, await inner.embed(["one text", "another"]))
+    assert seen("causeway_embedding_texts_total", gen_ai_request_model=inner.model) == before + 2
+    assert seen("causeway_embedding_duration_seconds_count", gen_ai_request_model=inner.model) >= 1
+    assert dict(traced(f"embeddings {inner.model}")[-1].attributes or {}) == {
+        "gen_ai.operation.name": "embeddings",
+        "gen_ai.provider.name": "tests",
+        "gen_ai.request.model": inner.model,
+        "gen_ai.embeddings.dimension.count": inner.dimension,
+        "causeway.embeddings.texts": 2,
+    }
+
+
+async def test_a_call_that_fails() -> None:
+    """Is measured by its error, which comes through as it is."""
+    measured("")
+    traced("")
+    observed = ObservedEmbedder(Away(), "tests")
+    with pytest.raises(Unavailable, match="away"):
+        await observed.embed(["text"])
+    assert seen("causeway_embedding_duration_seconds_count", error_type="Unavailable") >= 1
+    assert (traced(f"embeddings {observed.model}")[-1].attributes or {})["error.type"] == "Unavailable"
