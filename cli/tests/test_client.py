@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from causeway.cli.client import Client
-from causeway.cli.errors import CommandError, RequestRefused, Unreachable
+from causeway.cli.errors import CommandError, RequestRefused, Unreachable, UsageError
 from causeway.cli.library import Library
 
 
@@ -110,10 +110,10 @@ async def test_nobody_answers(nobody: str, tmp_path: Path) -> None:
                 await call
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://[", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1:80", "ftp://127.0.0.1", "http://", ""])
 async def test_what_is_no_url(url: str) -> None:
-    """A wrong URL is the same kind of error, not a stack."""
-    with pytest.raises(Unreachable):
+    """A wrong URL is wrong usage, not a stack."""
+    with pytest.raises(UsageError):
         async with Client(url) as client:
             await client.readiness()
 

@@ -1,17 +1,45 @@
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 
-@pytest.mark.parametrize("command", ["up", "ingest", "ask", "status", "demo"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        "up",
+        "ingest",
+        "ask",
+        "status",
+        "demo",
+        "usage",
+        "jobs",
+        "jobs dead",
+        "jobs replay",
+        "jobs cancel",
+        "keys",
+        "keys create",
+        "keys list",
+        "keys revoke",
+    ],
+)
 def test_help(cli: Callable[..., Any], command: str) -> None:
     """Every command explains itself with examples and exit codes."""
-    result = cli(command, "--help")
+    result = cli(*command.split(), "--help")
     assert result.exit_code == 0
     assert f"  causeway {command}" in result.stdout
     assert "Exit codes: 0 done; 1 failed" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_the_first_steps(cli: Callable[..., Any]) -> None:
+    """The list of commands shows where to begin, whole lines, and where there is more; the version has a number."""
+    shown = cli("--help").stdout
+    assert "  causeway up\n" in shown
+    assert "COMMAND --help" in shown
+    assert "...\n" not in shown.partition("Commands:")[2]
+    assert re.fullmatch(r"\d+\.\d+\.\d+\n", cli("--version").stdout)
 
 
 def test_no_command(cli: Callable[..., Any]) -> None:

@@ -157,6 +157,14 @@ async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> 
     assert supervisor.pids == {"a": None}
 
 
+async def test_why_it_ended(supervisor: Watched) -> None:
+    """What is started again is reported with its last words; they say what is wrong."""
+    supervisor.start(program("a", "import sys; print('one'); sys.exit('no such file')"))
+    await eventually(lambda: bool(supervisor.reports))
+    assert supervisor.reports[0].startswith("a ended (exit code 1); starting it again in ")
+    assert supervisor.reports[0].endswith(" s: no such file")
+
+
 async def test_a_program_that_is_not_there(supervisor: Watched) -> None:
     """Fails the whole, with its name."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))

@@ -122,3 +122,19 @@ def test_a_removed_document_is_found_no_more(http: httpx.Client, ingest: Ingest,
     assert points == ["dogs.md"]
     again = http.post(path, json={"doc_ids": [ids["cats.md"]]}).json()
     assert again == {"deleted_doc_ids": [], "not_found_doc_ids": [ids["cats.md"]]}
+
+
+def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """What an index is told of its passages holds for documents that come afterwards."""
+    text = " ".join(f"Buoy {number} lies {number + 3} cables off the northern pier." for number in range(60))
+    names = {"long": index, "short": f"{index}-short"}
+    made = {"index_name": names["short"], "chunk_tokens": 40, "chunk_overlap": 0}
+    assert http.post("/indexes", json=made).raise_for_status().json()["chunk_tokens"] == 40
+    counts = {}
+    for kind, name in names.items():
+        [job] = ingest(name, {"buoys.md": text.encode()})
+        assert job["state"] == "succeeded"
+        counts[kind] = job["progress"]["chunks_total"]
+    assert counts["short"] > 3 * counts["long"]
+    found = http.post("/retrieve", json={"index_name": names["short"], "query": "Where is buoy 7?"})
+    assert all(len(node["text"].split()) <= 40 for node in found.raise_for_status().json()["results"])

@@ -35,6 +35,24 @@ def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
         assert ".md" in response.text or ".pdf" in response.text
 
 
+@pytest.mark.usefixtures("handbook")
+def test_the_requests_of_the_guardrails_page_are_answered(http: httpx.Client) -> None:
+    """JSON and lines of JSON alike; what is shown below one is how its answer begins."""
+    page = (ROOT / "docs/guardrails.md").read_text()
+    shown = re.findall(
+        r"^curl (?:-N )?localhost:8080(/\S+) -H 'content-type: (\S+)'"
+        r"(?:[\s\\]+-d '(.*?)'| -X POST -T - <<'END'\n(.*?)^END)\n(?:# (.*?)…)?",
+        page,
+        re.MULTILINE | re.DOTALL,
+    )
+    assert len(shown) >= 3
+    for path, kind, body, lines, answer in shown:
+        response = http.post(path, content=body or lines, headers={"content-type": kind})
+        assert response.status_code == 200, (path, response.text)
+        assert response.text.startswith(answer)
+        assert "error" not in response.text
+
+
 def test_the_upload_to_curl_is_taken(http: httpx.Client) -> None:
     """The file is there, and the form that the README shows is one."""
     [(index, file, path)] = re.findall(rf"-F index=(\S+) -F file=@(\S+) {HOME}(\S+)", README)

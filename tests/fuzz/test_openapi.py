@@ -14,30 +14,37 @@ from pathlib import Path
 
 import pytest
 import structlog
+from gateway.adapters import Services
 from gateway.domain import Passage
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe, FakeRetriever
+from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
 from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
 from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
-from gateway.main import HttpServer, Services, build_app, listen
+from gateway.fakes_jobs import FakeJobs
+from gateway.fakes_records import FakeRecords
+from gateway.fakes_retrieval import FakeRetriever
+from gateway.http_server import HttpServer, listen
+from gateway.main import build_app
 from gateway.settings import Settings
 
 # In an environment of its own, see requirements/fuzz.in.
 SCHEMATHESIS = Path(sys.prefix) / "fuzz" / "bin" / "schemathesis"
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
-# Answers 501 by its nature, which counts as an error of the server.
-EXCEPT = "/speech"
+# One answers 501 by its nature, which counts as an error of the server; the other takes lines, of which the tool
+# makes none (the gateway's own tests do).
+EXCEPT = ("/speech", "/api/v2/text/detection/stream-content")
 
 
 def services() -> Services:
     """Fakes with an index that has a document."""
     passage = Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=1", "The ferry leaves at nine.", 0.5)
     retriever, indexes = FakeRetriever({"docs": [passage]}), FakeIndexes({"docs": {}})
+    ingest = FakeIngest()
     return Services(
         retriever,
         FakeGenerator.saying("At ", "nine."),
         FakeGuardrails(),
-        FakeIngest(),
+        ingest,
         retriever,
         FakeOriginals(),
         FakePictures(),
@@ -45,6 +52,8 @@ def services() -> Services:
         FakeTexts(indexes),
         indexes,
         FakeEmbedder(),
+        FakeJobs(ingest),
+        FakeRecords(),
         [FakeProbe("retriever")],
     )
 
@@ -67,8 +76,9 @@ async def url() -> AsyncIterator[str]:
 async def test_no_route_is_worse_than_a_refusal(url: str, tmp_path: Path) -> None:
     """No status of 500 or above, nothing that the document does not say."""
     process = await asyncio.create_subprocess_exec(
-        *(SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", CHECKS, "--exclude-path", EXCEPT),
-        *("--phases", "examples,coverage,fuzzing", "--max-examples", str(EXAMPLES)),
+        *(SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", CHECKS, "--max-examples", str(EXAMPLES)),
+        *("--phases", "examples,coverage,fuzzing"),
+        *(word for path in EXCEPT for word in ("--exclude-path", path)),
         *("--continue-on-failure", "--warnings", "off", "--no-color"),
         cwd=tmp_path,  # it keeps notes where it runs
     )

@@ -34,6 +34,36 @@ def test_json(gateway: Any, cli: Callable[..., Any]) -> None:
     assert found["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
 
 
+STEPS = [
+    {"name": "find index", "duration_ms": 1.25},
+    {"name": "retrieve", "duration_ms": 9.5, "steps": [{"name": "embed", "duration_ms": 2.125}]},
+    {"name": "generate", "duration_ms": 70.001},
+]
+
+
+def test_a_trace(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The id, and every step with its time as the thoughts have it, a service's own below the gateway's."""
+    thoughts = [{"title": "Answer", "description": "", "props": {"duration_ms": 70.001, "steps": STEPS}}]
+    gateway.lines = [
+        b'{"delta":{"content":"So"}}\n',
+        json.dumps({"context": {"thoughts": thoughts}}).encode() + b"\n",
+    ]
+    result = cli("ask", "Why?", "--trace", "--url", gateway.url)
+    assert result.exit_code == 0, result.stderr
+    lines = result.stdout.splitlines()
+    at = lines.index("Trace 0af7651916cd43dd8448eb211c80319c")
+    assert [line.split() for line in lines[at + 1 : at + 5]] == [
+        ["find", "index", "1.250", "ms"],
+        ["retrieve", "9.500", "ms"],
+        ["embed", "2.125", "ms"],
+        ["generate", "70.001", "ms"],
+    ]
+    assert lines[at + 3].index("embed") > lines[at + 2].index("retrieve")
+    assert "whole answer" in lines[at + 5]
+    shown = json.loads(cli("ask", "Why?", "--trace", "--json", "--url", gateway.url).stdout)
+    assert shown["trace"] == STEPS
+
+
 @pytest.mark.parametrize("options", [[], ["--json"]])
 def test_an_answer_that_breaks_off(gateway: Any, cli: Callable[..., Any], options: list[str]) -> None:
     """Exit code 1, the error on stderr and not in the output."""

@@ -23,7 +23,7 @@ def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "su
         env={**environment, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
 

@@ -58,9 +58,11 @@ def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
         assert cli("jobs", command, *arguments, "--url", gateway.url).stdout == "No job was given up.\n"
 
 
-@pytest.mark.parametrize("arguments", [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["-n", "0"]])
+@pytest.mark.parametrize(
+    "arguments", [["replay"], ["replay", "a", "--all"], ["cancel"], ["bury"], ["-n", "0"], ["-s", "lost"]]
+)
 def test_wrong_usage(gateway: Any, cli: Callable[..., Any], arguments: list[str]) -> None:
-    """Nothing to do, too much to do, no such command: exit code 2."""
+    """Nothing to do, too much to do, no such command, no such state: exit code 2."""
     assert cli("jobs", *arguments, "--url", gateway.url).exit_code == 2
 
 

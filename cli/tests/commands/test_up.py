@@ -15,7 +15,7 @@ import pytest
 SERVICES = ["nats", "retriever", "generator", "guardrails", "ingest", "gateway"]
 
 
-def _eventually(condition: Callable[[], bool], within: float = 20) -> None:
+def _eventually(condition: Callable[[], bool], within: float = 60) -> None:
     end = time.monotonic() + within
     while not condition():
         assert time.monotonic() < end

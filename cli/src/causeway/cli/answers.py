@@ -122,10 +122,11 @@ class StoredDocument:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of an answer and how long it took."""
+    """A step of an answer and how long it took; ``inner`` are the steps that a service made of it."""
 
     title: str
     milliseconds: float
+    inner: tuple["Step", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,8 @@ class Answer:
 
     Attributes:
         sources: Names of the passages that it could rest on; empty where the protocol does not say.
-        steps: Where the time went, on the platform's clock.
+        steps: Where the time went, on the platform's clock, as the thoughts have it.
+        trace: The same step by step, with those of the services that were asked.
         total_ms: From sending the question to the last byte, on ours.
         first_ms: To the first piece of text; None where the answer came as one.
     """
@@ -157,6 +159,7 @@ class Answer:
     text: str = ""
     sources: list[str] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
+    trace: list[Step] = field(default_factory=list)
     trace_id: str = ""
     total_ms: float = 0.0
     first_ms: float | None = None
@@ -175,6 +178,14 @@ class Answer:
             self.sources = [str(name) for name in points["citations"]]
         if thoughts := context.get("thoughts"):
             self.steps = _steps(thoughts)
+            self.trace = [
+                _traced(step) for thought in thoughts for step in (thought.get("props") or {}).get("steps") or ()
+            ]
+
+
+def _traced(step: Mapping[str, Any]) -> Step:
+    inner = tuple(_traced(each) for each in step.get("steps") or ())
+    return Step(str(step.get("name") or ""), float(step.get("duration_ms") or 0), inner)
 
 
 def _steps(thoughts: Sequence[Mapping[str, Any]]) -> list[Step]:

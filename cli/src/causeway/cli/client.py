@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import httpx
 from causeway.cli.answers import Answer, Job, Readiness, error_message
-from causeway.cli.errors import CommandError, RequestRefused, Unreachable
+from causeway.cli.errors import CommandError, RequestRefused, Unreachable, UsageError
 
 _TIMEOUT = httpx.Timeout(connect=5, read=120, write=60, pool=None)
 _PROBE_TIMEOUT = httpx.Timeout(10, connect=2)
@@ -32,6 +32,9 @@ class Client:
         url: The gateway's, without a path.
         api_key: Sent with every request; empty: none is.
         first_wait: Seconds before the second attempt of what is tried again; doubles from there.
+
+    Raises:
+        UsageError: The URL is none.
     """
 
     def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT) -> None:
@@ -39,6 +42,8 @@ class Client:
         self._first_wait = first_wait
         try:
             host = httpx.URL(self.url).host
+            if not host or not self.url.startswith(("http://", "https://")):
+                raise UsageError(f"--url is like http://127.0.0.1:8080, not {url!r}")
             self._http = httpx.AsyncClient(
                 base_url=self.url,
                 timeout=_TIMEOUT,
@@ -47,7 +52,7 @@ class Client:
                 trust_env=host not in {"127.0.0.1", "::1", "localhost"},
             )
         except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
-            raise Unreachable(f"{url} is no URL: {error}") from error
+            raise UsageError(f"{url} is no URL: {error}") from error
 
     async def __aenter__(self) -> Self:
         """Itself."""

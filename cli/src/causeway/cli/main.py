@@ -2,6 +2,8 @@
 
 import sys
 from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from causeway.cli import render
@@ -9,12 +11,21 @@ from causeway.cli.commands import ask, demo, ingest, jobs, keys, status, up, usa
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
+_FIRST_STEPS = (
+    "causeway up",
+    "causeway ingest examples/corpus --index handbook",
+    'causeway ask "When will the pivot bearing be renewed?" --index handbook',
+)
+_MORE = "`causeway COMMAND --help` has each command's examples and exit codes."
+
 
 def build_app() -> typer.Typer:
     """All commands."""
     app = typer.Typer(
         name="causeway",
         help="One retrieval-augmented-generation platform behind every chat protocol.",
+        epilog=_epilog(_FIRST_STEPS, _MORE),
+        callback=_causeway,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # examples stay on their lines
@@ -32,8 +43,8 @@ def build_app() -> typer.Typer:
         callback=jobs.jobs,
         rich_markup_mode=None,
     )
-    for command in (jobs.dead, jobs.replay, jobs.cancel):
-        of_jobs.command()(command)
+    for name, of_job in (("dead", jobs.dead), ("replay", jobs.replay), ("cancel", jobs.cancel)):
+        of_jobs.command(name, epilog=_epilog(_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES))(of_job)
     app.add_typer(of_jobs)
     app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)
     of_keys = typer.Typer(
@@ -43,11 +54,28 @@ def build_app() -> typer.Typer:
         no_args_is_help=True,
         rich_markup_mode=None,
     )
-    of_keys.command("create")(keys.create)
-    of_keys.command("list")(keys.list_keys)
-    of_keys.command("revoke")(keys.revoke)
+    for name, of_key in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
+        of_keys.command(name, epilog=_epilog(_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES))(of_key)
     app.add_typer(of_keys)
     return app
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        render.line(render.console(), version("causeway-cli"))
+        raise typer.Exit
+
+
+def _causeway(
+    _: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Holds the option; the commands do the work."""
+
+
+def _of(command: str, examples: Sequence[str]) -> list[str]:
+    return [example for example in examples if example.startswith(f"causeway {command}")]
 
 
 def _epilog(examples: Sequence[str], exit_codes: str) -> str:

@@ -1,7 +1,7 @@
 """What people see. Colours, bars and tables on a terminal; plain lines, without a control character, elsewhere."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -59,8 +59,8 @@ def state(text: str) -> Text:
     return Text(printable(text), style="green" if text in good else "red" if text in bad else "yellow")
 
 
-def footnotes(out: Console, answer: Answer) -> None:
-    """Below an answer: what it cites, where its time went, its trace."""
+def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
+    """Below an answer: what it cites, where its time went, its trace; all of it where that is wanted."""
     if citations := answer.citations:
         line(out, "Cited", "bold")
         for number, citation in enumerate(citations, 1):
@@ -68,9 +68,30 @@ def footnotes(out: Console, answer: Answer) -> None:
             line(out, f"  {number}. {citation.file}{page}")
     elif answer.sources:
         line(out, f"Nothing is cited; {len(answer.sources)} passages were found.", "yellow")
+    if traced:
+        trace(out, answer)
+        return
     time_line(out, answer)
     if answer.trace_id:
         line(out, f"Trace {answer.trace_id}", "dim")
+
+
+def trace(out: Console, answer: Answer) -> None:
+    """The steps of an answer as a tree, each with its time as the thoughts have it, under the trace's id."""
+    line(out, f"Trace {answer.trace_id}" if answer.trace_id else "Trace", "bold")
+    made = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    made.add_column(no_wrap=True)
+    made.add_column(justify="right", no_wrap=True)
+    for depth, step in _flat(answer.trace):
+        made.add_row(Text(f"{'  ' * depth}{printable(step.title)}"), Text(f"{step.milliseconds:.3f} ms"))
+    made.add_row(Text("  whole answer, seen from here"), Text(f"{answer.total_ms:.3f} ms"))
+    out.print(made)
+
+
+def _flat(steps: Iterable[Step], depth: int = 1) -> Iterator[tuple[int, Step]]:
+    for step in steps:
+        yield depth, step
+        yield from _flat(step.inner, depth + 1)
 
 
 def time_line(out: Console, answer: Answer) -> None:
@@ -114,7 +135,7 @@ class StartProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, kind: type[BaseException] | None, error: BaseException | None, stack: TracebackType | None
     ) -> None:
         """Wipes itself away."""
         self._progress.stop()

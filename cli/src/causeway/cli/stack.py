@@ -5,6 +5,7 @@ import contextlib
 import importlib.util
 import os
 import secrets
+import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from causeway.cli.supervisor import Program, Supervisor, with_last_lines
 from servicekit import permissions
 from servicekit.broker import Broker
 from servicekit.errors import CausewayError
+from servicekit.stream_room import STREAM_BYTES
 
 BROKER = "nats"
 GATEWAY = "gateway"
@@ -28,6 +30,8 @@ SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
 _DRAIN_SECONDS = 8.0
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_LEAST_STREAM = 1024 * 1024
+_DISK_SHARE = 8
 
 
 class Stack:
@@ -108,6 +112,7 @@ class Stack:
             # gRPC's core writes lines of its own about connections that close; ours say the same, structured.
             "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
+            "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
             # What the caller has set goes first, except for what ties the processes together.
             **os.environ,
             **{f"CAUSEWAY_{name.upper()}_PORT": str(ports[name]) for name in SERVICES},
@@ -118,6 +123,10 @@ class Stack:
             "CAUSEWAY_DATA_DIR": str(self.data_dir),
             "PYTHONUNBUFFERED": "1",
         }
+
+    def _stream_bytes(self) -> int:
+        """What a stream may take: a small disk has no gibibyte for each, of which the broker takes 3/4."""
+        return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
         """What ``stack.json`` holds: the URL, each process's id and port, the broker's URL with a password."""

@@ -148,14 +148,14 @@ class Supervisor:
             if kept.stopping.is_set():
                 return
             self._changed()
+            assert kept.copy is not None
+            await asyncio.wait([kept.copy], timeout=1)  # its last words may still be in the pipe
             if code == EXIT_CONFIGURATION:
-                assert kept.copy is not None
-                await asyncio.wait([kept.copy], timeout=1)  # its last words may still be in the pipe
                 self._fail(with_last_lines(f"{name} refuses its configuration", kept.log.last_lines))
                 return
             kept.deaths = 1 if clock() - began >= self._restarts.healthy else kept.deaths + 1
             delay = self._restarts.delay(kept.deaths)
-            self._report(f"{name} ended ({_how(code)}); starting it again in {delay:.1f} s")
+            self._report(f"{name} ended ({_how(code)}); starting it again in {delay:.1f} s{_why(code, kept.log)}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(kept.stopping.wait(), delay)
 
@@ -229,6 +229,11 @@ def _how(code: int) -> str:
     with contextlib.suppress(ValueError):
         return signal.Signals(-code).name
     return f"signal {-code}"
+
+
+def _why(code: int, log: OutputLog) -> str:
+    """The last line of a program that gave up by itself; what a signal ends has nothing to say of it."""
+    return f": {log.last_lines[-1]}" if code > 0 and log.last_lines else ""
 
 
 def with_last_lines(message: str, lines: Sequence[str]) -> str:

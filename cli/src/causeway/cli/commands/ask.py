@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.answers import Answer
+from causeway.cli.answers import Answer, Step
 from causeway.cli.client import Client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
 from rich.console import Console
@@ -27,12 +27,16 @@ Index = Annotated[
     str | None, typer.Option("--index", "-i", help="Where to look. Default: what the platform is set to.")
 ]
 SearchMode = Annotated[Mode, typer.Option(help="By words and meaning, by meaning, or by words.")]
+Trace = Annotated[
+    bool, typer.Option("--trace", help="Show every step with its time, those of the services below the gateway's.")
+]
 Top = Annotated[int, typer.Option(min=1, max=100, help="Most passages that the answer may rest on.")]
 
 EXAMPLES = (
     'causeway ask "How many leave days may be carried over?" --index skerry',
     'causeway ask "Who may drive the forklift?" --index skerry --mode text --top 5',
     'causeway ask "When is the bridge closed?" --index skerry --json | jq -r .answer',
+    'causeway ask "When is the bridge closed?" --index skerry --trace',
 )
 
 
@@ -45,24 +49,29 @@ def ask(
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
     *,
+    traced: Trace = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a question and watch the answer come, with what it cites and where its time went."""
+    """Ask a question and watch the answer come.
+
+    What it cites and where its time went stand below it.
+    """
     overrides: dict[str, object] = {"top": top, "retrieval_mode": mode.value}
     if index is not None:
         overrides["index"] = index
-    asyncio.run(_ask(Client(resolve_url(url, data_dir), api_key=api_key), question, overrides, as_json=as_json))
+    asyncio.run(_ask(Client(resolve_url(url, data_dir), api_key=api_key), question, overrides, traced, as_json))
 
 
-async def _ask(platform: Client, question: str, overrides: dict[str, object], *, as_json: bool) -> None:
+async def _ask(platform: Client, question: str, overrides: dict[str, object], traced: bool, as_json: bool) -> None:
     out = render.console()
     async with platform as client:
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
-            out.file.write(json.dumps(as_object(answer), ensure_ascii=False) + "\n")
+            shown = as_object(answer) | ({"trace": [_object(step) for step in answer.trace]} if traced else {})
+            out.file.write(json.dumps(shown, ensure_ascii=False) + "\n")
             return
         answer = await stream(client, out, question, overrides)
-        render.footnotes(out, answer)
+        render.footnotes(out, answer, traced=traced)
 
 
 async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:
@@ -79,6 +88,11 @@ async def stream(client: Client, out: Console, question: str, overrides: dict[st
     finally:
         if begun:
             render.line(out)
+
+
+def _object(step: Step) -> dict[str, object]:
+    inner = {"steps": [_object(each) for each in step.inner]} if step.inner else {}
+    return {"name": step.title, "duration_ms": step.milliseconds, **inner}
 
 
 def as_object(answer: Answer) -> dict[str, object]:

@@ -59,10 +59,10 @@ def demo(
     keep: Keep = False,
     verbose: Verbose = False,
 ) -> None:
-    """Start the platform, ingest the sample corpus, ask three questions over three routes, stop.
+    """Start the platform, ingest the sample corpus, ask, stop.
 
-    Everything goes to a temporary directory and to free ports. The demo fails where an answer does not cite the
-    source that holds it; the directory with its logs is kept then.
+    Three questions go over three routes. Everything goes to a temporary directory and to free ports. The demo fails
+    where an answer does not cite the source that holds it; the directory with its logs is kept then.
     """
     if not corpus.is_dir():
         raise CommandError(

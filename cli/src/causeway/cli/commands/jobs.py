@@ -1,6 +1,7 @@
 """``causeway jobs``: what is being ingested, what could not be, and what to do about it."""
 
 import asyncio
+import enum
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -16,15 +17,21 @@ from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, r
 
 T = TypeVar("T")
 
+
+class JobState(enum.StrEnum):
+    """How far a job is."""
+
+    QUEUED = "queued"
+    PARSING = "parsing"
+    INDEXING = "indexing"
+    SUCCEEDED = "succeeded"
+    UNCHANGED = "unchanged"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
 Index = Annotated[str, typer.Option("--index", "-i", help="Only jobs that write to this index.")]
-State = Annotated[
-    str,
-    typer.Option(
-        "--state",
-        "-s",
-        help="Only jobs in this state: queued, parsing, indexing, succeeded, unchanged, failed, cancelled.",
-    ),
-]
+State = Annotated[JobState | None, typer.Option("--state", "-s", help="Only jobs in this state.")]
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most jobs to show.")]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
 SomeIds = Annotated[list[str] | None, typer.Argument(metavar="ID…", help="Ids of jobs.", show_default=False)]
@@ -35,6 +42,7 @@ EXAMPLES = (
     "causeway jobs --state failed --index staff",
     "causeway jobs --json | jq -r 'select(.stage == \"waiting\") | .error.message'",
     "causeway jobs dead",
+    "causeway jobs dead --json | jq -r .id",
     "causeway jobs replay --all",
     "causeway jobs cancel 3f2b8c1d9e0a4b7c8d6e5f4a3b2c1d0e",
 )
@@ -43,7 +51,7 @@ EXAMPLES = (
 def jobs(
     context: typer.Context,
     index: Index = "",
-    state: State = "",
+    state: State = None,
     most: Most = 50,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -51,13 +59,14 @@ def jobs(
     *,
     as_json: Json = False,
 ) -> None:
-    """List jobs, those that changed last first; or look after them with one of the commands below.
+    """List jobs, or look after them.
 
-    With --json there is one object a job, as GET /jobs/{id} has it.
+    Those that changed last come first; the commands below look after them. With --json there is one object a job,
+    as GET /jobs/{id} has it.
     """
     if context.invoked_subcommand is not None:
         return
-    found = _asked(url, data_dir, api_key, lambda library: library.jobs(index, state, most))
+    found = _asked(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
     _show(found, "There are no such jobs." if index or state else "There are no jobs.", as_json=as_json)
 
 
@@ -69,7 +78,7 @@ def dead(
     *,
     as_json: Json = False,
 ) -> None:
-    """List the jobs that were given up after too many attempts, the newest first."""
+    """List the jobs that were given up, the newest first."""
     found = _asked(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
 
@@ -83,7 +92,10 @@ def replay(
     every: All = False,
     as_json: Json = False,
 ) -> None:
-    """Send jobs again that were given up. Exit code 1 where one of them was not."""
+    """Send jobs again that were given up.
+
+    Exit code 1 where one of them was not.
+    """
     if every == bool(job_ids):
         raise UsageError("name the jobs, or say --all")
     found = _asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
@@ -109,9 +121,9 @@ def cancel(
     *,
     as_json: Json = False,
 ) -> None:
-    """Stop jobs: nothing of them can be found, their documents stay as they were.
+    """Stop jobs; their documents stay as they were.
 
-    Exit code 1 where one of them is over already, or unknown.
+    Nothing of a job that is stopped can be found. Exit code 1 where one of them is over already, or unknown.
     """
 
     async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:

@@ -25,7 +25,7 @@ EXAMPLES = (
     "causeway keys create --name ann --roles ask",
     "causeway keys create --name loader --roles ingest --tenant north --expires 90d",
     "causeway keys create --name help-page --profile help --json | jq -r .key",
-    "causeway keys list",
+    "causeway keys list --tenant north",
     "causeway keys revoke 0f3c5a7d9e1b2c4d",
 )
 
@@ -75,10 +75,10 @@ def create(
     *,
     as_json: Json = False,
 ) -> None:
-    """Make an API key. It is shown this once; the platform keeps its hash alone.
+    """Make an API key, which is shown this once.
 
-    Lists (roles, oids, groups, profiles) are separated by commas. Without --json the key stands alone on the
-    standard output, what is said of it on the standard error.
+    The platform keeps its hash alone. Lists (roles, oids, groups, profiles) are separated by commas. Without --json
+    the key stands alone on the standard output, what is said of it on the standard error.
     """
     if not name.strip() or not tenant.strip():
         raise UsageError("a key needs a name and a tenant")
@@ -115,7 +115,7 @@ def list_keys(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show the API keys, without what they are used with. With --json one object a key."""
+    """List the API keys, without their secrets. With --json one object a key."""
     found = asyncio.run(_all(_nats(nats_url, data_dir), replicas))
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
@@ -148,7 +148,7 @@ def revoke(
     *,
     as_json: Json = False,
 ) -> None:
-    """Revoke API keys, for good: every gateway refuses them within seconds."""
+    """Revoke API keys for good, within seconds at every gateway."""
     url = _nats(nats_url, data_dir)
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):

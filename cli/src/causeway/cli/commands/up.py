@@ -55,7 +55,7 @@ def up(
     verbose: Verbose = False,
     as_json: Json = False,
 ) -> None:
-    """Start the platform on this machine and keep it running until Ctrl-C.
+    """Start the platform on this machine, until Ctrl-C.
 
     Starts nats-server and the five services on loopback, waits until all of them are ready, and starts again what
     dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready.
@@ -106,7 +106,8 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
         header = ' -H "api-key: $CAUSEWAY_API_KEY"'
     if AuthMode.KEYS.value in auth.value:
         render.line(out, "Make a key, which the other commands take from CAUSEWAY_API_KEY:")
-        render.line(out, "  export CAUSEWAY_API_KEY=$(causeway keys create --name me --roles admin)")
+        where = "" if stack.data_dir == DEFAULT_DATA_DIR.absolute() else f" --data-dir {stack.data_dir}"
+        render.line(out, f"  export CAUSEWAY_API_KEY=$(causeway keys create --name me --roles admin{where})")
         render.line(out)
     render.line(out, "Bring documents in, ask about them:")
     render.line(

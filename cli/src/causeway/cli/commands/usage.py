@@ -40,7 +40,11 @@ def usage(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what was used: requests, tokens, bytes of documents, costs. With --json one object a line."""
+    """Show what was used: requests, tokens, bytes, costs.
+
+    The bytes are those of documents. With --json there is one object a line. Speaks to NATS, where the gateways'
+    records are.
+    """
     now = time.time()
     groups = tuple(dict.fromkeys(part.strip() for part in by.split(",") if part.strip()))
     if wrong := set(groups) - set(GROUPS):
