@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-faults test-leaks soak images base-image nats-image e2e-containers e2e-kind kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-triton-gpu audit sbom format proto lock settings dashboards clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-faults test-leaks soak images base-image nats-image e2e-containers e2e-kind kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +66,7 @@ fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to each chat path that nobody wo
 	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest services/gateway/tests/test_fuzz.py
 	@CAUSEWAY_FUZZ_EXAMPLES=1500 $(BIN)/pytest tests/fuzz
 
-test-faults: $(READY) ## Kill, stop and leave a stack in mid-answer: what clients see, what is lost (nothing)
+test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: what clients see, what is lost (nothing)
 	@echo "==> faults"
 	@$(BIN)/pytest tests/stack --ignore tests/stack/soak
 
@@ -132,6 +132,9 @@ bench-retrieval: $(READY) ## Searches idle, under writes and compaction, and bes
 
 bench-ingest: $(READY) ## Documents from the upload to where they can be found, 10,000 files among them; writes bench/results
 	@$(BIN)/python bench/bench_ingest.py
+
+bench-overload: $(READY) ## Three times as many requests as can be answered: who waits, who is refused; writes bench/results
+	@$(BIN)/python bench/bench_overload.py
 
 bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the platform and without it
 	@$(BIN)/python bench/bench_triton_gpu.py --check

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from peers import PEERS, Peer, Place
+from peers import GUARDS, PEERS, Peer, Place
 from processes import pinned, running, wait_for
 from servicekit.broker import Broker
 from servicekit.testing import free_ports
@@ -16,9 +16,11 @@ from servicekit.testing import free_ports
 DIRECT = "model server itself"
 RELAY = "bare relay (Python)"
 OURS = "causeway"
+GUARDED = "causeway, two detectors"
 LITELLM = "LiteLLM proxy"
 _START_SECONDS = 90
 _MODEL = "stub"
+_POLICY = Path(__file__).with_name("two_detectors.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,12 @@ class Running:
 
 Start = Callable[[str, int], AbstractContextManager[Running]]
 """Address of a model server, core → a contender in front of it, until the block is left."""
+
+
+def guarded_contenders() -> dict[str, Start]:
+    """By name: the model server itself, we without and with detectors, and the peers that are installed."""
+    peers = {peer.label: partial(_peer, peer) for peer in GUARDS if peer.installed}
+    return {DIRECT: _direct, OURS: _ours, GUARDED: partial(_ours, policy=_POLICY), **peers}
 
 
 def contenders() -> dict[str, Start]:
@@ -60,9 +68,11 @@ def _relay(server: str, core: int) -> Iterator[Running]:
 
 
 @contextmanager
-def _ours(server: str, core: int) -> Iterator[Running]:
-    """Gateway and generator on the one core. NATS is there, too, but has nothing to do and is not counted."""
-    generator, gateway, broker = free_ports(3)
+def _ours(server: str, core: int, policy: Path | None = None) -> Iterator[Running]:
+    """Gateway and generator on the one core, and with a policy the guardrails service. NATS is there, too, but has
+    nothing to do and is not counted.
+    """
+    generator, gateway, broker, guardrails = free_ports(4)
     with TemporaryDirectory() as directory:
         nats = pinned(1 - core, *Broker(Path(directory), broker).command())
         model = pinned(
@@ -84,9 +94,15 @@ def _ours(server: str, core: int) -> Iterator[Running]:
                 "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
                 "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{broker}",
                 "CAUSEWAY_LOG_LEVEL": "WARNING",
+                **({"CAUSEWAY_POLICY_FILE": str(policy)} if policy else {}),
+                "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
             },
         )
-        with running(nats), running(model, front) as pids:
+        judges = []
+        if policy is not None:
+            port = {"CAUSEWAY_GUARDRAILS_PORT": str(guardrails), "CAUSEWAY_LOG_LEVEL": "WARNING"}
+            judges.append(pinned(core, sys.executable, "-m", "guardrails", environment=port))
+        with running(nats), running(model, front, *judges) as pids:
             yield _answering(gateway, _MODEL, pids)
 
 

@@ -134,6 +134,41 @@ PEERS = (
 )
 
 
+def _guarded_litellm(place: Place) -> Command:
+    arguments, environment = _litellm(place)
+    plain, guarded = (str(HERE / "peers" / "litellm" / name) for name in ("config.yaml", "guarded.yaml"))
+    return [guarded if each == plain else each for each in arguments], environment
+
+
+def _nemo(place: Place) -> Command:
+    return _nemo_with(place, engine="")
+
+
+def _iorails(place: Place) -> Command:
+    return _nemo_with(place, engine="1")
+
+
+def _nemo_with(place: Place, engine: str) -> Command:
+    directory = HERE / "peers" / "nemo"
+    # A program of ours around theirs: the server has no switch for its logs, which take most of its time.
+    arguments = ["python", str(directory / "serve.py"), "server", "--config", str(directory / "configs")]
+    return [*arguments, "--default-config-id", "bench", "--disable-chat-ui", "--port", str(place.port)], {
+        "NEMO_GUARDRAILS_IORAILS_ENGINE": engine,
+        "MAIN_MODEL_ENGINE": "openai",
+        "MAIN_MODEL_BASE_URL": f"{place.server}/v1",
+        "OPENAI_API_KEY": "unused",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+GUARDS = (
+    Peer("nemo", "NeMo Guardrails", _nemo),
+    Peer("nemo", "NeMo Guardrails, IORails", _iorails),
+    Peer("litellm", "LiteLLM, content filter", _guarded_litellm),
+)
+"""Those with the same two patterns on their answers."""
+
+
 def install(peer: Peer) -> str:
     """Makes its environment; returns what went wrong."""
     uv = str(Path(sys.executable).with_name("uv"))
@@ -152,7 +187,7 @@ def install(peer: Peer) -> str:
 
 def main() -> int:
     """Installs; a peer that this machine cannot have is left out of the benchmark."""
-    for peer in PEERS:
+    for peer in (*PEERS, *GUARDS):
         if not peer.installed:
             print(f"==> {peer.label}", flush=True)
             if problem := install(peer):

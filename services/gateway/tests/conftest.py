@@ -26,11 +26,8 @@ from gateway.main import build_app
 from gateway.prices import Prices
 from gateway.quotas.ledger import Ledger
 from gateway.settings import Settings
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from servicekit import telemetry
+from servicekit.testing import span_exporter
 from starlette.types import ASGIApp
 
 
@@ -194,12 +191,7 @@ def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
 @pytest.fixture(scope="session", autouse=True)
 def spans() -> InMemorySpanExporter:
     """All spans that ended; without a provider every trace id is zero."""
-    telemetry.configure("gateway", Settings())
-    provider = trace.get_tracer_provider()
-    assert isinstance(provider, TracerProvider)
-    exporter = InMemorySpanExporter()
-    provider.add_span_processor(SimpleSpanProcessor(exporter))
-    return exporter
+    return span_exporter()
 
 
 @pytest.fixture

@@ -99,13 +99,25 @@ def test_what_was_withheld_is_not_told_among_the_detections(
     assert block[direction.value][0]["results"][0]["text"] == told
 
 
+def test_what_came_at_several_times_stands_in_order() -> None:
+    """By place; what is about the whole stands last."""
+    spans = [(4, 6), (None, None), (0, 2), (2, 3)]
+    events = [
+        Detections(Direction.INPUT, 0, (Finding("d", "t", "n", 1.0, Action.REPORT, start, end),))
+        for start, end in spans
+    ]
+    [item] = detections_block(events, (Direction.INPUT,))["input"]
+    assert [each.get("start") for each in item["results"]] == [0, 2, 4, None]
+
+
 def test_warnings_say_what_fired_and_what_failed() -> None:
     """Output that fired, and detectors that were passed over."""
-    failures = (DetectorFailure("pii", "no answer"),)
+    failures = (DetectorFailure("pii", "no answer"), DetectorFailure("near", "no passages", 422, not_asked=True))
     found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
     assert warnings_of(found) == [
         {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."},
         {"type": "DETECTOR_ERROR", "message": "pii: no answer"},
+        {"type": "DETECTOR_NOT_ASKED", "message": "near: no passages"},
     ]
     assert warnings_of([Detections(Direction.INPUT, 0, (finding(1),))]) == []
     assert Answer(context=Context("", (), (), ())).detections == []

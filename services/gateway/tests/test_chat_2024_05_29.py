@@ -5,8 +5,10 @@ from typing import Any
 import httpx
 import pytest
 from gateway.domain import Action, Delta, Detector, Detectors
+from gateway.fakes import FakeGenerator
 from gateway.main import build_app
 from gateway.settings import Settings
+from servicekit.errors import InvalidRequest, Unavailable
 
 URL = "/2024-05-29/chat"
 QUESTION = {"role": "user", "content": "When?"}
@@ -69,6 +71,30 @@ async def test_what_was_spent_is_not_spent_again(client: httpx.AsyncClient, fake
         assert response.status_code == 424
         assert response.json()["error"]["code"] == "broken_off"
         assert (await own.post("/2024-04/chat", json={"messages": "x"})).status_code >= 500
+
+
+@pytest.mark.parametrize("path", [URL, f"{URL}/stream"])
+async def test_a_search_query_costs_too(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """Once a model has made one, a failure is none that is repeated; what the client did wrong stays its own."""
+    said = [QUESTION, {"role": "assistant", "content": "At nine."}, {"role": "user", "content": "And then?"}]
+    body = {"messages": said, "context": {"overrides": {"query_rewriting": True}}}
+    fakes.generator.scripts.append(FakeGenerator.words("ferry"))
+    fakes.generator.script = [Unavailable("The model is away.")]
+    response = await client.post(path, json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (424, "broken_off")
+    again = await client.post(path, json=body | {"context": {}})
+    assert (again.status_code, again.json()["error"]["code"]) == (503, "unavailable")
+    fakes.generator.scripts.append(FakeGenerator.words("ferry"))
+    fakes.generator.script = [InvalidRequest("Not so warm.", field="temperature")]
+    assert (await client.post(path, json=body)).status_code == 400
+
+
+async def test_what_a_detector_holds_back_costs_too(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model has begun, though nothing of it has left."""
+    fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+    fakes.generator.script = [[Delta(0, "sec")], Unavailable("The model is away.")]
+    response = await client.post(URL, json={"messages": [QUESTION]})
+    assert response.status_code == 424
 
 
 async def test_text_that_comes_with_a_message_stands_before_it(client: httpx.AsyncClient, fakes: Any) -> None:

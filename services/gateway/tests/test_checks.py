@@ -127,6 +127,14 @@ async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
     assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
 
 
+async def test_captions_tell_no_more_than_their_passage() -> None:
+    """A sentence that was redacted is no caption any more; the others stay, and all of an unchanged passage."""
+    captions = ("A secret.", "In the clear.")
+    found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
+    kept, _ = await Checks(FakeGuardrails()).of_context(turn(Action.REDACT), found, Timeline(), Deadline.after(5))
+    assert [each.captions for each in kept] == [("In the clear.",), captions]
+
+
 async def test_a_detector_that_was_passed_over_is_told_of() -> None:
     """Among what was found, without findings of its own."""
     failure = DetectorFailure("pii", "no answer")
@@ -136,8 +144,38 @@ async def test_a_detector_that_was_passed_over_is_told_of() -> None:
             finding = Finding("words", "word", "secret", 1.0, Action.REPORT, 0, 1)
             return (Verdict(Action.REPORT, (finding,), ""),), (failure,)
 
-    _, found = await of_input(turn(Action.REPORT), Guardrails())
+    found = await Checks(Guardrails()).reports(turn(Action.REPORT), Timeline(), Deadline.after(5))
     assert [event.failures for event in found] == [(), (failure,)]
+
+
+async def test_who_only_reports_is_asked_apart() -> None:
+    """By `reports`, of the words as they came; the others by `of_input`. Each is asked once."""
+    guardrails, timeline = FakeGuardrails(), Timeline()
+    report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
+    asked = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
+    checks = Checks(guardrails)
+    checked, found = await checks.of_input(asked, timeline, Deadline.after(5))
+    assert (checked.question, [each.findings[0].action for each in found]) == ("my [REDACTED]", [Action.REDACT])
+    told = await checks.reports(asked, timeline, Deadline.after(5))
+    assert [each.findings[0].action for each in told] == [Action.REPORT]
+    assert guardrails.judged == ["my secret", "my secret"]
+    assert timeline.detections == [*found, *told]
+    assert await checks.reports(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
+    assert len(guardrails.judged) == 2
+
+
+async def test_what_is_found_is_told_by_the_requests_messages() -> None:
+    """A question that was put together from several of them, and others behind it."""
+    said = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
+    asked = replace(
+        turn(Action.REDACT, "a secret\n\nno secret", said[1:2]), original_messages=said, places=(1, 0, 2)
+    )
+    checked, found = await of_input(asked)
+    assert checked.question == "a [REDACTED]\n\nno [REDACTED]"
+    assert [(each.item, [(f.start, f.end) for f in each.findings]) for each in found] == [
+        (0, [(2, 8)]),
+        (2, [(3, 9)]),
+    ]
 
 
 @pytest.mark.parametrize("action", list(Action))
@@ -179,7 +217,7 @@ async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, htt
 async def test_what_is_found_is_noted_at_once() -> None:
     """In each direction, whatever becomes of the answer."""
     timeline, checks = Timeline(), Checks(FakeGuardrails())
-    await checks.of_input(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
+    await checks.reports(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
     await checks.of_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
     with pytest.raises(BlockedQuestion):
         await checks.of_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))

@@ -192,10 +192,10 @@ async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
 async def test_what_is_asked_arrives_whole(adapter: GrpcGuardrails, servicer: Servicer) -> None:
     """Action, what failure leads to, parameters; failures come back."""
     asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
-    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504)]
+    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
     _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, asked, ["x"], soon())
     assert servicer.detectors == asked
-    assert failures == (DetectorFailure("d", "late", 504),)
+    assert failures == (DetectorFailure("d", "late", 504, not_asked=True),)
 
 
 async def model(*batches: Batch) -> AsyncGenerator[Batch, None]:

@@ -8,13 +8,13 @@ import io
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
 from causeway.ingest.v1 import ingest_pb2
 from gateway.clients.backlog import Backlog
-from gateway.clients.ingest import NatsIngest
+from gateway.clients.ingest import NatsIngest, job_of
 from gateway.clients.link import NatsLink
 from gateway.clients.probes import NatsProbe
 from gateway.clients.texts import NatsTexts
@@ -120,6 +120,47 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
     original = io.BytesIO()
     await asyncio.wait_for(transport.originals.get(queued.object_name, original), 10)
     assert original.getvalue() == content
+
+
+async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
+    """Its job names it, and where the original is to be; nothing is stored yet."""
+    url = "https://docs.example.org/a"
+    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
+    transport = await link.ingest()
+    queued = ingest_pb2.IngestJob.FromString((await transport.jetstream.get_msg(keys.INGEST_STREAM, 1)).data or b"")
+    assert (queued.url, queued.document.sha256, queued.document.sourcefile) == (url, "", job.sourcefile)
+    assert queued.object_name == keys.original_object(LOCAL.tenant, "docs", job.id)
+    assert (await transport.jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).state.messages == 0
+    state = ingest_pb2.Job(state=ingest_pb2.JOB_STATE_PARSING, progress=ingest_pb2.Progress(fetching=True))
+    assert job_of(state).stage == "fetching"
+
+
+async def test_a_disk_without_room_is_told(tmp_path: Path) -> None:
+    """Streams too large for the server: who asks whether NATS is there learns it. An upload that does not fit is
+    refused, and nothing of it is accepted; what was accepted stays.
+    """
+    extra = f'jetstream {{ store_dir: "{tmp_path / "js"}", max_file_store: 16MB, max_memory_store: 128MB }}\n'
+    async with nats_server(tmp_path / "nats", extra=extra) as url:
+        async with NatsLink(url, retry=0.05) as link:
+            await eventually_async(lambda: link.problem(soon()), "CAUSEWAY_NATS_STREAM_BYTES")
+        async with NatsLink(url, stream_bytes=1024 * 1024) as link:
+            await ready(link)
+            ingest = NatsIngest(link.ingest)
+            accepted = await ingest.submit(LOCAL, UPLOAD, soon())
+            with pytest.raises(Unavailable, match="full") as caught:
+                await ingest.submit(LOCAL, Upload("docs", "large.bin", bytes(20_000_000)), soon())
+            assert caught.value.retry_after == 30
+            transport = await link.ingest()
+            info = await transport.jetstream.stream_info(keys.INGEST_STREAM)
+            assert (info.state.messages, (await ingest.job(LOCAL, accepted.id, soon())).state) == (1, "queued")
+            await ingest.submit(LOCAL, UPLOAD, soon())
+
+
+async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str) -> None:
+    end = time.monotonic() + 30
+    while said not in (await asked() or ""):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
 
 
 async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:

@@ -27,6 +27,7 @@ from servicekit.principal import LOCAL, Principal
 from servicekit.testing import nats_server
 
 STRANGER = Principal("another tenant")
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def soon() -> Deadline:
@@ -111,6 +112,7 @@ def real(link: NatsLink) -> Rig:
                 "Causeway-Message": "Gr%C3%B6%C3%9Fe: 5 %25",
                 "Causeway-Attempts": "5",
                 GENERATION: "77",
+                "traceparent": TRACEPARENT,
             },
         )
         await jetstream.delete_msg(keys.INGEST_STREAM, waiting.seq)
@@ -241,7 +243,7 @@ async def test_dead_letters_are_sent_again(rig: Rig) -> None:
 
 
 async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
-    """The worker is told the generation that it had; a queue without room takes none."""
+    """The worker is told its generation and the trace of its upload; a queue without room takes none."""
     rig = real(link)
     job = await rig.submit()
     await rig.change(job, "failed", "INTERNAL")
@@ -254,7 +256,23 @@ async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
     message = await jetstream.get_last_msg(keys.INGEST_STREAM, keys.ingest_jobs_of(LOCAL.tenant, "docs"))
     assert message.headers is not None
     assert (message.headers[GENERATION], message.headers["Causeway-Job-Id"]) == ("77", job.id)
+    assert message.headers["traceparent"] == TRACEPARENT
     assert ingest_pb2.IngestJob.FromString(message.data or b"").job_id == job.id
+
+
+async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink) -> None:
+    """It is listed, and stays where it is when the others are sent again."""
+    rig = real(link)
+    job = await rig.submit()
+    await rig.change(job, "failed", "INTERNAL")
+    await rig.bury(job)
+    await (await link.ingest()).jetstream.publish(
+        keys.ingest_dead_subject(LOCAL.tenant, "docs"), b"\xff", headers={"Causeway-Job-Id": "none"}
+    )
+    assert (await rig.jobs.replay(LOCAL, None, soon())).replayed == (job.id,)
+    assert await rig.jobs.replay(LOCAL, ["none"], soon()) == Replay((), ("none",))
+    [left] = (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters
+    assert left.job_id == "none"
 
 
 async def test_a_stream_is_read_backwards(link: NatsLink) -> None:

@@ -61,6 +61,7 @@ async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, or
         "content-type",
         "traceparent",
         "x-ms-useragent",
+        "x-priority",
     }
     assert (response.headers.get("vary") == "origin") is (allowed != "*")
     assert len(response.headers["x-trace-id"]) == 32

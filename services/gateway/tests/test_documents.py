@@ -1,3 +1,4 @@
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -5,9 +6,11 @@ import pytest
 from gateway.documents import Job, StoredDocument, Upload
 from gateway.fakes import FakeIngest
 from gateway.fakes_retrieval import FakeDocument
+from gateway.main import build_app
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.principal import Principal
+from starlette.types import ASGIApp
 
 FORM = {"index": "docs"}
 
@@ -136,7 +139,7 @@ async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad
 @pytest.mark.parametrize(
     ("media", "status"),
     [
-        ("application/json", 415),
+        ("application/json", 400),
         ("application/x-www-form-urlencoded", 415),
         ("", 415),
         ("multipart/form-data", 400),
@@ -237,3 +240,91 @@ async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> No
     assert (await client.get("/documents", params={"index": "none"})).status_code == 404
     for wrong in ("", "?index=a/b", "?index=docs&limit=0", "?index=docs&page_token=x"):
         assert (await client.get(f"/documents{wrong}")).status_code == 400
+
+
+@pytest.fixture
+def linking(settings: Any, fakes: Any) -> ASGIApp:
+    """An application that takes URLs of some hosts."""
+    return build_app(
+        settings.model_copy(update={"ingest_urls": ["docs.example.org", "*.example.net"]}), fakes.services()
+    )
+
+
+@pytest.fixture
+async def linked(linking: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(linking, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        yield http
+
+
+async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
+    """In JSON, with all that is said of them; named by where they are."""
+    body = {
+        "index": "docs",
+        "urls": ["https://docs.example.org/a.html#top", "HTTP://A.example.net"],
+        "category": "guides",
+        "metadata": {"year": 2024.0},
+        "oids": ["ann"],
+        "groups": ["crew"],
+        "pictures": True,
+    }
+    response = await linked.post("/documents", json=body)
+    assert response.status_code == 202
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["docs.example.org/a.html", "a.example.net"]
+    common = (b"", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+    assert fakes.ingest.uploads == [
+        Upload("docs", "docs.example.org/a.html", *common, pictures=True, url="https://docs.example.org/a.html"),
+        Upload("docs", "a.example.net", *common, pictures=True, url="http://a.example.net/"),
+    ]
+
+
+async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any) -> None:
+    """Both go in."""
+    form = FORM | {"url": ["https://docs.example.org/a", "https://docs.example.org/b"]}
+    response = await linked.post("/documents", data=form, files={"file": ("c.md", b"x")})
+    assert response.status_code == 202
+    assert sorted((upload.sourcefile, upload.content, upload.url) for upload in fakes.ingest.uploads) == [
+        ("c.md", b"x", ""),
+        ("docs.example.org/a", b"", "https://docs.example.org/a"),
+        ("docs.example.org/b", b"", "https://docs.example.org/b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"index": "docs"}, 400, "urls"),
+        ({"index": "docs", "urls": []}, 400, "urls"),
+        ({"index": "docs", "urls": {}}, 400, "urls"),
+        ({"index": "docs", "urls": [1]}, 400, "urls"),
+        ({"index": "docs", "urls": ["file:///etc/passwd"]}, 400, "urls[0]"),
+        ({"index": "docs", "urls": ["https://docs.example.org/", "https://a:b@docs.example.org/"]}, 400, "urls[1]"),
+        ({"index": "docs", "urls": ["https://elsewhere.example.com/"]}, 403, "urls[0]"),
+        ({"index": "docs", "urls": ["http://169.254.169.254/latest"]}, 403, "urls[0]"),
+        ({"index": "docs", "urls": ["https://docs.example.org/a", "http://docs.example.org/a"]}, 400, "urls"),
+        ({"index": "docs", "urls": [f"https://docs.example.org/{n}" for n in range(1001)]}, 400, "urls"),
+        ({"index": "a/b", "urls": ["https://docs.example.org/"]}, 400, "index"),
+        ({"urls": ["https://docs.example.org/"]}, 400, "index"),
+        ({"index": "docs", "urls": ["https://docs.example.org/"], "metadata": []}, 400, "metadata"),
+        ({"index": "docs", "urls": ["https://docs.example.org/"], "file": "x"}, 400, "file"),
+    ],
+)
+async def test_urls_that_are_wrong(
+    linked: httpx.AsyncClient, fakes: Any, body: dict[str, Any], status: int, field: str
+) -> None:
+    """The field is named, and none is taken."""
+    response = await linked.post("/documents", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (status, field)
+    assert fakes.ingest.uploads == []
+
+
+async def test_urls_are_off_unless_they_are_on(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Nobody sends the platform anywhere by default."""
+    response = await client.post("/documents", json={"index": "docs", "urls": ["https://docs.example.org/"]})
+    assert response.status_code == 403
+    assert "fetches no documents" in response.json()["detail"]
+    response = await client.post(
+        "/documents", data=FORM | {"url": "https://docs.example.org/"}, files={"file": ("a.md", b"x")}
+    )
+    assert response.status_code == 403
+    assert fakes.ingest.uploads == []

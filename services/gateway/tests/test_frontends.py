@@ -49,6 +49,20 @@ def test_detectors_are_only_added() -> None:
     assert Frontend(detectors=own).detectors_for(Detectors()) == own
 
 
+def test_detectors_of_a_requests_own() -> None:
+    """Any, none, or those of a list, whatever side they stand on; the profile's own always run."""
+    own = Detectors(output=(Detector("pii", Action.BLOCK),))
+    for side in ("input", "context", "output"):
+        asked = Detectors(**{side: (Detector("words", Action.REPORT),)})
+        for allowed in (None, frozenset(("words",))):
+            assert Frontend(detectors=own, own_detectors=allowed).detectors_for(asked) == own + asked
+        for allowed in (frozenset(), frozenset(("pii",))):
+            with pytest.raises(PermissionDenied, match="'words'") as caught:
+                Frontend(detectors=own, own_detectors=allowed).detectors_for(asked, "context.overrides.detectors")
+            assert caught.value.field == "context.overrides.detectors"
+    assert Frontend(detectors=own, own_detectors=frozenset()).detectors_for(Detectors()) == own
+
+
 @pytest.mark.parametrize(("enforced", "asked", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)])
 def test_access_lists_bind_where_anyone_says_so(enforced: bool, asked: bool, free: bool) -> None:
     """An enforced filter cannot be asked away; who is no administrator is bound in any case."""

@@ -79,6 +79,15 @@ def test_what_a_profile_leaves_open() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("said", "own"), [("any", None), ("none", frozenset()), ("[]", frozenset()), ("[pii]", frozenset({"pii"}))]
+)
+def test_detectors_of_requests(said: str, own: frozenset[str] | None) -> None:
+    """Any where nothing is said, none, or a list."""
+    text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {said}}}}}]"
+    assert read(text.encode())[0].own_detectors == own
+
+
 def test_an_index_can_be_none() -> None:
     """An empty one searches nothing; no file, or an empty one, has no profiles."""
     assert read(b"frontends: [{name: a, mount: a, index: ''}]")[0].default_index == ""

@@ -20,6 +20,12 @@ from hypothesis import strategies as st
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
 PATHS = ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()]
 STATUSES = {200, 400, 404, 413, 415}
+ORCHESTRATOR = [
+    "/api/v2/chat/completions-detection",
+    "/api/v2/text/completions-detection",
+    "/api/v2/text/generation-detection",
+    "/api/v2/text/detection/stream-content",
+]
 BOUNDARY = "edge"
 
 scalars = (
@@ -137,6 +143,50 @@ def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
                 assert response.json()["error"]
             elif response.headers["content-type"].startswith("application/json"):
                 assert all(json.loads(line) for line in response.content.splitlines())
+
+        ask()
+        runner.run(client.aclose())
+
+
+orchestrated = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": mostly(st.just("m")),
+        "model_id": mostly(st.just("m")),
+        "messages": mostly(st.lists(mostly(messages), max_size=3)),
+        "prompt": mostly(words),
+        "content": mostly(words),
+        "stream": mostly(st.booleans()),
+        "detectors": mostly(
+            st.fixed_dictionaries({}, optional={"input": mostly(st.just({"words": {}})), "output": values})
+            | st.just({"words": {}})
+        ),
+        "detector_params": values,
+        "text_gen_parameters": values,
+        "max_tokens": values,
+    },
+)
+lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_size=4).map(b"\n".join)
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.parametrize("path", ORCHESTRATOR)
+def test_the_orchestrators_routes_likewise(path: str, fakes: Any) -> None:
+    """An answer or a refusal in words, in objects or in lines of them."""
+    app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    kind = "application/x-ndjson" if path.endswith("stream-content") else "application/json"
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(mostly(st.tuples(st.just(kind), lines | contents), OTHER))
+        def ask(request: tuple[str, bytes]) -> None:
+            response = runner.run(client.post(path, content=request[1], headers={"content-type": request[0]}))
+            fakes.generator.prompts.clear()
+            assert response.status_code in STATUSES | {422}, response.text
+            if response.status_code != 200:
+                assert response.json()
 
         ask()
         runner.run(client.aclose())

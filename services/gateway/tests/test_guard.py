@@ -403,6 +403,25 @@ async def test_a_chunk_is_one_event() -> None:
     ]
 
 
+async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> None:
+    """As far as the model has told it by then, where text leaves in chunks; at the end it is told once more."""
+    script: list[Batch] = [
+        [Delta(0, "a"), Usage(3, 1)],
+        [Delta(0, "b"), Usage(3, 2)],
+        [Finish(0, "stop"), Usage(3, 2)],
+    ]
+    # The detectors clear nothing of the first piece, and both with the second.
+    events = await guarded(Detector(shares=(0, 100)), *script, chunked=True)
+    assert events == [Usage(3, 2), Delta(0, "ab"), Usage(3, 2), Finish(0, "stop"), Usage(3, 2)]
+    events = await guarded(Detector(), *script)
+    assert events == [Delta(0, "a"), Delta(0, "b"), Finish(0, "stop"), Usage(3, 2)]
+    # Without numbers nothing is made up.
+    assert await guarded(Detector(), [Delta(0, "a")], [Finish(0, "stop")], chunked=True) == [
+        Delta(0, "a"),
+        Finish(0, "stop"),
+    ]
+
+
 async def test_a_report_does_not_quote_what_was_taken_out() -> None:
     """Whoever adds a detector that only reports does not read with it what another one replaces."""
     hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]

@@ -137,9 +137,13 @@ async def test_dead_letters(client: httpx.AsyncClient, fakes: Any) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    ["", "{", "[]", "{}", '{"job_ids": []}', '{"job_ids": ["a"], "all": true}', '{"job_ids": "a"}', '{"x": 1}'],
+    [
+        *("", "{", "[]", "{}", '{"job_ids": []}', '{"job_ids": "a"}', '{"x": 1}'),
+        '{"job_ids": ["a"], "all": true}',
+        b'{"job_ids": ["\xff"]}',
+    ],
 )
-async def test_a_wrong_replay_is_refused(client: httpx.AsyncClient, wrong: str) -> None:
+async def test_a_wrong_replay_is_refused(client: httpx.AsyncClient, wrong: str | bytes) -> None:
     """Nothing, and both at once, are neither."""
     headers = {"content-type": "application/json"}
     response = await client.post("/jobs/dead/replay", content=wrong, headers=headers)

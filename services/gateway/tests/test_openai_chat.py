@@ -364,6 +364,11 @@ def test_the_question_is_what_was_said_since_the_latest_answer(
     assert turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
     joined = "\n\n" in question
     assert contents(turn.original_messages) == ([(roles[each[0]], each[2:]) for each in messages] if joined else [])
+    # The messages stand where they stood: others first, then those that make the question.
+    moved = [split[place] for place in turn.places]
+    assert moved[: len(history)] == contents(turn.history)
+    assert "\n\n".join(text for _, text in moved[len(history) :]) == question
+    assert sorted(turn.places) == list(range(len(split)))
 
 
 def test_text_parts_are_lines() -> None:

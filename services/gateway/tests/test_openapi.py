@@ -97,3 +97,13 @@ async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
     response = await client.get("/docs")
     assert response.status_code == 200
     assert "/openapi.json" in response.text
+
+
+async def test_every_tag_is_explained(client: httpx.AsyncClient) -> None:
+    """Once, in the order in which pages show them; none is there for nothing."""
+    document = (await client.get("/openapi.json")).json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    used = {tag for operation in operations for tag in operation["tags"]}
+    explained = [tag["name"] for tag in document["tags"] if tag["description"]]
+    assert sorted(explained) == sorted(used)
+    assert all(operation["summary"] for operation in operations)

@@ -76,3 +76,19 @@ def test_a_failure_may_be_passed_over() -> None:
     errors.check_failures(failures, Direction.OUTPUT, allowed)
     with pytest.raises(errors.DetectorFailed, match="no"):
         errors.check_failures(failures, Direction.INPUT, allowed)
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_a_detector_that_had_nothing_to_judge_by(action: Action) -> None:
+    """It is passed over where it would only report, or may fail; else its status says that the request lacks that."""
+    failures = (DetectorFailure("grounded", "no passages", 422, not_asked=True),)
+    errors.check_failures(
+        failures, Direction.OUTPUT, Detectors(output=(Detector("grounded", action, allow_on_error=True),))
+    )
+    strict = Detectors(output=(Detector("grounded", action),))
+    if action is Action.REPORT:
+        errors.check_failures(failures, Direction.OUTPUT, strict)
+    else:
+        with pytest.raises(errors.DetectorFailed, match="failed for `grounded`: no passages") as caught:
+            errors.check_failures(failures, Direction.OUTPUT, strict)
+        assert (errors.status(caught.value), errors.status(caught.value, REFERENCE)) == (422, 422)

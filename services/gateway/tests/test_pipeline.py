@@ -42,8 +42,9 @@ from gateway.fakes_retrieval import FakeRetriever
 from gateway.pipeline import Pipeline
 from gateway.ports import Prompt
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable
+from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable, http_status
 from servicekit.principal import LOCAL, Principal
+from servicekit.testing import eventually
 
 MESSAGE = "Withheld."
 QUESTION = "when does the ferry leave"
@@ -167,6 +168,95 @@ async def test_nothing_leaves_before_the_verdict() -> None:
         verdict.set()
         await first
         assert len(world.generator.prompts) == 1
+
+
+class Waiting(FakeGuardrails):
+    """Detectors that only report wait for `verdict`."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        super().__init__()
+        self.verdict = asyncio.Event()
+        self.fails = fails
+
+    async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        if args[2][0].action is not Action.REPORT:
+            return await super().detect(*args)
+        await self.verdict.wait()
+        if self.fails:
+            return tuple(Verdict(Action.BLOCK, (), "") for _ in args[3]), (DetectorFailure("words", "no", 429),)
+        return await super().detect(*args)
+
+
+async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
+    """The model is asked beside it; what is found stands before the first words, and passes nothing through."""
+    guardrails = Waiting()
+    world = World(guardrails=guardrails)
+    asked = turn(
+        "my secret ferry",
+        original_json=ORIGINAL,
+        style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+        detectors=Detectors(input=words(Action.REPORT)),
+    )
+    events: list[Event] = []
+    collecting = asyncio.ensure_future(world.collect(asked, events))
+    await eventually(lambda: bool(world.generator.prompts))
+    await asyncio.sleep(0.02)
+    assert events == []
+    guardrails.verdict.set()
+    await collecting
+    assert [type(event) for event in events][:4] == [Context, Detections, Start, Delta]
+    assert of(Detections, events)[0].findings[0].text == "secret"
+    assert world.generator.prompts[0].passthrough_json == b""
+    assert "report on input" in steps(events)
+
+
+async def test_a_reporter_that_fails_and_must_not() -> None:
+    """Nothing of the answer has left: the question is refused by the failure's status, and the model is stopped."""
+    guardrails = Waiting(fails=True)
+    world = World(guardrails=guardrails)
+    collecting = asyncio.ensure_future(world.events(turn(detectors=Detectors(input=words(Action.REPORT)))))
+    await eventually(lambda: bool(world.generator.prompts))
+    guardrails.verdict.set()
+    with pytest.raises(Blocked) as caught:
+        await collecting
+    assert http_status(caught.value) == 429
+    assert world.generator.closed == 1
+
+
+async def test_a_stopped_question_is_told_of_with_what_others_report() -> None:
+    """The findings of both, each once."""
+    guardrails = Waiting()
+    guardrails.verdict.set()
+    world = World(guardrails=guardrails)
+    both = Detectors(input=(*words(Action.REPORT), *words(Action.BLOCK)))
+    events = await world.events(turn("my secret", detectors=both, answers_blocked=True))
+    found = [finding.action for event in of(Detections, events) for finding in event.findings]
+    assert found == [Action.BLOCK, Action.REPORT]
+    assert world.generator.prompts == []
+    guardrails.fails = True
+    events = await world.events(turn("my", detectors=Detectors(input=words(Action.REPORT)), answers_blocked=True))
+    assert [len(event.failures) for event in of(Detections, events)] == [1]
+    assert of(Finish, events)[0].reason == "content_filter"
+
+
+async def test_who_leaves_takes_the_reporters_along() -> None:
+    """Nobody judges for a client that is gone."""
+    cancelled = asyncio.Event()
+
+    class Guardrails(Waiting):
+        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            try:
+                return await super().detect(*args)
+            except asyncio.CancelledError:
+                cancelled.set()
+                raise
+
+    world = World(guardrails=Guardrails())
+    leaving = asyncio.ensure_future(world.events(turn(detectors=Detectors(input=words(Action.REPORT)))))
+    await eventually(lambda: bool(world.generator.prompts))
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    assert cancelled.is_set()
 
 
 async def test_a_blocked_question_is_refused() -> None:

@@ -28,6 +28,9 @@ frontends:
     mount: open
     index: empty
     allow: {indexes: any, models: any, prompt_template: true}
+  - name: plain
+    mount: plain
+    index: empty
 """
 
 
@@ -123,6 +126,23 @@ async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient,
     await client.post("/closed/v1/chat/completions", json=body)
     await client.post("/closed/v1/chat/completions", json={**body, "model": "large"})
     assert [prompt.model for prompt in fakes.generator.prompts] == ["small", "large"]
+
+
+async def test_a_profile_without_models_offers_the_default_one(client: httpx.AsyncClient, fakes: Any) -> None:
+    """By its name, which the generator knows: it is listed and may be asked for; others are neither."""
+    fakes.generator.offered = (Model("small", 8, "tests", 0, ready=True), Model("large", 8, "tests", 0, ready=True))
+    listed = (await client.get("/plain/v1/models")).json()["data"]
+    assert [each["id"] for each in listed] == ["small", "fake-embedder"]
+    body = {"messages": [{"role": "user", "content": "When?"}]}
+    for path, asked in (("/v1/chat/completions", body), ("/chat", question())):
+        named = asked | {"model": "small"} if asked is body else question(model="small")
+        other = asked | {"model": "large"} if asked is body else question(model="large")
+        assert (await client.post(f"/plain{path}", json=asked)).status_code == 200
+        assert (await client.post(f"/plain{path}", json=named)).status_code == 200
+        refused = await client.post(f"/plain{path}", json=other)
+        assert refused.status_code == 403
+        assert "large" in refused.text
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["", "small"] * 2
 
 
 @pytest.mark.parametrize(

@@ -198,6 +198,18 @@ async def test_a_token_without_a_name_of_a_key(issuer: Any, keys: ProviderKeys) 
         await other.find(None)
 
 
+async def test_a_provider_that_never_comes_to_an_end_is_away() -> None:
+    """Nobody waits for it for longer than for one that does not answer."""
+
+    async def fetch(_: str) -> bytes:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    keys = ProviderKeys("https://issuer.example", fetch, ALGORITHMS, patience=0.05)
+    with pytest.raises(Unavailable):
+        await asyncio.wait_for(keys.find("one"), 5)
+
+
 async def test_closing_ends_what_runs(issuer: Any) -> None:
     """A provider that does not answer holds up no end."""
 

@@ -58,6 +58,7 @@ async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, f
     assert refused.status_code == 429
     assert 50 <= int(refused.headers["retry-after"]) <= 65
     assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "980"
     assert len(refused.headers.get_list("x-ratelimit-limit-requests")) == 1
     said = refused.json()["error"]
     if path == OPENAI:

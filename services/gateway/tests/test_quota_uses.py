@@ -19,6 +19,17 @@ def test_the_sum_is_that_of_the_window(at: list[float], later: float) -> None:
     assert young <= uses.total(now) <= not_old
 
 
+@given(st.lists(st.tuples(st.floats(0, 200), st.integers(-3, 5), st.booleans()), max_size=60))
+def test_the_sum_does_not_depend_on_when_it_was_asked_for(steps: list[tuple[float, int, bool]]) -> None:
+    """What is remembered of it between two questions is what would be added up anew, wherever the clock goes."""
+    uses = Uses(MINUTE)
+    for moment, amount, forgets in steps:
+        uses.add(amount, BEGIN + moment)
+        if forgets:
+            uses.forget(BEGIN + moment)
+        assert uses.total(BEGIN + moment) == pytest.approx(Uses(MINUTE, uses.slots).total(BEGIN + moment))
+
+
 @given(moments, st.integers(1, 40))
 def test_a_limit_that_is_asked_each_time_holds(at: list[float], limit: int) -> None:
     """No minute has more than the limit, but for the slot that its end lies in."""
@@ -45,6 +56,18 @@ def test_after_the_wait_there_is_room(at: list[float], data: st.DataObject) -> N
     assert uses.total(now + wait + 0.01) <= total - min(excess, total) + 0.01
     if wait > 0.1:
         assert uses.total(now + wait - 0.1) > total - min(excess, total)
+
+
+def test_a_clock_that_was_set_back() -> None:
+    """Another replica's clock may be a little ahead; what lies further ahead keeps nobody out, and goes."""
+    uses = Uses(MINUTE)
+    uses.add(5, BEGIN + 3600)
+    uses.add(2, BEGIN + 20)
+    assert uses.total(BEGIN) == 2
+    assert seconds_until([uses], MINUTE, 1, BEGIN) < 120
+    uses.forget(BEGIN)
+    assert sum(uses.slots.values()) == 2
+    assert uses.total(BEGIN + 3600) == 0
 
 
 def test_uses_leave_little_by_little() -> None:

@@ -296,6 +296,7 @@ async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
         "index": "docs",
         "score": 0.5,
         "reranker_score": None,
+        "headings": [],
     }
 
 

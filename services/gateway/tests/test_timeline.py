@@ -6,13 +6,15 @@ from collections.abc import AsyncGenerator, Callable
 
 import httpx
 import pytest
-from gateway.domain import Batch, Found, Passage, Retrieval
+from gateway.domain import Batch, Found, Retrieval
 from gateway.fakes import FakeGenerator
 from gateway.fakes_retrieval import FakeRetriever
 from gateway.main import build_app
 from gateway.ports import Prompt
 from gateway.settings import Settings
 from gateway.timeline import Timeline
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 from starlette.types import ASGIApp
@@ -86,6 +88,31 @@ async def test_the_first_token_comes_when_the_steps_say(slow: httpx.AsyncClient)
     assert _spent(told) == pytest.approx(outside, rel=CLOSE)
 
 
+@pytest.mark.parametrize("path", ["/2024-04/chat", "/2024-04/chat/stream"])
+async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemorySpanExporter, path: str) -> None:
+    """Each step of the thoughts is a span of the request's trace, below the request, and as long."""
+    body = QUESTION | {"context": {"overrides": {"index": "docs"}}}
+    response = await client.post(path, json=body)
+    last = json.loads(response.text.splitlines()[-1])
+    told = {step["name"]: step["duration_ms"] for step in last["context"]["thoughts"][-1]["props"]["steps"]}
+    own = [
+        span
+        for span in spans.get_finished_spans()
+        if format(span.context.trace_id, "032x") == response.headers["x-trace-id"]
+    ]
+    [request] = [span for span in own if span.kind is SpanKind.SERVER]
+    seen = {}
+    for span in own:
+        if span is not request:
+            assert span.parent is not None
+            assert span.parent.span_id == request.context.span_id
+            assert span.end_time is not None
+            assert span.start_time is not None
+            seen[span.name] = (span.end_time - span.start_time) / 1e6
+    assert told.keys() >= {"retrieve", "first token", "generate"}
+    assert seen == pytest.approx(told, abs=0.002)
+
+
 def _spent(told: dict[str, float]) -> float:
     """All of the time, in milliseconds: the first token is part of the generation."""
     return sum(spent for name, spent in told.items() if name != "first-token")
@@ -110,3 +137,13 @@ def test_what_is_done_twice_is_one_step() -> None:
     timeline.add("retrieve", 0.001)
     timeline.add("retrieve", 0.0025)
     assert [(step.name, step.duration_ms) for step in timeline.steps] == [("retrieve", 3.5)]
+
+
+def test_what_a_service_says_of_its_own_steps() -> None:
+    """Stands below the step that asked it; what was done twice is one step there, too."""
+    timeline = Timeline()
+    timeline.add("retrieve", 0.009)
+    timeline.inside("retrieve", [("embed", 1.5), ("dense", 2.0)])
+    timeline.inside("retrieve", [("dense", 0.5)])
+    [step] = timeline.steps
+    assert [(inner.name, inner.duration_ms) for inner in step.inner] == [("embed", 1.5), ("dense", 2.5)]

@@ -22,6 +22,7 @@ from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.pictures import NatsPictures
 from gateway.clients.probes import GrpcProbe, NatsProbe
+from gateway.clients.quota_share import QuotaShare
 from gateway.clients.texts import NatsTexts
 from gateway.domain import Detectors, Policy
 from gateway.file_cache import FileCache
@@ -33,6 +34,8 @@ from gateway.ports_index import Embedder, Indexes, Texts
 from gateway.ports_jobs import Jobs
 from gateway.ports_records import Records
 from gateway.prices import Prices
+from gateway.quotas import limits
+from gateway.quotas.ledger import Ledger, watch
 from gateway.service_policy import ServicePolicy
 from gateway.settings import Settings
 
@@ -61,6 +64,7 @@ class Services:
     keys: KeyRing = field(default_factory=KeyRing)
     tokens: Tokens | None = None
     prices: Callable[[], Prices] = Prices
+    ledger: Ledger | None = None
 
 
 @contextlib.asynccontextmanager
@@ -81,6 +85,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
                 replicas=settings.nats_replicas,
                 history_days=settings.history_days,
                 record_days=settings.record_days,
+                stream_bytes=settings.nats_stream_bytes,
                 certificates=certificates,
             )
         )
@@ -98,6 +103,12 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.prices_file is not None:
             priced = await stack.enter_async_context(prices.load(settings.prices_file))
             cost = lambda: priced.current  # noqa: E731  # as above
+        ledger = None
+        if settings.quotas_file is not None:
+            quotas = await stack.enter_async_context(limits.load(settings.quotas_file))
+            ledger = Ledger(lambda: quotas.current)
+            watch(ledger)
+            await stack.enter_async_context(QuotaShare(link.quotas, ledger))
         ring, tokens = KeyRing(), None
         if settings.takes_keys:
             await stack.enter_async_context(KeyWatch(link.api_keys, ring))
@@ -130,4 +141,5 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             keys=ring,
             tokens=tokens,
             prices=cost,
+            ledger=ledger,
         )

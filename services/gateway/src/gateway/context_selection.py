@@ -55,6 +55,7 @@ class ContextSelection:
                     raise prompt_too_long()
                 top = budget.candidates(counts.context_window, counts.messages, self._node_tokens)
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
+            timeline.inside("retrieve", found.steps)
         near = _near(found.passages, turn.retrieval.similarity_threshold)
         return replace(near, not_reranked=found.not_reranked)
 

@@ -11,8 +11,12 @@ from gateway.frontends import ANY_ORIGIN, Frontend
 from gateway.profiles import frontend_of
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent"
-_EXPOSED = b"retry-after, x-trace-id"
+_ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority"
+_EXPOSED = (
+    b"retry-after, x-trace-id, "
+    b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
 _PREFLIGHT_SECONDS = b"600"
 _VARY = (b"vary", b"origin")
 

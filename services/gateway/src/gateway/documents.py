@@ -19,6 +19,7 @@ class Upload:
     Attributes:
         document_id: Its id in the index; empty: its name decides.
         pictures: Pictures of its pages are to be kept, where it has pages.
+        url: Where it is to be fetched from; then there is no content yet.
     """
 
     index: str
@@ -30,6 +31,7 @@ class Upload:
     groups: tuple[str, ...] = ()
     document_id: str = ""
     pictures: bool = False
+    url: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ class Job:
     Attributes:
         error_reason: Why it failed; of one that is queued, why the attempt before ended.
         waiting_since: Since when it waits for something else that is away, RFC 3339; empty where it does not.
+        fetching: Its document is being fetched from its URL.
     """
 
     id: str
@@ -84,10 +87,13 @@ class Job:
     error_message: str = ""
     outcomes: tuple[TextOutcome, ...] = ()
     waiting_since: str = ""
+    fetching: bool = False
 
     @property
     def stage(self) -> str:
-        """What is being done: the state, or ``waiting`` while something that is needed is away."""
+        """What is being done: the state, or ``waiting`` while something that is needed is away, or ``fetching``."""
+        if self.fetching and self.state == "parsing":
+            return "fetching"
         return "waiting" if self.waiting_since and self.state == "queued" else self.state
 
     @property

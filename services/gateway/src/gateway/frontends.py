@@ -49,6 +49,7 @@ class Frontend:
         answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
         indexes: Those that a request may choose besides the default one; None: any.
         models: Those that a request may choose besides its own one; None: any.
+        own_detectors: Detectors that a request may bring besides those of the profile; None: any.
         prompt_template: A request may bring its own system prompt.
         enforce_access: Access lists bind administrators, too.
         cors: Origins of other pages that may call it, ``*`` for all.
@@ -64,6 +65,7 @@ class Frontend:
         guardrails_wire: Whose ways the guardrails orchestrator's routes have.
         audit: Whether what detectors find is recorded.
         audit_text: The record holds the text that was found.
+        batch: Its requests come from programs, and are refused before those that people wait for.
     """
 
     name: str = "default"
@@ -80,6 +82,7 @@ class Frontend:
     answers_blocked: bool = False
     indexes: frozenset[str] | None = None
     models: frozenset[str] | None = None
+    own_detectors: frozenset[str] | None = None
     prompt_template: bool = True
     enforce_access: bool = False
     cors: frozenset[str] = frozenset()
@@ -95,6 +98,7 @@ class Frontend:
     guardrails_wire: GuardrailsWire = GuardrailsWire.ADR
     audit: Audit = Audit.ON
     audit_text: bool = False
+    batch: bool = False
 
     def index_for(self, asked: str, field: str) -> str:
         """The index that a request searches: the one that it asks for, else the profile's own; may be empty.
@@ -119,12 +123,21 @@ class Frontend:
             return tuple(name for name in dict.fromkeys(own) if name)
         return tuple(name if name in own else self.index_for(name, field) for name in dict.fromkeys(asked))
 
-    def model_for(self, asked: str, field: str) -> str:
-        """The model that a request goes to, likewise."""
-        return _chosen(asked, self.model, self.models, "model", field)
+    @property
+    def only_default_model(self) -> bool:
+        """Whether no model is named that requests may ask for: they go to the generator's default one, and may name
+        that, which the generator alone knows.
+        """
+        return not self.model and self.models is not None and not self.models
 
-    def offers_model(self, name: str) -> bool:
-        """Whether a request may ask for it by its name."""
+    def model_for(self, asked: str, field: str) -> str:
+        """The model that a request goes to, likewise; see `only_default_model`."""
+        return asked if self.only_default_model else _chosen(asked, self.model, self.models, "model", field)
+
+    def offers_model(self, name: str, default: str) -> bool:
+        """Whether a request may ask for it by its name; the generator's default one has the other."""
+        if self.only_default_model:
+            return name == default
         return self.models is None or name == self.model or name in self.models
 
     def check_prompt_template(self, field: str) -> None:
@@ -156,12 +169,22 @@ class Frontend:
         if self.max_answer_tokens is not None and asked is not None and asked > self.max_answer_tokens:
             raise InvalidRequest(f"{field}: an answer may have {self.max_answer_tokens} tokens.", field=field)
 
-    def detectors_for(self, asked: Detectors) -> Detectors:
+    def detectors_for(self, asked: Detectors, field: str = "detectors") -> Detectors:
         """What a request goes through: the profile's detectors, and those that it asks for.
 
+        Args:
+            asked: What the request says.
+            field: Where it says it, for the message.
+
         Raises:
+            PermissionDenied: The profile does not let requests bring one of them.
             Unavailable: The profile's are not known.
         """
+        if self.own_detectors is not None:
+            for each in (*asked.input, *asked.context, *asked.output):
+                if each.detector_id not in self.own_detectors:
+                    name = each.detector_id[:200]
+                    raise PermissionDenied(f"{field}: requests may not bring the detector {name!r}.", field=field)
         if self.unguarded:
             raise Unavailable(self.unguarded)
         return self.detectors + asked

@@ -69,7 +69,15 @@ class AllowEntry(_Model):
 
     indexes: Literal["any"] | list[_Index] = []
     models: Literal["any"] | list[_Name] = []
+    detectors: Literal["any", "none"] | list[_Name] = "any"
     prompt_template: bool = False
+
+    @property
+    def own_detectors(self) -> frozenset[str] | None:
+        """The detectors, as of `Frontend`."""
+        if self.detectors == "any":
+            return None
+        return frozenset() if self.detectors == "none" else frozenset(self.detectors)
 
 
 class ProfileEntry(_Model):
@@ -96,6 +104,7 @@ class ProfileEntry(_Model):
     guardrails_wire: Literal["adr", "orchestrator"] = "adr"
     audit: Literal["off", "on", "required"] = "on"
     audit_text: bool = False
+    priority: Literal["interactive", "batch"] = "interactive"
 
     def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
         """It, as requests find it; ``base`` says what it leaves open, ``policies`` has the one that it names."""
@@ -117,6 +126,7 @@ class ProfileEntry(_Model):
             service_policy=self.policy == SERVICE_POLICY,
             indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
             models=None if self.allow.models == "any" else frozenset(self.allow.models),
+            own_detectors=self.allow.own_detectors,
             prompt_template=self.allow.prompt_template,
             enforce_access=self.enforce_access,
             cors=frozenset(self.cors),
@@ -130,6 +140,7 @@ class ProfileEntry(_Model):
             guardrails_wire=GuardrailsWire(self.guardrails_wire),
             audit=Audit(self.audit),
             audit_text=self.audit_text,
+            batch=self.priority == "batch",
         )
 
 

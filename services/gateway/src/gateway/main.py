@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 import structlog
 from fastapi import APIRouter
 from servicekit import metrics as measuring
+from servicekit.allowed_urls import AllowedUrls
 from servicekit.errors import CausewayError
 from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
+from gateway.admission import Admission
 from gateway.cors import CorsHeaders, Preflight
 from gateway.frontends import Frontend, FrontendsNow
 from gateway.frontends_file import Profiles, Served
@@ -19,7 +21,7 @@ from gateway.http_server import HeadLimits, HttpServer, listen
 from gateway.identity.access import Access, table
 from gateway.identity.layers import Authentication, Identity
 from gateway.metrics import Measured, Metrics
-from gateway.middleware import HEALTH, Admission, BodyLimit, Tracing
+from gateway.middleware import HEALTH, BodyLimit, Tracing
 from gateway.page_headers import PageHeaders
 from gateway.pipeline import Pipeline
 from gateway.profiles import ProfileLayer, Reach, first_segments
@@ -27,6 +29,7 @@ from gateway.protocols import overrides
 from gateway.protocols.lines import error_text
 from gateway.protocols.openai_chat import OpenAiChat
 from gateway.protocols.problem import problem
+from gateway.quotas.layer import QuotaLayer
 from gateway.recording import AuditRequired, Recording
 from gateway.routes import (
     application,
@@ -56,6 +59,7 @@ from gateway.settings import Settings
 _log = structlog.get_logger(__name__)
 _UPLOADS_AT_ONCE = 4
 _UPLOADS = re.compile("/documents|/upload|/index|/indexes/[^/]+/documents")
+_BATCH = re.compile(f"{_UPLOADS.pattern}|{embeddings.PATH}")
 
 
 def build_app(settings: Settings, services: Services, metrics: Metrics | None = None) -> ASGIApp:
@@ -103,15 +107,27 @@ def build_app(settings: Settings, services: Services, metrics: Metrics | None = 
     served = Served(first_segments([*chats, *paths(others, *routers)]), stages.names(), overrides.check)
     app: ASGIApp = ChatRoutes({**chats, stream_content.PATH: contents}, PageHeaders(others))
     profiles = _profiles(settings, services, served)
-    # Innermost first. Quotas are a further layer here: inside the identity, which says whose they are.
+    # Innermost first.
     app = BodyLimit(
         app,
         limit=settings.max_body_bytes,
         exceptions=[(_UPLOADS, settings.max_upload_bytes)],
         pause=settings.body_pause,
     )
-    app = _identity(AuditRequired(app, services.records), settings, services, profiles)
-    app = Admission(app, limit=settings.max_requests)
+    app = AuditRequired(app, services.records)
+    if services.ledger is not None:
+        app = QuotaLayer(app, services.ledger, [*chats, embeddings.PATH], _UPLOADS)
+    app = _identity(app, settings, services, profiles)
+    app = Admission(
+        app,
+        metrics,
+        limit=settings.max_requests,
+        places=settings.max_answers,
+        wait=settings.answer_wait,
+        timeout=settings.answer_timeout,
+        answers=chats,
+        batch=_BATCH,
+    )
     app = Preflight(Reach(app, first_segments([*chats, *HEALTH]) | of_front_ends))
     app = Recording(Tracing(app, error_body), services.records, services.prices, HEALTH)
     app = CorsHeaders(Measured(app, metrics, HEALTH))
@@ -141,7 +157,13 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
 def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metrics) -> list[APIRouter]:
     """The routes besides the chats, for those who run the platform."""
     return [
-        documents.router(services.ingest, services.catalogue, turns, timeout=settings.upload_timeout),
+        documents.router(
+            services.ingest,
+            services.catalogue,
+            turns,
+            AllowedUrls.of(settings.ingest_urls),
+            timeout=settings.upload_timeout,
+        ),
         jobs.router(services.ingest, services.jobs, timeout=settings.upload_timeout, watch=settings.watch_timeout),
         indexing.router(
             services.texts,
@@ -224,7 +246,9 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             app = build_app(settings, services, metrics)
             if services.frontends is not None:
                 await watches.enter_async_context(services.frontends)
-            head = HeadLimits(settings.max_header_bytes, settings.max_headers, settings.header_timeout)
+            head = HeadLimits(
+                settings.max_header_bytes, settings.max_headers, settings.header_timeout, settings.body_pause
+            )
             await watches.enter_async_context(_detector_health(settings, services, head))
             server = HttpServer(app, settings.shutdown_grace, head)
             serving = asyncio.create_task(server.serve([listener]))

@@ -61,6 +61,8 @@ class Metrics:
             "causeway_requests", "Requests of a front end", ["frontend", "status"], registry=registry
         )
         self.running = Gauge("num_requests_running", "Requests that are being answered", registry=registry)
+        self.answers = Gauge("causeway_answers_running", "Requests that have a place", registry=registry)
+        self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a place", registry=registry)
         self._count = Histogram(
             "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
         )

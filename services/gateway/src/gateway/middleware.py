@@ -1,14 +1,13 @@
-"""What every request passes through, as pure ASGI: tracing, admission, limits, the last error boundary.
+"""What every request passes through, as pure ASGI: tracing, limits of bodies, the last error boundary.
 
 FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
-further layer (quotas) is a class like these, put around the others in `main.build_app`. It refuses by raising an
-error of the tree, which the outermost layer answers in the words of the dialect that is spoken there. Who asks is
-found out by `identity.layers`.
+further layer is a class like these, put around the others in `main.build_app`. It refuses by raising an error of
+the tree, which the outermost layer answers in the words of the dialect that is spoken there. `admission` says how
+much is taken on at once, `identity.layers` who asks, `quotas.layer` how much that one may.
 """
 
 import asyncio
 import re
-import time
 from collections.abc import Sequence
 
 import structlog
@@ -20,7 +19,6 @@ from servicekit.errors import (
     Internal,
     InvalidRequest,
     PayloadTooLarge,
-    Unavailable,
 )
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,19 +27,17 @@ from gateway.responses import ErrorBody, refuse
 _log = structlog.get_logger(__name__)
 _tracer = telemetry.tracer(__name__)
 _SERVER_FAULT = 500
-_CLIENT_LEFT = 499
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
 _MOST_DIGITS = 18
 
 HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
-"""Paths that are always let in and leave no line in the log."""
+"""Paths that are always let in, and are neither logged nor recorded."""
 
 
 class Tracing:
     """A span for each request, continued from the client's ``traceparent``; ``x-trace-id`` on every response.
 
-    The outermost layer: what nobody below caught becomes a 500 that tells nothing of the inside, and each request
-    leaves one line in the log.
+    What nobody below caught becomes a 500 that tells nothing of the inside.
 
     Args:
         app: What is below.
@@ -61,7 +57,6 @@ class Tracing:
             name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS
         }
         path, method = scope["path"], scope["method"]
-        begin = time.perf_counter()
         status = 0
         with _tracer.start_as_current_span(
             method,
@@ -90,15 +85,6 @@ class Tracing:
             finally:
                 scope.setdefault("state", {})["status"] = status
                 _describe(span, scope, status)
-                if path not in HEALTH:
-                    _log.info(
-                        "request",
-                        method=method,
-                        path=path,
-                        status=status or _CLIENT_LEFT,
-                        duration_ms=round((time.perf_counter() - begin) * 1000, 1),
-                        **scope.get("state", {}).get("log", {}),
-                    )
 
 
 def _describe(span: Span, scope: Scope, status: int) -> None:
@@ -113,33 +99,6 @@ def _describe(span: Span, scope: Scope, status: int) -> None:
         span.set_attribute("http.response.status_code", status)
     if status >= _SERVER_FAULT:
         span.set_status(StatusCode.ERROR)
-
-
-class Admission:
-    """Refuses what is more than the gateway takes at once; health checks are always let in.
-
-    Args:
-        app: What is below.
-        limit: Most requests at once.
-    """
-
-    def __init__(self, app: ASGIApp, limit: int) -> None:
-        self._app = app
-        self._limit = limit
-        self._running = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-        if scope["type"] != "http" or scope["path"] in HEALTH:
-            await self._app(scope, receive, send)
-            return
-        if self._running >= self._limit:
-            raise Unavailable("The gateway is at its limit of requests at once.", retry_after=1)
-        self._running += 1
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            self._running -= 1
 
 
 class BodyLimit:
@@ -189,8 +148,10 @@ class BodyLimit:
             if received > limit:
                 raise _too_large(limit)
             complete = not message.get("more_body", False)
-            if complete and limit != self._limit:
-                scope["state"]["ingested_bytes"] = received
+            if complete:
+                scope["state"]["request_bytes"] = received
+                if limit != self._limit:
+                    scope["state"]["ingested_bytes"] = received
             return message
 
         await self._app(scope, receive_limited, send)

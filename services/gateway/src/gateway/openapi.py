@@ -8,6 +8,30 @@ from fastapi import FastAPI
 from gateway import openapi_orchestrator, openapi_stages
 from gateway.identity.access import TABLE, Role
 
+_TAGS = [
+    {"name": name, "description": text}
+    for name, text in (
+        ("openai", "As OpenAI's API has it; `index_name` turns retrieval on."),
+        (
+            openapi_stages.APRIL_2024,
+            "Paths without a prefix speak it, too, unless the request or its front end tells another.",
+        ),
+        (openapi_stages.MAY_2024, "With files beside messages."),
+        (openapi_stages.APRIL_2026, "Answers in `output_text`."),
+        (openapi_stages.OPENAI_LIKE, "Answers in `choices`."),
+        (openapi_stages.RAG, "Answers in `choices`; `/ask` takes one question."),
+        ("retrieval", "Passages without an answer."),
+        ("documents", "Files and texts in, and the jobs that make them findable."),
+        ("indexes", "What there is, its settings, snapshots, rebuilds."),
+        (
+            openapi_orchestrator.TAG,
+            "The guardrails orchestrator's API: generations with detections, detections alone.",
+        ),
+        ("front ends", "What chat pages ask for besides answers."),
+        ("health", "For probes and scrapers."),
+    )
+]
+"""In the order in which they are shown."""
 FRONT_ENDS = "front ends"
 """Tag of the routes whose errors are a text."""
 
@@ -84,7 +108,8 @@ def describe(app: FastAPI) -> None:
         if app.openapi_schema is not None:
             return app.openapi_schema  # as it was described before: FastAPI keeps the one that it made
         document = generate()
-        document["paths"] |= _paths()
+        document["paths"] = _paths() | document["paths"]
+        document["tags"] = _TAGS
         document.setdefault("components", {})["securitySchemes"] = _SCHEMES
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
@@ -136,7 +161,7 @@ def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _paths() -> dict[str, Any]:
     completion = _operation(
-        "Chat completion, with retrieval where `index_name` is given",
+        "Chat completion, with retrieval where index_name is given",
         "openai",
         {"application/json": {"schema": _COMPLETION_REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
@@ -157,7 +182,8 @@ def _operation(
         "404": "No such index or model",
         "413": "The body is too large",
         "415": "The body is of a media type that is not read here",
-        "503": "A service that is needed is away; see Retry-After",
+        "429": "Over a quota; see Retry-After and x-ratelimit-…",
+        "503": "A service that is needed is away, or there is too much to do; see Retry-After",
     }
     return {
         "summary": summary,

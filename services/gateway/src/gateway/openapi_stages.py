@@ -3,6 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+RAG = "RAG chat protocol, January 2024"
+OPENAI_LIKE = "AI chat protocol, 28 January 2024"
+APRIL_2024 = "AI chat protocol, April 2024"
+MAY_2024 = "AI chat protocol, 29 May 2024"
+APRIL_2026 = "AI chat protocol, 10 April 2026"
+
 Schema = dict[str, Any]
 Operation = Callable[[str, str, Schema, Schema, Schema], Schema]
 """Summary, tag, the body by media type, the answer by media type, the shape of an error → the operation."""
@@ -127,24 +133,24 @@ def paths(operation: Operation, detectors: Schema) -> dict[str, Schema]:
     choices = _answer(choices={"type": "array", "items": _OBJECT}) | {"application/json-lines": _LINES}
     message = _answer(message=_message("assistant"), context=_CONTEXT, session_state=_STATE)
     rag = _request(detectors, "system", *both, switch=True)
-    tag = "RAG chat protocol, January 2024"
+    tag = RAG
     for prefix, path in (("/2024-01", "/chat"), ("/2024-01", "/ask"), ("", "/ask")):
         described(prefix, path, tag, rag, choices, TEXT_ERROR)
-    tag = "AI chat protocol, 28 January 2024"
+    tag = OPENAI_LIKE
     described("/2024-01-28", "/chat", tag, _request(detectors, *both, switch=True), choices, TEXT_ERROR)
-    tag = "AI chat protocol, April 2024, and what the request or its front end says on the paths without a prefix"
+    tag = APRIL_2024
     for prefix in ("/2024-04", ""):
         interim = _request(detectors, *both)
         described(prefix, "/chat", tag, interim, message, TEXT_ERROR)
         described(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
-    tag = "AI chat protocol, 29 May 2024"
+    tag = MAY_2024
     request = _request(detectors, "system", *both, state="sessionState")
     form = {"type": "object", "required": ["json"], "properties": {"json": request}}
     bodies = {"application/json": {"schema": request}, "multipart/form-data": {"schema": form}}
     message = _answer(message=_message("assistant"), context=_CONTEXT, sessionState=_STATE)
     described("/2024-05-29", "/chat", tag, bodies, message, _CODED_ERROR)
     described("/2024-05-29", "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
-    tag = "AI chat protocol, 10 April 2026"
+    tag = APRIL_2026
     text = _answer(output_text={"type": "string"}, context=_CONTEXT, session_state=_STATE)
     described("/2026-04-10", "/chat", tag, _request(detectors, *both), text, TEXT_ERROR)
     lines = {"application/json-lines": _LINES}

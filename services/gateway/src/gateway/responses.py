@@ -21,6 +21,8 @@ def error_headers(error: CausewayError) -> list[Header]:
         headers.append((b"www-authenticate", _challenge(error.details.get("challenge", ""))))
     if allowed := error.details.get("allow"):
         headers.append((b"allow", allowed.encode()))
+    quotas = (item for item in error.details.items() if item[0].startswith("x-ratelimit-"))
+    headers += [(name.encode(), value.encode()) for name, value in quotas]
     return headers
 
 

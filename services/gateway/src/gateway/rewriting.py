@@ -96,6 +96,7 @@ class QueryRewriting:
         text, reason = "", ""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:
             async for batch in batches:
+                timeline.heard = True
                 for event in batch:
                     if isinstance(event, Delta) and event.choice == 0:
                         text += event.text

@@ -2,11 +2,15 @@
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
+from servicekit.allowed_urls import UrlPatterns
+from servicekit.stream_room import STREAM_BYTES
 
 from gateway.identity.settings import IdentitySettings
 
 MEBI = 1024 * 1024
+
+_CREDENTIALS = frozenset(("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"))
 
 
 class Settings(IdentitySettings):
@@ -24,6 +28,12 @@ class Settings(IdentitySettings):
     guardrails_target: str = Field("127.0.0.1:50053", description="gRPC target of the guardrails.")
     nats_url: str = Field("nats://127.0.0.1:4222", description="Where NATS is.")
     nats_replicas: int = Field(1, ge=1, le=5, description="Copies of everything stored in NATS.")
+    nats_stream_bytes: int = Field(
+        STREAM_BYTES,
+        ge=1024**2,
+        description="Most bytes of each of NATS' streams, but for documents and pictures, whose bound is the disk. "
+        "It sets them aside at once, about 5 times as many in all. For gateway and workers alike.",
+    )
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
     )
@@ -69,8 +79,15 @@ class Settings(IdentitySettings):
         300.0, gt=0, description="Seconds that POST /index waits for its documents; then it answers with the job."
     )
     max_body_bytes: int = Field(4 * MEBI, gt=0, description="Largest body of a request.")
+    ingest_urls: UrlPatterns = Field(
+        [],
+        description="Hosts that documents may be fetched from, as JSON: `docs.example.org`, `*.example.org`, `*`, "
+        "with `:8443` for another port; none: URLs are refused. For gateway and workers alike.",
+    )
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
-    body_pause: float = Field(30.0, gt=0, description="Seconds that may pass between two pieces of a body.")
+    body_pause: float = Field(
+        30.0, gt=0, description="Seconds that may pass between two pieces of a body that comes, or that is read."
+    )
     max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
     max_tenant_jobs: int = Field(
         20_000, gt=0, description="Jobs of one tenant that may wait; more uploads are refused with 429."
@@ -86,3 +103,24 @@ class Settings(IdentitySettings):
         None, gt=0, description="Longest answer that a request may ask for; none: what the model can."
     )
     max_requests: int = Field(2048, gt=0, description="Requests at once; more are refused with 503.")
+    max_answers: int = Field(
+        1024,
+        gt=0,
+        description="Answers at once; a quarter as many wait, more are refused with 503 (docs/quotas.md).",
+    )
+    answer_wait: float = Field(
+        2.0, ge=0, description="Seconds that a request may wait for its turn to be answered."
+    )
+    quotas_file: Path | None = Field(
+        None,
+        description="YAML file of what tenants, API keys and users may use (docs/quotas.md); read again when it "
+        "changes.",
+    )
+
+    @field_validator("detector_headers")
+    @classmethod
+    def _no_credentials(cls, headers: str) -> str:
+        for name in headers.split(","):
+            if name.strip().lower() in _CREDENTIALS:
+                raise ValueError(f"{name.strip()} holds what callers prove themselves by; no detector may get that")
+        return headers

@@ -1,29 +1,37 @@
 """The job queue as the gateway fills it: when it has room, and in which lane a job waits (docs/ingest.md)."""
 
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from causeway.ingest.v1 import ingest_pb2
 from servicekit import keys
-from servicekit.errors import RateLimited, Unavailable
+from servicekit.errors import CausewayError, RateLimited, Unavailable
 from servicekit.nats import IngestTransport, trace_headers
 
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """How many jobs of one tenant wait in each lane but the last, which takes the others."""
+_MOST_TENANTS = 1000
 
 
-@dataclass(frozen=True, slots=True)
 class Backlog:
     """What may wait.
 
-    Attributes:
+    How much does is asked of the queue every now and then, and counted in between: a question for each of ten
+    thousand files would be much of the work of taking them. What is refused is refused by a fresh answer.
+
+    Args:
         most: Jobs of all tenants.
         most_of_tenant: Jobs of one.
+        fresh: Seconds for which an answer is good.
     """
 
-    most: int = 100_000
-    most_of_tenant: int = 20_000
+    def __init__(self, most: int = 100_000, most_of_tenant: int = 20_000, *, fresh: float = 0.25) -> None:
+        self._most = most
+        self._most_of_tenant = most_of_tenant
+        self._fresh = fresh
+        self._waiting: dict[str, _Waiting] = {}
 
     async def lane(self, transport: IngestTransport, tenant: str) -> int:
         """Where the tenant's next job shall wait: in the first lane that holds few of its jobs.
@@ -34,19 +42,41 @@ class Backlog:
             RateLimited: Too many of its jobs wait already.
             Unavailable: Too many of all tenants do.
         """
+        waiting = self._waiting.get(tenant)
+        if waiting is None or waiting.until < time.monotonic() or self._refusal(waiting) is not None:
+            waiting = await self._asked(transport, tenant)
+            if (refusal := self._refusal(waiting)) is not None:
+                raise refusal
+        lane = next((lane for lane, places in enumerate(_PLACES) if waiting.lanes[lane] < places), len(_PLACES))
+        waiting.lanes[lane] += 1
+        waiting.all += 1
+        return lane
+
+    async def _asked(self, transport: IngestTransport, tenant: str) -> "_Waiting":
         info = await transport.jetstream.stream_info(keys.INGEST_STREAM, keys.ingest_jobs_of(tenant))
-        if info.state.messages >= self.most:
-            raise Unavailable(
-                f"{info.state.messages} jobs wait already. Try again later.", retry_after=_RETRY_AFTER
-            )
-        waiting: Counter[int] = Counter()
+        waiting = _Waiting(info.state.messages, time.monotonic() + self._fresh)
         for subject, count in (info.state.subjects or {}).items():
-            waiting[keys.ingest_lane_of(subject)] += count
-        if waiting.total() >= self.most_of_tenant:
-            raise RateLimited(
-                f"{waiting.total()} of your jobs wait already. Try again later.", retry_after=_RETRY_AFTER
-            )
-        return next((lane for lane, places in enumerate(_PLACES) if waiting[lane] < places), len(_PLACES))
+            waiting.lanes[keys.ingest_lane_of(subject)] += count
+        if len(self._waiting) >= _MOST_TENANTS:
+            self._waiting.clear()
+        self._waiting[tenant] = waiting
+        return waiting
+
+    def _refusal(self, waiting: "_Waiting") -> CausewayError | None:
+        if waiting.all >= self._most:
+            return Unavailable(f"{waiting.all} jobs wait already. Try again later.", retry_after=_RETRY_AFTER)
+        if (own := waiting.lanes.total()) >= self._most_of_tenant:
+            return RateLimited(f"{own} of your jobs wait already. Try again later.", retry_after=_RETRY_AFTER)
+        return None
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """How many jobs wait: of all tenants, and of one by lane; and how long that is good."""
+
+    all: int
+    until: float
+    lanes: Counter[int] = field(default_factory=Counter)
 
 
 async def enqueue(

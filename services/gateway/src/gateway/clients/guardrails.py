@@ -219,4 +219,7 @@ def _findings(findings: Iterable[guardrails_pb2.Finding]) -> tuple[Finding, ...]
 
 
 def _failures(failures: Iterable[guardrails_pb2.DetectorFailure]) -> tuple[DetectorFailure, ...]:
-    return tuple(DetectorFailure(failure.detector_id, failure.message, failure.status) for failure in failures)
+    return tuple(
+        DetectorFailure(failure.detector_id, failure.message, failure.status, failure.not_asked)
+        for failure in failures
+    )

@@ -23,6 +23,7 @@ from gateway.texts import TextOutcome
 
 QUEUE = "The ingest queue"
 """What messages call it."""
+_QUICKLY_HASHED = 64 * 1024
 STATES = {name.removeprefix("JOB_STATE_").lower(): number for name, number in ingest_pb2.JobState.items() if number}
 """A state's name → its number on the wire."""
 _NAMES = {number: name for name, number in STATES.items()}
@@ -56,8 +57,7 @@ class NatsIngest:
         keys.index_name(upload.index)
         transport = await self._transport()
         job_id = uuid.uuid4().hex
-        # In a thread: a large file would keep every answer that is under way waiting.
-        sha256 = await asyncio.to_thread(lambda: hashlib.sha256(upload.content).hexdigest())
+        sha256 = "" if upload.url else await _sha256(upload.content)
         document = document_pb2.Document(
             document_id=upload.document_id or keys.document_id(upload.sourcefile),
             sourcefile=upload.sourcefile,
@@ -88,12 +88,14 @@ class NatsIngest:
             index=upload.index,
             document=document,
             object_name=object_name,
+            url=upload.url,
         )
 
         async def send() -> None:
             lane = await self._backlog.lane(transport, principal.tenant)
-            original = io.BytesIO(upload.content)
-            await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
+            if not upload.url:
+                original = io.BytesIO(upload.content)
+                await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
             await enqueue(transport, lane, message, state)
 
         await reached(send(), deadline, QUEUE)
@@ -107,6 +109,13 @@ class NatsIngest:
         except KeyNotFoundError:
             raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
         return job_of(ingest_pb2.Job.FromString(entry.value or b""))
+
+
+async def _sha256(content: bytes) -> str:
+    if len(content) <= _QUICKLY_HASHED:
+        return hashlib.sha256(content).hexdigest()
+    # In a thread: a large file would keep every answer that is under way waiting.
+    return await asyncio.to_thread(lambda: hashlib.sha256(content).hexdigest())
 
 
 def job_of(message: ingest_pb2.Job) -> Job:
@@ -133,6 +142,7 @@ def job_of(message: ingest_pb2.Job) -> Job:
         error_message=message.error.message,
         outcomes=tuple(_OUTCOMES[each] for each in message.outcomes if each in _OUTCOMES),
         waiting_since=message.waiting_since.ToJsonString() if message.HasField("waiting_since") else "",
+        fetching=progress.fetching,
     )
 
 

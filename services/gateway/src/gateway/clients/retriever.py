@@ -60,7 +60,8 @@ class GrpcRetriever:
             # Leaves nothing out, but has the cosine of what only words have found computed.
             request.minimum_dense_score = -1.0
         response: retriever_pb2.RetrieveResponse = await rpc.unary(self._stub.Retrieve, request, deadline)
-        return Found(tuple(map(_passage, response.passages)), response.not_reranked)
+        steps = tuple((step.name, step.duration_ms) for step in response.steps)
+        return Found(tuple(map(_passage, response.passages)), response.not_reranked, steps)
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
         """See `ports.Retriever`."""

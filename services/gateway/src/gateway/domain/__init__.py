@@ -47,6 +47,7 @@ from gateway.domain.passages import (
     Selection,
 )
 from gateway.domain.turn import (
+    PART_BREAK,
     Message,
     PromptStyle,
     Retrieval,
@@ -56,6 +57,7 @@ from gateway.domain.turn import (
 )
 
 __all__ = [
+    "PART_BREAK",
     "Action",
     "Batch",
     "Chunk",

@@ -153,10 +153,21 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class DetectorFailure:
-    """A detector that failed; ``status`` is the HTTP status of a remote one's answer, 504 where it took too long, 0
-    where there is none.
+    """A detector that failed.
+
+    Attributes:
+        detector_id: Which.
+        message: Why, in words for the client.
+        status: The HTTP status of a remote one's answer, 504 where it took too long, 0 where there is none.
+        not_asked: There was nothing to compare the text with. Of one that only reports nothing follows then.
     """
 
     detector_id: str
     message: str
     status: int = 0
+    not_asked: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """What records and metrics call it."""
+        return "not_asked" if self.not_asked else "error"

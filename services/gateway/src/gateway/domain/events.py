@@ -28,11 +28,13 @@ class Step:
         name: What was done.
         duration_ms: How long it took, in milliseconds.
         usage: The tokens that a model took for it, where it asked one and the answer's own `Usage` does not say.
+        inner: What the service that was asked says of its own steps.
     """
 
     name: str
     duration_ms: float
     usage: Usage | None = None
+    inner: tuple["Step", ...] = ()
 
 
 class Subject(enum.Enum):

@@ -50,10 +50,12 @@ class Found:
     Attributes:
         passages: The passages.
         not_reranked: Why a reranker that was to order them did not; empty where it did, or where there is none.
+        steps: What the search consisted of: names and milliseconds.
     """
 
     passages: tuple[Passage, ...] = ()
     not_reranked: str = ""
+    steps: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,10 @@ class Message:
     extra_json: bytes = b""
 
 
+PART_BREAK = "\n\n"
+"""Stands in a question between the messages that it was put together from."""
+
+
 class RetrievalMode(enum.Enum):
     """How passages are searched."""
 
@@ -105,9 +109,12 @@ class Turn:
             files that came with it), behind the latest answer.
         question: The user's words since the last answer; also the search query. Empty where the last word is not
             the user's (a tool's result); such a turn searches nothing.
+        only_default_model: ``model``, where it is named, must be the generator's default one.
         parameters_json: Members of an OpenAI request that are for the model (temperature, stop, n, …), one object.
         original_json: The OpenAI request that it came as, less our own keys; empty in other dialects.
         original_messages: Its messages, where the question was put together from several.
+        places: Where in the request the messages stand: those of the history, then those that the question was put
+            together from; empty: in this order.
         frontend: The profile that it belongs to.
         rewrite: The search query is made from the question and the history, by the model.
         follow_ups: The model is asked for questions that the user may ask next.
@@ -135,6 +142,7 @@ class Turn:
     question: str
     history: tuple[Message, ...] = ()
     model: str = ""
+    only_default_model: bool = False
     retrieval: Retrieval = Retrieval()
     style: PromptStyle = PromptStyle.SOURCES_AFTER_QUESTION
     system_prompt: str | None = None
@@ -152,6 +160,7 @@ class Turn:
     answers_blocked: bool = False
     passthrough: bool = False
     original_messages: tuple[Message, ...] = ()
+    places: tuple[int, ...] = ()
     question_extra_json: bytes = b""
     required_indexes: tuple[str, ...] = ()
     plain: bool = False

@@ -40,6 +40,7 @@ class ProviderKeys:
         algorithms: Those that its keys may be for.
         jwks_url: Where the keys are; empty: the provider's configuration says it.
         on_change: Told when a key went away or changed.
+        patience: Seconds that all of it may take: requests with a key that is not known wait for it.
         clock: Seconds.
     """
 
@@ -51,6 +52,7 @@ class ProviderKeys:
         *,
         jwks_url: str = "",
         on_change: Callable[[], None] = lambda: None,
+        patience: float = 15.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._issuer = issuer
@@ -58,6 +60,7 @@ class ProviderKeys:
         self._algorithms = algorithms
         self._jwks_url = jwks_url
         self.on_change = on_change
+        self._patience = patience
         self._clock = clock
         self._keys: Keys = {}
         self._raw: dict[str, Any] = {}
@@ -106,8 +109,9 @@ class ProviderKeys:
 
     async def _loaded(self) -> None:
         try:
-            url = self._jwks_url or await self._discovered()
-            raw = _by_id(_object(await self._fetch(url)))
+            async with asyncio.timeout(self._patience):
+                url = self._jwks_url or await self._discovered()
+                raw = _by_id(_object(await self._fetch(url)))
             keys = {name: key for name, jwk in raw.items() if (key := self._key(jwk)) is not None}
             if not keys:
                 raise ValueError("it lists no key for the allowed algorithms")

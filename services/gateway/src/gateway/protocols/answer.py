@@ -16,6 +16,7 @@ from gateway.domain import (
     Context,
     Delta,
     Detections,
+    DetectorFailure,
     Detectors,
     Direction,
     Done,
@@ -160,9 +161,14 @@ def detections_block(detections: Sequence[Detections], asked: Sequence[Direction
             if event.direction is direction and (results := detection_results(event)):
                 by_item.setdefault(event.item, []).extend(results)
         block[direction.value] = [
-            {item[direction]: index, "results": results} for index, results in sorted(by_item.items())
+            {item[direction]: index, "results": sorted(results, key=_place)}
+            for index, results in sorted(by_item.items())
         ]
     return block
+
+
+def _place(result: dict[str, Any]) -> tuple[bool, int]:
+    return "start" not in result, result.get("start", 0)
 
 
 def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
@@ -170,9 +176,10 @@ def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
     warnings = []
     if any(event.direction is Direction.OUTPUT and event.findings for event in detections):
         warnings.append({"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."})
-    warnings += [
-        {"type": "DETECTOR_ERROR", "message": f"{failure.detector_id}: {failure.message}"}
-        for event in detections
-        for failure in event.failures
-    ]
-    return warnings
+    return warnings + [failure_warning(failure) for event in detections for failure in event.failures]
+
+
+def failure_warning(failure: DetectorFailure) -> dict[str, str]:
+    """The warning that a detector failed, or that it was not asked."""
+    kind = "DETECTOR_NOT_ASKED" if failure.not_asked else "DETECTOR_ERROR"
+    return {"type": kind, "message": f"{failure.detector_id}: {failure.message}"}

@@ -10,6 +10,9 @@ from gateway import prompts
 from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
 from gateway.protocols.answer import Answer, asked_of, detections_block, usage_object, warnings_of
 
+_CHECKS = ("check input", "report on input", "check context")
+"""Steps in which detectors judge."""
+
 
 def message_text(message: Message) -> str:
     """A message as most stages show it: a Python dictionary, written out."""
@@ -117,10 +120,10 @@ def thoughts(
     prompt = [views.message(message) for message in context.prompt]
     left_out = {"messages_left_out": context.left_out} if context.left_out else {}
     listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
-    checked = "check input" in spent or "check context" in spent
+    checked = any(name in spent for name in _CHECKS)
     if checked or (answer is not None and turn.detectors.output):
         found = [line for event in answer.detections for line in _found(event)] if answer else []
-        checks = {"duration_ms": round(spent.get("check input", 0) + spent.get("check context", 0), 3)}
+        checks = {"duration_ms": round(sum(spent.get(name, 0) for name in _CHECKS), 3)}
         listed.append(_thought("Guardrails", found, checks))
     if answer is not None:
         listed.append(_thought("Answer", _said(answer), _answer_props(answer, spent)))
@@ -144,11 +147,16 @@ def _answer_props(answer: Answer, spent: dict[str, float]) -> dict[str, Any]:
     props: dict[str, Any] = {
         "duration_ms": spent.get("generate", 0.0),
         "first_token_ms": spent.get("first token"),
-        "steps": [{"name": step.name, "duration_ms": step.duration_ms} for step in answer.steps],
+        "steps": [_step(step) for step in answer.steps],
     }
     if answer.usage is not None:
         props["token_usage"] = usage_object(answer.usage)
     return props
+
+
+def _step(step: Step) -> dict[str, Any]:
+    inner = {"steps": [_step(each) for each in step.inner]} if step.inner else {}
+    return {"name": step.name, "duration_ms": step.duration_ms, **inner}
 
 
 def result(passage: Passage) -> dict[str, Any]:
@@ -162,6 +170,7 @@ def result(passage: Passage) -> dict[str, Any]:
         "category": passage.category or None,
         "sourcepage": passage.sourcepage,
         "sourcefile": passage.sourcefile,
+        "headings": list(passage.headings),
         "oids": list(passage.oids),
         "groups": list(passage.groups),
         "captions": [{"text": text, "highlights": None} for text in passage.captions],

@@ -17,7 +17,7 @@ class Media:
 
     Attributes:
         form: Requests may be forms (``multipart/form-data``), too.
-        retried: Clients ask again by themselves after any 5xx, so that one must mean that nothing was spent.
+        retried: Clients ask again by themselves after a 429 or a 5xx, which must mean that nothing was spent.
         named: A request must say that it is JSON; else it may leave that open.
         status: Says the status of an error.
         fails_inside: What fails once a stream was asked for is told inside of it, behind a 200, and is no status.

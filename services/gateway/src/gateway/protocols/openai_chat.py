@@ -12,7 +12,7 @@ import msgspec
 from servicekit import keys
 from servicekit.errors import CausewayError, InvalidRequest
 
-from gateway.domain import Detectors, Message, PromptStyle, Retrieval, RetrievalMode, Turn
+from gateway.domain import PART_BREAK, Detectors, Message, PromptStyle, Retrieval, RetrievalMode, Turn
 from gateway.frontends import Frontend
 from gateway.protocols import detectors as detectors_block
 from gateway.protocols import reading
@@ -76,6 +76,7 @@ class OpenAiChat:
             question="",
             frontend=request.frontend.name,
             model=request.frontend.model_for(known.text("model"), "model"),
+            only_default_model=request.frontend.only_default_model,
             original_json=request.body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
             passthrough=True,
             blocked_message=request.frontend.blocked_message,
@@ -110,14 +111,16 @@ class OpenAiChat:
 
     def _searching(self, turn: Turn, options: Fields, messages: list[Message], index: str, ratio: float) -> Turn:
         """The turn with the question put together and where to look for passages."""
-        asked, history = _split(messages)
+        asked, others = _split(messages)
+        question = [messages[at] for at in asked]
         threshold = options.number("similarity_threshold", -1, 1)
         return replace(
             turn,
-            question="\n\n".join(message.text for message in asked),
-            question_extra_json=_common_extra(asked),
-            history=tuple(history),
+            question=PART_BREAK.join(message.text for message in question),
+            question_extra_json=_common_extra(question),
+            history=tuple(messages[at] for at in others),
             original_messages=tuple(messages) if len(asked) > 1 else (),
+            places=(*others, *asked),
             retrieval=Retrieval(
                 indexes=(index,),
                 mode=RetrievalMode(options.one_of("mode", MODES) or "hybrid"),
@@ -254,13 +257,13 @@ def _searchable(message: Message) -> bool:
     return message.role in _ROLES and not (message.role == "user" and message.content_json)
 
 
-def _split(messages: list[Message]) -> tuple[list[Message], list[Message]]:
-    """What the user said since the latest answer, which is the question, and everything else in order."""
+def _split(messages: list[Message]) -> tuple[list[int], list[int]]:
+    """Where what the user said since the latest answer stands, which is the question; and everything else."""
     latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    asked = [message for message in messages[latest + 1 :] if message.role == "user"]
-    if not any(message.text.strip() for message in asked):
+    asked = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
+    if not any(messages[at].text.strip() for at in asked):
         raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
-    return asked, [message for at, message in enumerate(messages) if at <= latest or message.role != "user"]
+    return asked, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
 
 
 def _common_extra(asked: list[Message]) -> bytes:

@@ -241,6 +241,7 @@ def source_node(passage: Passage) -> dict[str, Any]:
         "metadata": {
             "sourcefile": passage.sourcefile,
             "sourcepage": passage.sourcepage,
+            **({"headings": passage.headings} if passage.headings else {}),
             **msgspec.json.decode(passage.metadata_json),  # last: it is the caller's own
         },
     }

@@ -79,6 +79,7 @@ def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: by
         principal=request.principal,
         question=prompt,
         model=request.frontend.model_for(model, "model"),
+        only_default_model=request.frontend.only_default_model,
         frontend=request.frontend.name,
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         parameters_json=parameters_json,

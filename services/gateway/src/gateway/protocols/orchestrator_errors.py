@@ -18,7 +18,7 @@ from servicekit.errors import (
     http_status,
 )
 
-from gateway.domain import DetectorFailure, Detectors, Direction
+from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
 from gateway.frontends import GuardrailsWire
 
 UNEXPECTED = "unexpected error occurred while processing request"
@@ -39,7 +39,10 @@ class DetectorFailed(UpstreamRejected):
     """A detector failed, and the request does not go on without it."""
 
     def __init__(self, failure: DetectorFailure) -> None:
-        super().__init__(failure.message, status=failure.status or _NO_STATUS, body="")
+        prefix = f"detector request failed for `{failure.detector_id}`: "
+        # Remote ones say so themselves.
+        message = prefix + failure.message.removeprefix(prefix)
+        super().__init__(message, status=failure.status or _NO_STATUS, body="")
 
 
 class Unexpected(Internal):
@@ -62,8 +65,13 @@ def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, 
     """
     for failure in failures:
         asked = getattr(detectors, direction.value)
-        if not any(each.detector_id == failure.detector_id and each.allow_on_error for each in asked):
+        if not any(each.detector_id == failure.detector_id and _goes_on(each, failure) for each in asked):
             raise DetectorFailed(failure)
+
+
+def _goes_on(detector: Detector, failure: DetectorFailure) -> bool:
+    # One that only reports had nothing to report on.
+    return detector.allow_on_error or (failure.not_asked and detector.action is Action.REPORT)
 
 
 def status(error: CausewayError, wire: GuardrailsWire = GuardrailsWire.ADR) -> int:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from gateway.domain import Detections, DetectorFailure, Direction
+from gateway.domain import Detections, Direction
 from gateway.protocols.answer import detection_results
 
 UNSUITABLE_INPUT = {
@@ -21,11 +21,6 @@ _ITEMS = {Direction.INPUT: "message_index", Direction.CONTEXT: "passage_index", 
 def no_content(choice: int) -> dict[str, str]:
     """The warning that a choice had nothing to look at."""
     return {"type": "EMPTY_OUTPUT", "message": f"Choice of index {choice} has no content"}
-
-
-def detector_error(failure: DetectorFailure) -> dict[str, str]:
-    """The warning that a detector failed and was passed over."""
-    return {"type": "DETECTOR_ERROR", "message": f"{failure.detector_id}: {failure.message}"}
 
 
 def ordered(results: Results) -> Results:

@@ -12,7 +12,7 @@ from gateway.domain import Batch, Detections, Turn
 from gateway.frontends import GuardrailsWire
 from gateway.protocols import orchestrator_errors as errors
 from gateway.protocols import orchestrator_found as found
-from gateway.protocols.answer import Answer, asked_of, usage_object
+from gateway.protocols.answer import Answer, asked_of, failure_warning, usage_object
 from gateway.protocols.orchestrator_forms import Form
 from gateway.protocols.orchestrator_stream import OrchestratorStream
 
@@ -127,5 +127,5 @@ class OrchestratorExchange:
                 warnings.append(found.NO_OUTPUT)
             else:
                 warnings += map(found.no_content, empty)
-        warnings += [found.detector_error(each) for event in self._answer.detections for each in event.failures]
+        warnings += [failure_warning(each) for event in self._answer.detections for each in event.failures]
         return warnings

@@ -27,7 +27,7 @@ from gateway.domain import (
 from gateway.frontends import GuardrailsWire
 from gateway.protocols import orchestrator_errors as errors
 from gateway.protocols import orchestrator_found as found
-from gateway.protocols.answer import asked_of, usage_object
+from gateway.protocols.answer import asked_of, failure_warning, usage_object
 from gateway.protocols.orchestrator_forms import Form
 from gateway.protocols.problem import one_line
 
@@ -139,7 +139,7 @@ class OrchestratorStream:
 
     def _detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
-        self._warnings += map(found.detector_error, event.failures)
+        self._warnings += map(failure_warning, event.failures)
         if event.direction is not Direction.OUTPUT:
             self._before.append(event)
             return

@@ -89,6 +89,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         history=tuple(history),
         frontend=frontend.name,
         model=frontend.model_for(settings.text("model"), settings.path("model")),
+        only_default_model=frontend.only_default_model,
         retrieval=Retrieval(
             indexes=frontend.indexes_for(settings.texts("index"), settings.path("index")),
             mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
@@ -105,7 +106,9 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         system_prompt=_system_prompt(settings, frontend),
         parameters_json=_parameters(settings),
         max_tokens=longest,
-        detectors=frontend.detectors_for(detectors_block.parse(settings.object("detectors"))),
+        detectors=frontend.detectors_for(
+            detectors_block.parse(settings.object("detectors")), "context.overrides.detectors"
+        ),
         rewrite=settings.flag("query_rewriting"),
         follow_ups=settings.flag("suggest_followup_questions"),
         language=_language(settings),

@@ -1,1 +1,1 @@
-"""Quotas: what a tenant, an API key and a user may use, together over all replicas of the gateway (docs/quotas.md)."""
+"""Quotas: what tenants, API keys and users may use, over all replicas of the gateway (docs/quotas.md)."""

@@ -76,7 +76,9 @@ def holders(caller: Caller) -> tuple[Holder, ...]:
     A key's name holds them, so that the key that takes its place goes on where it stood.
     """
     tenant = caller.principal.tenant
-    own = Holder("key", tenant, caller.key_name) if caller.key_name else Holder("user", tenant, caller.principal.user)
+    own = (
+        Holder("key", tenant, caller.key_name) if caller.key_name else Holder("user", tenant, caller.principal.user)
+    )
     return own, Holder("tenant", tenant)
 
 

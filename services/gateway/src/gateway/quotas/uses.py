@@ -39,11 +39,14 @@ class Uses:
         slots: Amounts by the slots' numbers.
     """
 
-    __slots__ = ("_slots", "_window")
+    __slots__ = ("_at", "_leaving", "_slots", "_window", "_within")
 
     def __init__(self, window: Window, slots: Mapping[int, int] | None = None) -> None:
         self._window = window
         self._slots = dict(slots or {})
+        # The sum of the slots that are wholly within, and the one that leaves, as of a slot; none: to be added up.
+        self._at: int | None = None
+        self._within = self._leaving = 0
 
     @property
     def slots(self) -> dict[int, int]:
@@ -54,6 +57,10 @@ class Uses:
         """Adds what was used at a time; what is negative takes back what was added for that time."""
         slot = self._slot(at)
         self._slots[slot] = self._slots.get(slot, 0) + amount
+        if self._at is not None and -self._window.slots < slot - self._at <= self._window.slots:
+            self._within += amount
+        else:
+            self._at = None
 
     def total(self, now: float) -> float:
         """What was used within the window that ends now."""
@@ -61,23 +68,35 @@ class Uses:
             return 0.0
         if self._window is PRESENT:
             return max(0, self._slots.get(0, 0))
-        return max(0.0, sum(amount for _, amount in self._in_window(now)))
+        current = self._slot(now)
+        if current != self._at:
+            count = self._window.slots
+            self._at = current
+            self._within = sum(amount for slot, amount in self._slots.items() if -count < slot - current <= count)
+            self._leaving = self._slots.get(current - count, 0)
+        if not self._leaving:
+            return max(0, self._within)
+        return max(0.0, self._within + self._leaving * (1 - (now / self._window.width - current)))
 
     def forget(self, now: float) -> None:
-        """Lets go of what has left the window."""
+        """Lets go of what has left the window, or is too far ahead of it."""
         if self._window is not PRESENT:
-            oldest = self._slot(now) - self._window.slots
-            for slot in [slot for slot in self._slots if slot < oldest]:
+            current, self._at = self._slot(now), None
+            for slot in [slot for slot in self._slots if abs(slot - current) > self._window.slots]:
                 del self._slots[slot]
 
     def _slot(self, at: float) -> int:
         return 0 if self._window is PRESENT else int(at // self._window.width)
 
     def _in_window(self, now: float) -> Iterable[tuple[int, float]]:
-        """Slots, and how much of each is within."""
+        """Slots, and how much of each is within. Replicas' clocks differ, so that slots may be a little ahead; what
+        is further ahead was written before the clock was set back, and would keep its user out until then.
+        """
         current = self._slot(now)
-        oldest = current - self._window.slots
+        oldest, latest = current - self._window.slots, current + self._window.slots
         for slot, amount in self._slots.items():
+            if slot > latest:
+                continue
             if slot > oldest:
                 yield slot, amount
             elif slot == oldest:

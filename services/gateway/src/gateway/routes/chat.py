@@ -7,7 +7,6 @@ the body is read once, the events are written as bytes.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass
 
 import structlog
 from servicekit.deadline import Deadline
@@ -39,19 +38,6 @@ _FORM = b"multipart/form-data"
 Answer = AsyncGenerator[Batch, None]
 Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
 """A request's profile, headers and body → the dialect that is spoken; the body is empty until it has come."""
-
-
-@dataclass(slots=True)
-class _Progress:
-    """How far an answer has come.
-
-    Attributes:
-        heard: The model has begun; asking it again costs again.
-        begun: The client has got something.
-    """
-
-    heard: bool = False
-    begun: bool = False
 
 
 class ChatEndpoint:
@@ -116,23 +102,27 @@ class ChatEndpoint:
             answering.result()
 
     async def _answer(self, dialect: Dialect, scope: Scope, body: bytes, send: Send) -> None:
-        progress = _Progress()
+        begun = False  # the client has got something
+        timeline = Timeline()
 
         async def send_noted(message: Message) -> None:
-            progress.begun = True
+            nonlocal begun
+            begun = True
             await send(message)
 
         failure: CausewayError
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                exchange = dialect.parse(self._request(scope, body))
-                timeline = scope["state"]["timeline"] = Timeline()
                 scope["state"]["dialect"] = dialect.name
+                exchange = dialect.parse(self._request(scope, body))
+                scope["state"]["timeline"] = timeline
+                if exchange.turn.retrieval.indexes:
+                    scope["state"]["log"]["index"] = ",".join(exchange.turn.retrieval.indexes)
                 answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, send_noted)
                 else:
-                    done = await self._whole(dialect, exchange, answer, send_noted, progress)
+                    done = await self._whole(dialect, exchange, answer, send_noted)
             scope["state"]["done"] = done
             scope["state"]["log"] |= _counts(done)
             return
@@ -144,11 +134,11 @@ class ChatEndpoint:
         except Exception as error:  # the boundary: the client gets the dialect's answer, the log the cause
             _log.exception("answer failed", dialect=dialect.name, error=str(error))
             failure = Internal()
-        if progress.begun:
+        if begun:
             # The client reads no more, or is too slow: nothing that was written now would reach it in time.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             return
-        if progress.heard and dialect.media.retried:
+        if timeline.heard and dialect.media.retried and _repeated(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
 
@@ -165,13 +155,10 @@ class ChatEndpoint:
             headers={name.decode(): headers[name].decode("latin-1") for name in passed},
         )
 
-    async def _whole(
-        self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send, progress: _Progress
-    ) -> Done:
+    async def _whole(self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send) -> Done:
         done = Done(())
         async with aclosing(answer) as events:
             async for batch in events:
-                progress.heard = True
                 exchange.take(batch)
                 if isinstance(last := batch[-1], Done):
                     done = last
@@ -205,6 +192,11 @@ class ChatEndpoint:
                 await _write(send, exchange.render_failure(Internal()))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return last if isinstance(last := batch[-1], Done) else None
+
+
+def _repeated(status: int) -> bool:
+    """Whether a client that repeats requests by itself does so after this status."""
+    return status == 429 or status >= 500
 
 
 def _counts(done: Done | None) -> dict[str, int]:

@@ -1,34 +1,43 @@
 """Documents in, and what is there."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import msgspec
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
 from servicekit import keys
+from servicekit.allowed_urls import AllowedUrls
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, InvalidRequest, RateLimited, Unavailable, http_status
+from servicekit.errors import CausewayError, RateLimited, Unavailable, http_status
+from servicekit.principal import Principal
 
 from gateway.documents import Job, StoredDocument, Upload
 from gateway.ports import Catalogue, Ingest
-from gateway.protocols import ragengine
 from gateway.protocols.problem import problem
 from gateway.responses import error_headers
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
-from gateway.routes.uploads import Turns, file_names, multipart
+from gateway.routes.submission import LINKS, Submission, is_json, media_type, metadata_of, of_form, of_json
+from gateway.routes.uploads import Turns
 
 _MOST_DOCUMENTS = 1000
+_AT_ONCE = 8
+"""Documents of an upload that are handed over at the same time."""
 
 
-def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float) -> APIRouter:
+def router(
+    ingest: Ingest, catalogue: Catalogue, turns: Turns, allowed: AllowedUrls, *, timeout: float
+) -> APIRouter:
     """``/documents``.
 
     Args:
         ingest: Takes the documents.
         catalogue: Knows those that are there.
         turns: How many uploads are handed over at once.
+        allowed: Where documents may be fetched from.
         timeout: Seconds that handing over an upload may take.
     """
     routes = APIRouter(tags=["documents"])
@@ -36,23 +45,26 @@ def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float
     @routes.post(
         "/documents",
         status_code=202,
-        summary="Upload files to be indexed",
-        dependencies=[Depends(multipart)],
+        summary="Upload files, or name URLs, to be indexed",
+        dependencies=[Depends(media_type)],
         responses={
-            400: {"description": "A field or a file is wrong; nothing was accepted"},
+            400: {"description": "A field, a file or a URL is wrong; nothing was accepted"},
+            403: {"description": "Documents are not fetched from that URL"},
             413: {"description": "The upload is too large"},
-            415: {"description": "The body is not a form of several parts"},
+            415: {"description": "The body is neither a form of several parts nor JSON"},
             429: {"description": "Too many uploads are under way, or too many of your jobs wait; see Retry-After"},
             503: {
                 "description": "The queue is away, or full; see Retry-After. Where that happened in the middle, "
-                "`jobs` holds those of the files that were accepted"
+                "`jobs` holds those of the documents that were accepted"
             },
         },
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": LINKS}}}},
     )
     async def upload_documents(
         request: Request,
-        index: Annotated[str, Form(description="Index to write to; made where it does not exist")],
-        file: Annotated[list[UploadFile], File(description="One or more files")],
+        index: Annotated[str, Form(description="Index to write to; made where it does not exist")] = "",
+        file: Annotated[list[UploadFile] | None, File(description="Files")] = None,
+        url: Annotated[list[str] | None, Form(description="URLs of documents that are to be fetched")] = None,
         category: Annotated[str, Form(description="A category that questions can be narrowed to")] = "",
         metadata: Annotated[str, Form(description="A JSON object kept with each document")] = "",
         oids: Annotated[list[str] | None, Form(description="Users who may see the documents")] = None,
@@ -61,32 +73,31 @@ def router(ingest: Ingest, catalogue: Catalogue, turns: Turns, *, timeout: float
             bool, Form(description="Keep pictures of the pages of PDFs, for models that take pictures")
         ] = False,
     ) -> Response:
-        """Stores the files and queues a job for each. Nothing is accepted unless every file can be."""
-        keys.index_name(index)
-        raw_metadata = _metadata(metadata)
-        names = file_names(file)
+        """Stores the files and queues a job for each, and for each URL. Nothing is accepted unless everything can
+        be.
+        """
+        if is_json(request):
+            submission = await of_json(allowed, request)
+        else:
+            common = Upload(
+                index=index,
+                sourcefile="",
+                content=b"",
+                category=category,
+                metadata_json=metadata_of(metadata),
+                oids=tuple(oids or ()),
+                groups=tuple(groups or ()),
+                pictures=pictures,
+            )
+            submission = of_form(allowed, common, file or (), url or ())
         deadline = Deadline.after(timeout)
-        principal = request.scope["state"]["principal"]
-        jobs = []
         async with turns.turn(deadline):
-            for name, each in zip(names, file, strict=True):
-                upload = Upload(
-                    index=index,
-                    sourcefile=name,
-                    content=await each.read(),
-                    category=category,
-                    metadata_json=raw_metadata,
-                    oids=tuple(oids or ()),
-                    groups=tuple(groups or ()),
-                    pictures=pictures,
-                )
-                try:
-                    jobs.append(await ingest.submit(principal, upload, deadline))
-                except CausewayError as error:
-                    if not jobs:
-                        raise
-                    return _broken_off(error, jobs, names)
-        return _json({"jobs": [job_json(job) for job in jobs]}, 202)
+            accepted, error = await _submitted(ingest, request.scope["state"]["principal"], submission, deadline)
+        if error is None:
+            return _json({"jobs": [job_json(job) for job in accepted.values()]}, 202)
+        if not accepted:
+            raise error
+        return _broken_off(error, accepted, [upload.sourcefile for upload in submission.uploads])
 
     @routes.get(
         "/documents", summary="The documents of an index", responses=answers(DOCUMENT_PAGE, {404: "No such index"})
@@ -119,25 +130,44 @@ def _document_json(document: StoredDocument) -> dict[str, Any]:
     }
 
 
-def _broken_off(error: CausewayError, jobs: list[Job], names: list[str]) -> Response:
-    """The answer where some files are accepted and the others are not: what is accepted cannot be taken back."""
-    accepted = f"Of {len(names)} files {len(jobs)} were accepted, not {names[len(jobs)]!r} and what follows it."
+async def _submitted(
+    ingest: Ingest, principal: Principal, submission: Submission, deadline: Deadline
+) -> tuple[dict[int, Job], CausewayError | None]:
+    """Jobs by their document's place, in order, and what kept the others from being accepted.
+
+    Some at a time: each waits for the disks of others, not for the one before.
+    """
+    places = iter(range(len(submission.uploads)))
+    accepted: dict[int, Job] = {}
+    failed: list[CausewayError] = []
+
+    async def submit() -> None:
+        for place in places:
+            if failed:
+                return
+            try:
+                accepted[place] = await ingest.submit(principal, await submission.read(place), deadline)
+            except CausewayError as error:
+                failed.append(error)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(_AT_ONCE, len(submission.uploads))):
+            group.create_task(submit())
+    return dict(sorted(accepted.items())), failed[0] if failed else None
+
+
+def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[str]) -> Response:
+    """The answer where some are accepted and the others are not: what is accepted cannot be taken back."""
+    first = next(name for place, name in enumerate(names) if place not in jobs)
+    accepted = (
+        f"Of {len(names)} documents {len(jobs)} were accepted, those in jobs; {first!r} is the first of the others."
+    )
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
     told = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
-    body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs]}
+    body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs.values()]}
     response = _json(body, http_status(told))
     response.raw_headers += error_headers(told)
     return response
-
-
-def _metadata(text: str) -> bytes:
-    if not text.strip():
-        return b"{}"
-    try:
-        msgspec.json.decode(text, type=dict[str, Any])
-    except (ValueError, RecursionError):
-        raise InvalidRequest("metadata must be a JSON object.", field="metadata") from None
-    return ragengine.metadata(msgspec.Raw(text.encode()), "metadata")
 
 
 def _json(value: Any, status: int) -> Response:

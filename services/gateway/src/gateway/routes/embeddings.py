@@ -8,9 +8,11 @@ from gateway.protocols import openai_embeddings
 from gateway.routes.body import json_answer, json_body, while_connected
 from gateway.routes.schemas import EMBEDDING, EMBEDDINGS, answers, body
 
+PATH = "/v1/embeddings"
+
 
 def router(embedder: Embedder, *, timeout: float) -> APIRouter:
-    """``POST /v1/embeddings``.
+    """`PATH`.
 
     Args:
         embedder: Makes the vectors.
@@ -19,7 +21,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
     routes = APIRouter(tags=["openai"])
 
     @routes.post(
-        "/v1/embeddings",
+        PATH,
         summary="Vectors of texts, as those of the indexes are made",
         responses=answers(EMBEDDINGS, {404: "No such model"}),
         openapi_extra=body(EMBEDDING),

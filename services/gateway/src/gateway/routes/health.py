@@ -1,6 +1,7 @@
 """Whether the gateway lives, and whether it can answer."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,12 +47,9 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         nonlocal started
         if started and verbose is None:
             return _state(True, {})
-        problems = await asyncio.gather(*(_problem(probe, timeout) for probe in probes))
-        services = {
-            probe.name: {"status": "unavailable" if problem else "ok", "detail": problem or ""}
-            for probe, problem in zip(probes, problems, strict=True)
-        }
-        well = not any(problems)
+        found = await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
+        services = {probe.name: state for probe, state in zip(probes, found, strict=True)}
+        well = all(state["status"] == "ok" for state in found)
         started = started or well
         if verbose is None:
             return _state(started, {})
@@ -63,6 +61,13 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
 def _state(ready: bool, more: dict[str, Any]) -> Response:
     body = {"status": "ready" if ready else "not ready"} | more
     return Response(msgspec.json.encode(body), 200 if ready else 503, media_type="application/json")
+
+
+async def _state_of(probe: Probe, seconds: float) -> dict[str, Any]:
+    begin = time.perf_counter()
+    problem = await _problem(probe, seconds)
+    milliseconds = round((time.perf_counter() - begin) * 1000, 1)
+    return {"status": "unavailable" if problem else "ok", "detail": problem or "", "latency_ms": milliseconds}
 
 
 async def _problem(probe: Probe, seconds: float) -> str | None:

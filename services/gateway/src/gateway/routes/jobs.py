@@ -196,7 +196,7 @@ def _revision(text: str) -> int:
 def _ids(raw: bytes) -> list[str] | None:
     try:
         wanted = msgspec.json.decode(raw, type=_Ids)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"The body is wrong: {error}.", field="job_ids") from None
     if wanted.all == bool(wanted.job_ids):
         raise InvalidRequest("Name the jobs in job_ids, or say all.", field="job_ids")

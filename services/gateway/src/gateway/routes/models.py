@@ -36,7 +36,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
             generator.models(principal, deadline), embedder.models(principal, deadline)
         )
         frontend = frontend_of(request.scope)
-        return [each for each in chats if frontend.offers_model(each.name)], list(embeddings)
+        return [each for each in chats if frontend.offers_model(each.name, chats[0].name)], list(embeddings)
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:

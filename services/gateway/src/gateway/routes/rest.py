@@ -1,12 +1,21 @@
 """The routes that are no chats, in FastAPI."""
 
+import errno
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi_offline import FastAPIOffline
-from servicekit.errors import CausewayError, Internal, InvalidRequest, MethodNotAllowed, NotFound, http_status
+from servicekit.errors import (
+    CausewayError,
+    Internal,
+    InvalidRequest,
+    MethodNotAllowed,
+    NotFound,
+    Unavailable,
+    http_status,
+)
 from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
@@ -75,8 +84,13 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         field = ".".join(str(part) for part in first["loc"][1:])
         return await refused(request, InvalidRequest(f"{field}: {first['msg']}.", field=field))
 
-    async def refused_by_a_defect(request: Request, _: Exception) -> Response:
+    async def refused_by_a_defect(request: Request, error: Exception) -> Response:
         # It is raised on, and so gets to the log.
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            # Large forms, and texts that wait to be sent, are on the disk.
+            return await refused(
+                request, Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
+            )
         return await refused(request, Internal())
 
     return {

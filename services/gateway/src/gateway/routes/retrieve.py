@@ -30,6 +30,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
     async def retrieve(request: Request) -> Response:
         """By meaning and by words, best first, each with its scores."""
         search = ragengine.search(await json_body(request))
+        request.scope["state"]["log"]["index"] = search.index
         principal = request.scope["state"]["principal"]
         frontend = frontend_of(request.scope)
         retrieval = Retrieval(

@@ -19,8 +19,9 @@ JOB: Schema = {
         "state": {"type": "string", "enum": _STATES},
         "stage": {
             "type": "string",
-            "enum": ["waiting", *_STATES],
-            "description": "The state, or `waiting` while something that is needed is away",
+            "enum": ["waiting", "fetching", *_STATES],
+            "description": "The state, or `waiting` while something that is needed is away, or `fetching` "
+            "while the document comes from its URL",
         },
         "percent": {"type": "integer", "minimum": 0, "maximum": 100},
         "index": _TEXT,

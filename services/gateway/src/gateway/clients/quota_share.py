@@ -1,0 +1,148 @@
+"""The quotas' news between replicas of the gateway, over NATS: each tells what it let in, and hears the others."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.js.kv import KeyValue
+from servicekit import key_value, keys
+from servicekit.errors import Unavailable
+
+from gateway.quotas.ledger import Ledger
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
+_AT_ONCE = 64
+_BEAT = 2.0
+
+
+class QuotaShare:
+    """Keeps a ledger and those of the other replicas in step, in the background.
+
+    What a key of the bucket holds only one replica writes, and always as a whole: nothing is lost or counted twice,
+    whatever is sent again. A round of news begins when the last one is stored, so that a slow server is asked less.
+
+    Args:
+        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        ledger: What is shared.
+        pause: Seconds between rounds of news, at least.
+        retry: Seconds between attempts to reach the bucket.
+    """
+
+    def __init__(
+        self,
+        bucket: Callable[[], Awaitable[KeyValue]],
+        ledger: Ledger,
+        *,
+        pause: float = 0.025,
+        retry: float = 0.5,
+    ) -> None:
+        self._bucket = bucket
+        self._ledger = ledger
+        self._pause = pause
+        self._retry = retry
+        self._some = asyncio.Event()
+        self._sharing: asyncio.Task[None] | None = None
+        ledger.on_change = self._some.set
+
+    async def __aenter__(self) -> Self:
+        """Begins; the others are known as soon as NATS answers."""
+        self._sharing = asyncio.create_task(self._share())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._sharing is not None:
+            await _ended(self._sharing)
+        with contextlib.suppress(Unavailable, *_FAILURES):  # else the others will miss it by themselves
+            bucket = await asyncio.wait_for(self._bucket(), _BEAT)
+            await bucket.delete(keys.quota_replica_key(self._ledger.replica))
+
+    async def _share(self) -> None:
+        told = ""
+        while True:
+            try:
+                await self._follow(await self._bucket())
+            except Unavailable:
+                pass  # the link says it itself
+            except _FAILURES as error:
+                if (text := str(error) or type(error).__name__) != told:
+                    told = text
+                    _log.warning("quotas are not shared; keeping to an even part of each", error=text)
+            finally:
+                self._ledger.left()
+            self._ledger.tidy()
+            await asyncio.sleep(self._retry)
+
+    async def _follow(self, bucket: KeyValue) -> None:
+        """Shares as long as nothing fails."""
+        async with key_value.watched(bucket) as (entries, watcher):
+            members = []
+            for entry in entries:
+                replica, holder = keys.quota_parts(entry.key)
+                if holder:
+                    self._read(replica, holder, entry)
+                elif entry.operation is None:
+                    members.append(replica)
+            self._ledger.joined(members)
+            both = [asyncio.create_task(each) for each in (self._tell(bucket), self._hear(watcher))]
+            try:
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                await _ended(*both)
+        for task in both:
+            if not task.cancelled():
+                task.result()  # neither ends but by failing
+
+    async def _hear(self, watcher: key_value.Watcher) -> None:
+        while True:
+            # This replica's own heartbeats come back, too: silence means that the watch is lost.
+            entry = await key_value.update(watcher, 3 * _BEAT)
+            if entry is None:
+                continue
+            replica, holder = keys.quota_parts(entry.key)
+            if holder:
+                self._read(replica, holder, entry)
+            elif entry.operation is None:
+                self._ledger.met(replica)
+            else:
+                self._ledger.parted(replica)
+
+    def _read(self, replica: str, holder: str, entry: key_value.Entry) -> None:
+        if entry.operation is not None:
+            return
+        try:
+            self._ledger.hear(replica, holder, entry.value or b"")
+        except ValueError as error:
+            _log.error("news of quotas cannot be read", key=entry.key, error=str(error))
+
+    async def _tell(self, bucket: KeyValue) -> None:
+        replica, beaten = self._ledger.replica, 0.0
+        while True:
+            if time.monotonic() - beaten >= _BEAT:
+                beaten = time.monotonic()
+                self._ledger.tidy()
+                await bucket.put(keys.quota_replica_key(replica), b"")
+            self._some.clear()
+            news = [(keys.quota_key(replica, holder), raw) for holder, raw in self._ledger.news()]
+            for first in range(0, len(news), _AT_ONCE):
+                await asyncio.gather(*(bucket.put(key, raw) for key, raw in news[first : first + _AT_ONCE]))
+            await asyncio.sleep(self._pause)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_BEAT):
+                    await self._some.wait()
+
+
+async def _ended(*tasks: "asyncio.Task[None]") -> None:
+    """Ends tasks. Waiting for a message with a time-out (`asyncio.wait_for`) can lose a cancellation that comes
+    together with the message: so not only once.
+    """
+    running = set(tasks)
+    while running:
+        for task in running:
+            task.cancel()
+        _, running = await asyncio.wait(running, timeout=1)

@@ -1,0 +1,170 @@
+"""What ``POST /documents`` brings: files and URLs in a form, or URLs in JSON; all of it is looked at first."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from fastapi import Request, UploadFile
+from servicekit import keys
+from servicekit.allowed_urls import AllowedUrls, document_name
+from servicekit.errors import Cancelled, InvalidRequest, PayloadTooLarge, PermissionDenied, UnsupportedMedia
+from starlette.requests import ClientDisconnect
+
+from gateway.documents import Upload
+from gateway.protocols import ragengine
+from gateway.protocols.reading import Fields, members, value
+from gateway.routes.uploads import file_names
+
+_JSON = "application/json"
+_FORM = "multipart/form-data"
+_MOST_URLS = 1000
+_LONGEST_JSON = 1024 * 1024
+_FIELDS = ("index", "urls", "category", "metadata", "oids", "groups", "pictures")
+
+LINKS: dict[str, Any] = {
+    "type": "object",
+    "required": ["index", "urls"],
+    "additionalProperties": False,
+    "properties": {
+        "index": {"type": "string", "description": "Index to write to; made where it does not exist"},
+        "urls": {
+            "type": "array",
+            "items": {"type": "string", "maxLength": 512},
+            "minItems": 1,
+            "maxItems": _MOST_URLS,
+            "description": "http or https, on hosts that the platform fetches from",
+        },
+        "category": {"type": "string"},
+        "metadata": {"type": "object", "description": "Kept with each document, beside its `url`"},
+        "oids": {"type": "array", "items": {"type": "string"}},
+        "groups": {"type": "array", "items": {"type": "string"}},
+        "pictures": {"type": "boolean"},
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """Documents that shall be taken.
+
+    Attributes:
+        uploads: One for each; those of files still without their content.
+        files: Theirs, in the same order; None where it is a URL.
+    """
+
+    uploads: tuple[Upload, ...]
+    files: tuple[UploadFile | None, ...]
+
+    async def read(self, place: int) -> Upload:
+        """An upload with its content."""
+        upload, file = self.uploads[place], self.files[place]
+        return upload if file is None else replace(upload, content=await file.read())
+
+
+def media_type(request: Request) -> str:
+    """A dependency: the body's media type.
+
+    Raises:
+        UnsupportedMedia: It is neither a form of several parts nor JSON.
+    """
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media not in (_FORM, _JSON):
+        raise UnsupportedMedia(f"Content-Type must be {_FORM} or {_JSON}, not {media}.", field="content-type")
+    return media
+
+
+def is_json(request: Request) -> bool:
+    """Whether the body is JSON."""
+    return media_type(request) == _JSON
+
+
+def of_form(allowed: AllowedUrls, common: Upload, files: Sequence[UploadFile], urls: Sequence[str]) -> Submission:
+    """What a form brings; ``common`` says what holds of all of it.
+
+    Raises:
+        InvalidRequest: A field or a file is wrong, or there is nothing.
+        PermissionDenied: Nothing is fetched from one of the URLs.
+    """
+    keys.index_name(common.index)
+    linked = _linked(allowed, common, urls, "url")
+    if not files and not linked:
+        raise InvalidRequest("There is neither a file nor a URL.", field="file")
+    named = [replace(common, sourcefile=name) for name in file_names(files)]
+    twice = {upload.sourcefile for upload in named} & {upload.sourcefile for upload in linked}
+    if twice:
+        name = min(twice)
+        raise InvalidRequest(f"A file and a URL are called {name!r}: one would replace the other.", field="url")
+    return Submission((*named, *linked), (*files, *(None for _ in linked)))
+
+
+async def of_json(allowed: AllowedUrls, request: Request) -> Submission:
+    """What JSON brings.
+
+    Raises:
+        InvalidRequest: A field is wrong.
+        PermissionDenied: Nothing is fetched from one of the URLs.
+    """
+    raw = members(await _body(request))
+    unknown = sorted(set(raw) - set(_FIELDS))
+    if unknown:
+        raise InvalidRequest(f"There is no field '{unknown[0][:100]}'.", field=unknown[0][:100])
+    fields = Fields({name: value(raw.get(name), name) for name in _FIELDS if name != "metadata"})
+    metadata = raw.get("metadata")
+    common = Upload(
+        index=keys.index_name(fields.text("index")),
+        sourcefile="",
+        content=b"",
+        category=fields.text("category"),
+        metadata_json=b"{}" if metadata is None else ragengine.metadata(metadata, "metadata"),
+        oids=fields.texts("oids"),
+        groups=fields.texts("groups"),
+        pictures=fields.flag("pictures"),
+    )
+    linked = _linked(allowed, common, fields.texts("urls"), "urls")
+    if not linked:
+        raise InvalidRequest("There is no URL.", field="urls")
+    return Submission(tuple(linked), (None,) * len(linked))
+
+
+def metadata_of(text: str) -> bytes:
+    """The metadata that a form's field holds.
+
+    Raises:
+        InvalidRequest: It is no JSON object.
+    """
+    if not text.strip():
+        return b"{}"
+    try:
+        msgspec.json.decode(text, type=dict[str, Any])
+    except (ValueError, RecursionError):
+        raise InvalidRequest("metadata must be a JSON object.", field="metadata") from None
+    return ragengine.metadata(msgspec.Raw(text.encode()), "metadata")
+
+
+def _linked(allowed: AllowedUrls, common: Upload, urls: Sequence[str], field: str) -> list[Upload]:
+    if not urls:
+        return []
+    if not allowed.any:
+        raise PermissionDenied("This platform fetches no documents from URLs.", field=field)
+    if len(urls) > _MOST_URLS:
+        raise InvalidRequest(f"At most {_MOST_URLS} URLs at once.", field=field)
+    linked: dict[str, Upload] = {}
+    for place, each in enumerate(urls):
+        url = allowed.checked(each, f"{field}[{place}]")
+        name = document_name(url)
+        if linked.setdefault(name, replace(common, sourcefile=name, url=url)).url != url:
+            raise InvalidRequest(f"Two URLs are called {name!r}: one would replace the other.", field=field)
+    return list(linked.values())
+
+
+async def _body(request: Request) -> bytes:
+    body = bytearray()
+    try:
+        async for piece in request.stream():
+            body += piece
+            if len(body) > _LONGEST_JSON:
+                raise PayloadTooLarge(f"A body of URLs has at most {_LONGEST_JSON} bytes.")
+    except ClientDisconnect:
+        raise Cancelled("The client left.") from None
+    return bytes(body)
