@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain import Batch, Delta, Finish, Found, Passage, Start, Step
+from gateway.domain import Batch, Delta, Finish, Found, Start, Step
 from gateway.fakes import FakeGenerator
 from gateway.fakes_retrieval import FakeRetriever
 from gateway.main import build_app

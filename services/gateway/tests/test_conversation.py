@@ -15,7 +15,8 @@ WHEN = {"role": "user", "content": "When?"}
 
 
 def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
-    return [(each.role, each.text) for each in conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)]
+    found = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)
+    return [(each.role, each.text) for each in found]
 
 
 def test_messages_in_their_order() -> None:

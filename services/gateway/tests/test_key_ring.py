@@ -24,7 +24,11 @@ def test_before_the_keys_are_known_nobody_is_turned_away_for_good() -> None:
     assert caught.value.retry_after == 2
 
 
-@pytest.mark.parametrize("said", [KEY[:-1] + "-", KEY + "x", "", "sk-other", KEY.replace(RECORD.id, "0" * 16)])
+@pytest.mark.parametrize(
+    "said",
+    [KEY[:-1] + "-", KEY + "x", "", "sk-other", KEY.replace(RECORD.id, "0" * 16)],
+    ids=["secret", "longer", "empty", "form", "id"],  # the key is another one in each process
+)
 def test_what_is_no_key_of_the_ring_is_refused(said: str) -> None:
     """A wrong secret, a wrong id, another form: all alike."""
     ring = KeyRing()

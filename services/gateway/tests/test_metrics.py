@@ -10,6 +10,7 @@ from gateway.main import build_app
 from gateway.metrics import Metrics
 from gateway.routes.dispatch import Stages
 from gateway.settings import Settings
+from prometheus_client import Counter
 from servicekit.errors import Unavailable
 
 QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}], "index_name": "docs"}
@@ -145,3 +146,14 @@ def test_no_registry_is_shared() -> None:
     first.ended("rag_chat", 1, success=True)
     assert b'rag_chat_requests_total{status="success"} 1.0' in first.text()
     assert b'rag_chat_requests_total{status="success"} 0.0' in second.text()
+
+
+def test_a_tenants_administrator_sees_no_other_tenant() -> None:
+    """What tells tenants apart is left out where any of their administrators may look."""
+    metrics = Metrics()
+    Counter("causeway_tokens", "Tokens", ["causeway_tenant"], registry=metrics.registry).labels("north").inc()
+    metrics.asked("default", success=True)
+    assert b"north" in metrics.text()
+    told = metrics.text(tenants=False)
+    assert b"north" not in told
+    assert b'causeway_requests_total{frontend="default",status="success"} 1.0' in told

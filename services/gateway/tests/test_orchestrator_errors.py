@@ -80,7 +80,7 @@ def test_a_failure_may_be_passed_over() -> None:
 
 @pytest.mark.parametrize("action", list(Action))
 def test_a_detector_that_had_nothing_to_judge_by(action: Action) -> None:
-    """It is passed over where it would only report, or may fail; else its status says that the request lacks that."""
+    """It is passed over where it would only report, or may fail; else its status says what the request lacks."""
     failures = (DetectorFailure("grounded", "no passages", 422, not_asked=True),)
     errors.check_failures(
         failures, Direction.OUTPUT, Detectors(output=(Detector("grounded", action, allow_on_error=True),))

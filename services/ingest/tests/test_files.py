@@ -9,7 +9,8 @@ from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.domain import Fetched, FileJob, State, Validators
 from ingest.downloads import Downloads
-from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryPictures, MemoryWeb, TextParser, make_job
+from ingest.fakes import MemoryIndex, MemoryJobs, MemoryOriginals, MemoryPictures, TextParser, make_job
+from ingest.fakes_web import MemoryWeb
 from ingest.files import FileIngestion
 from ingest.models import IndexingModels
 from ingest.report import Report

@@ -16,11 +16,11 @@ from ingest.fakes import (
     MemoryOriginals,
     MemoryPictures,
     MemoryQueue,
-    MemoryWeb,
     TextParser,
     make_job,
     make_texts,
 )
+from ingest.fakes_web import MemoryWeb
 from ingest.files import FileIngestion
 from ingest.ingestion import Ingestion
 from ingest.models import IndexingModels

@@ -183,7 +183,7 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
         retrieve.router(services.retriever, timeout=settings.answer_timeout),
         models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
         embeddings.router(services.embedder, timeout=settings.answer_timeout),
-        metrics_route.router(metrics),
+        metrics_route.router(metrics, tenants=settings.auth == "none" or settings.metrics_open),
         health.router(services.probes),
     ]
 

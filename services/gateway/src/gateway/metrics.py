@@ -5,9 +5,11 @@ answers that broke off, clients that left.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.domain import Done, Passage
@@ -15,6 +17,7 @@ from gateway.frontends import Frontend
 
 MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 _ERRORS = 400
+_TENANT = "causeway_tenant"
 _CHAT = "rag_chat"
 _ROUTES = {
     ("POST", "/index"): "rag_index",
@@ -91,9 +94,26 @@ class Metrics:
             self._lowest.observe(min(scores))
             self._average.observe(sum(scores) / len(scores))
 
-    def text(self) -> bytes:
-        """All of them, in Prometheus' text format."""
-        return generate_latest(self.registry)
+    def text(self, *, tenants: bool = True) -> bytes:
+        """All of them, in Prometheus' text format.
+
+        Args:
+            tenants: Those that tell tenants apart, too.
+        """
+        return generate_latest(self.registry if tenants else _WithoutTenants(self.registry))
+
+
+class _WithoutTenants(Collector):
+    """What tells no tenant's numbers."""
+
+    def __init__(self, registry: Collector) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """The families without the tenant's label."""
+        for family in self._registry.collect():
+            if not any(_TENANT in sample.labels for sample in family.samples):
+                yield family
 
 
 class Measured:

@@ -23,7 +23,6 @@ from ingest.domain import (
     Text,
     TextsJob,
     Traits,
-    Validators,
     VectorSpace,
 )
 from ingest.parsing.content import Head, Page, Section
@@ -69,30 +68,6 @@ class MemoryOriginals:
     async def remove(self, object_name: str) -> None:
         """See `ingest.ports.Originals.remove`."""
         self.objects.pop(object_name, None)
-
-
-class MemoryWeb:
-    """Pages by URL, with validators of their own."""
-
-    def __init__(self) -> None:
-        self.pages: dict[str, tuple[bytes, Fetched]] = {}
-        self.bodies = 0
-        """How many bodies were sent."""
-        self.sending = asyncio.Event()
-        self.sending.set()
-        """Cleared, nobody gets an answer."""
-
-    async def fetch(self, url: str, target: Path, known: Validators | None) -> Fetched | None:
-        """See `ingest.ports.Web.fetch`."""
-        await self.sending.wait()
-        if url not in self.pages:
-            raise NotFound("There is nothing behind the URL.")
-        content, fetched = self.pages[url]
-        if known is not None and known == fetched.validators:
-            return None
-        self.bodies += 1
-        await asyncio.to_thread(target.write_bytes, content)
-        return fetched
 
 
 class MemoryPictures:

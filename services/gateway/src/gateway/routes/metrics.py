@@ -5,11 +5,12 @@ from fastapi import APIRouter, Response
 from gateway.metrics import MEDIA, Metrics
 
 
-def router(metrics: Metrics) -> APIRouter:
+def router(metrics: Metrics, *, tenants: bool) -> APIRouter:
     """``GET /metrics``.
 
     Args:
         metrics: What is counted.
+        tenants: What tells tenants apart is shown; not where one tenant's administrator may look.
     """
     routes = APIRouter(tags=["health"])
 
@@ -21,6 +22,6 @@ def router(metrics: Metrics) -> APIRouter:
     )
     async def read_metrics() -> Response:
         """Latency and number of requests by route and outcome, and what answers rest on."""
-        return Response(metrics.text(), media_type=MEDIA)
+        return Response(metrics.text(tenants=tenants), media_type=MEDIA)
 
     return routes
