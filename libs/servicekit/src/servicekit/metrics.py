@@ -5,6 +5,7 @@ Labels are few and bounded: methods, codes, routes, names of front ends and mode
 """
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from wsgiref.simple_server import WSGIServer
@@ -13,8 +14,9 @@ from opentelemetry import metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
 from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 """Buckets of durations."""
@@ -42,23 +44,29 @@ class Bounded:
         return value
 
 
-def install(service: str, registry: CollectorRegistry) -> None:
-    """Lets everything that the process measures be read from a registry.
+def install(registry: CollectorRegistry) -> None:
+    """Lets everything that the process measures be read from a registry, also what others read it from.
 
     Until it is called, measuring costs next to nothing and leads nowhere.
-
-    Args:
-        service: Its name, without ``causeway-``.
-        registry: What scrapes are answered from.
     """
+    registry.register(_Measured(_measured()))
+
+
+@functools.cache
+def _measured() -> CollectorRegistry:
+    # OpenTelemetry has one provider a process, and takes no other once it is set.
+    registry = CollectorRegistry()
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
-    metrics.set_meter_provider(
-        MeterProvider(
-            [reader],
-            resource=Resource.create({SERVICE_NAME: f"causeway-{service}"}),
-            shutdown_on_exit=False,
-        )
-    )
+    metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+    return registry
+
+
+class _Measured(Collector):
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterable[Metric]:
+        return self._registry.collect()
 
 
 @contextlib.contextmanager

@@ -77,7 +77,7 @@ def run(
     try:
         registry = CollectorRegistry()
         if settings.metrics_port is not None and not own_metrics:
-            metrics.install(service, registry)
+            metrics.install(registry)
         with metrics.served(registry, settings.host, None if own_metrics else settings.metrics_port):
             uvloop.run(_until_signal(settings, serve))
     except CausewayError as error:

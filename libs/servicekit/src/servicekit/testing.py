@@ -78,7 +78,7 @@ async def grpc_service(
 @functools.cache
 def _measurements() -> CollectorRegistry:
     registry = CollectorRegistry()
-    metrics.install("test", registry)
+    metrics.install(registry)
     return registry
 
 

@@ -241,7 +241,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
     with listen(settings.host, settings.gateway_port) as listener:
         async with connected(settings) as services, contextlib.AsyncExitStack() as watches:
             metrics = Metrics()
-            measuring.install("gateway", metrics.registry)
+            measuring.install(metrics.registry)
             watches.enter_context(measuring.served(metrics.registry, settings.host, settings.metrics_port))
             app = build_app(settings, services, metrics)
             if services.frontends is not None:

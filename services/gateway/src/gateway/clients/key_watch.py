@@ -11,6 +11,7 @@ from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.api_keys import ApiKey
 from servicekit.errors import Unavailable
+from servicekit.tasks import ended
 
 from gateway.identity.key_ring import KeyRing
 
@@ -45,8 +46,7 @@ class KeyWatch:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait([self._watching])
+            await ended(self._watching)
 
     async def _watch(self) -> None:
         told = ""

@@ -14,6 +14,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.stream_room import STREAM_BYTES
+from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -65,8 +66,7 @@ class NatsLink:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._connecting is not None:
-            self._connecting.cancel()
-            await asyncio.wait([self._connecting])
+            await ended(self._connecting)
         if self._client is not None:
             await self._client.close()
 

@@ -11,6 +11,7 @@ import nats.js.errors
 import structlog
 from nats.js import JetStreamContext
 from servicekit.errors import Unavailable
+from servicekit.tasks import ended
 
 from gateway.ports_records import Record
 
@@ -63,8 +64,7 @@ class Outbox:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._sent.wait(), _LAST_SECONDS)
         if self._sending is not None:
-            self._sending.cancel()
-            await asyncio.wait([self._sending])
+            await ended(self._sending)
         if self._waiting:
             _log.error("records are lost", count=len(self._waiting))
 

@@ -12,6 +12,7 @@ import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value, keys
 from servicekit.errors import Unavailable
+from servicekit.tasks import ended
 
 from gateway.quotas.ledger import Ledger
 
@@ -57,7 +58,7 @@ class QuotaShare:
 
     async def __aexit__(self, *exc: object) -> None:
         if self._sharing is not None:
-            await _ended(self._sharing)
+            await ended(self._sharing)
         with contextlib.suppress(Unavailable, *_FAILURES):  # else the others will miss it by themselves
             bucket = await asyncio.wait_for(self._bucket(), _BEAT)
             await bucket.delete(keys.quota_replica_key(self._ledger.replica))
@@ -93,7 +94,7 @@ class QuotaShare:
             try:
                 await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                await _ended(*both)
+                await ended(*both)
         for task in both:
             if not task.cancelled():
                 task.result()  # neither ends but by failing
@@ -135,14 +136,3 @@ class QuotaShare:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_BEAT):
                     await self._some.wait()
-
-
-async def _ended(*tasks: "asyncio.Task[None]") -> None:
-    """Ends tasks. Waiting for a message with a time-out (`asyncio.wait_for`) can lose a cancellation that comes
-    together with the message: so not only once.
-    """
-    running = set(tasks)
-    while running:
-        for task in running:
-            task.cancel()
-        _, running = await asyncio.wait(running, timeout=1)

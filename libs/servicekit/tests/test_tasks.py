@@ -1,0 +1,23 @@
+import asyncio
+
+from servicekit.tasks import ended
+
+
+async def test_a_task_that_misses_a_cancellation() -> None:
+    """Is cancelled again; what has ended already, or ends by failing, is no trouble."""
+
+    async def deaf() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+
+    async def failing() -> None:
+        raise ZeroDivisionError
+
+    first, second = asyncio.create_task(deaf()), asyncio.create_task(failing())
+    await asyncio.sleep(0.01)
+    await asyncio.wait_for(ended(first, second), 10)
+    assert first.cancelled()
+    assert isinstance(second.exception(), ZeroDivisionError)
+    await ended()
