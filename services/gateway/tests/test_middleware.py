@@ -237,7 +237,7 @@ async def test_the_server_itself_refuses_such_lengths(port: int, length: str) ->
         ("GET", "/chat", 405, str),
         ("PUT", "/2024-04/chat/stream", 405, str),
         ("GET", "/v1/chat/completions", 405, dict),
-        ("GET", "/documents", 405, dict),
+        ("GET", "/retrieve", 405, dict),
         ("GET", "/nowhere", 404, dict),
         ("POST", "/v1/chat", 404, dict),
     ],

@@ -213,7 +213,7 @@ def test_a_prompt_template_replaces_or_follows_the_usual_prompt() -> None:
     ("name", "value", "profile"),
     [
         ("index", "other", {"indexes": frozenset({"docs"})}),
-        ("model", "n", {"models": frozenset()}),
+        ("model", "n", {"models": frozenset(), "model": "m"}),
         ("prompt_template", "Rhyme.", {"prompt_template": False}),
     ],
 )

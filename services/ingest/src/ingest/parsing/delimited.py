@@ -23,7 +23,7 @@ def parse(text: str) -> Iterator[Head | Page]:
         Unreadable: It has no text.
     """
     yield Head(Format.CSV.value)
-    csv.field_size_limit(max(len(text), 1))  # the whole text is in memory already
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the whole text is in memory already
     lines = clean(text).split("\n")
     outline = Outline()
     reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
