@@ -132,7 +132,20 @@ class Candidates:
         """Reads them; one that is gone meanwhile is left out."""
         with self._clock.time("fuse"):
             await self._read(hit.id for hit in hits)
+            self._forget_older_versions()
         return [self._passage(hit) for hit in hits if hit.id in self._documents]
+
+    def _forget_older_versions(self) -> None:
+        """What was read at several times may be of several versions of a document: the newest one holds."""
+        newest: dict[tuple[Index, str], int] = {}
+        for id_, document in self._documents.items():
+            key = (self._home[id_], document.document_id)
+            newest[key] = max(newest.get(key, 0), document.generation)
+        for id_, document in list(self._documents.items()):
+            index = self._home[id_]
+            if document.generation < newest[index, document.document_id]:
+                del self._documents[id_], self._chunks[id_]
+                index.collection.outdated()
 
     def _fused(self, words: Mapping[str, float]) -> list[Hit]:
         query = self._request.query
