@@ -96,15 +96,8 @@ def read(path: Path, environ: Mapping[str, str]) -> Configured:
     """
     document = Document(path.read_bytes(), str(path))
     file = document.validated(EmbeddingsFile, {"environ": environ, "folder": path.parent})
-    names: list[str] = []
-    for at, entry in enumerate(file.models):
-        if entry.name in names:
-            raise document.wrong(("models", at), f"there are two models '{entry.name}'")
-        names.append(entry.name)
-    if file.default and file.default not in names:
-        raise document.wrong(
-            ("default",), f"there is no model '{file.default}'; there are: {', '.join(sorted(names))}"
-        )
+    names = [entry.name for entry in file.models]
+    document.check_names("models", names, file.default, what="model")
     return Configured(document, tuple(_config(entry) for entry in file.models), file.default or names[0])
 
 

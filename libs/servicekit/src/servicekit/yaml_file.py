@@ -1,7 +1,7 @@
 """Configuration files in YAML, checked by a pydantic model: what is wrong is said with file, line and key."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
@@ -90,6 +90,25 @@ class Document:
     def wrong(self, key: Key, message: str) -> BadFile:
         """The error that says what is wrong with a key."""
         return BadFile(f"{self._place(key, '')}: {message}")
+
+    def check_names(self, key: str, names: Sequence[str], default: str, *, what: str) -> None:
+        """Whether each entry of a list has a name of its own, and one of them has the default's.
+
+        Args:
+            key: The list's.
+            names: Of its entries, in their order.
+            default: What the file's ``default`` says; empty: nothing.
+            what: An entry, in a word, for messages.
+
+        Raises:
+            BadFile: Two have the same name, or none has the default's.
+        """
+        for at, name in enumerate(names):
+            if name in names[:at]:
+                raise self.wrong((key, at), f"there are two {what}s '{name}'")
+        if default and default not in names:
+            known = ", ".join(sorted(names))
+            raise self.wrong(("default",), f"there is no {what} '{default}'; there are: {known}")
 
     def _place(self, key: Key, kind: str) -> str:
         """File, line and path of a key; parts that the file does not have (pydantic's own) are left out."""

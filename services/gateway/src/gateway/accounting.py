@@ -24,11 +24,8 @@ _MOST_TEXT = 10_000
 """Characters of what was found, and of why a detector failed: a record is small enough for every broker."""
 
 
-class UsageEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
-    """What one request used.
-
-    ``estimated``: the model did not say its numbers, and these are guesses.
-    """
+class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
+    """What every record says of its request."""
 
     id: str
     time: str
@@ -38,6 +35,14 @@ class UsageEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
     frontend: str = ""
     route: str = ""
     trace_id: str = ""
+
+
+class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
+    """What one request used.
+
+    ``estimated``: the model did not say its numbers, and these are guesses.
+    """
+
     status: int
     duration_ms: float
     model: str = ""
@@ -49,7 +54,7 @@ class UsageEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
     currency: str = ""
 
 
-class AuditEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
+class AuditEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
     """What one detector found in one text, or that it failed (``verdict`` is ``error`` or ``not_asked``, and
     ``reason`` says why).
 
@@ -57,14 +62,6 @@ class AuditEntry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
     where the front end's profile wants it. ``more`` counts what a request had beside its other records.
     """
 
-    id: str
-    time: str
-    tenant: str
-    user: str = ""
-    key: str = ""
-    frontend: str = ""
-    route: str = ""
-    trace_id: str = ""
     direction: str
     item: int | None = None
     detector: str
@@ -159,11 +156,15 @@ class Account:
                 self.input_tokens += step.usage.prompt_tokens
                 self.output_tokens += step.usage.completion_tokens
 
+    def cost(self, prices: Prices) -> float | None:
+        """What its tokens cost; None where it took none, or the model has no price."""
+        if not (self.input_tokens or self.output_tokens):
+            return None
+        return prices.cost(self.model, self.input_tokens, self.output_tokens)
+
     def usage(self, prices: Prices) -> Record:
         """What it used."""
-        cost = None
-        if self.input_tokens or self.output_tokens:
-            cost = prices.cost(self.model, self.input_tokens, self.output_tokens)
+        cost = self.cost(prices)
         entry = UsageEntry(
             id=uuid.uuid4().hex,
             status=self.status,

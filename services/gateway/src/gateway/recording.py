@@ -84,8 +84,8 @@ class Recording:
 
     def _write(self, account: Account) -> None:
         frontend = account.frontend
-        usage = account.usage(self._prices())
-        self._records.write(usage)
+        prices = self._prices()  # the record and the metric are of the same ones
+        self._records.write(account.usage(prices))
         tenant = self._tenant.known(account.tenant)
         for step in account.steps:
             (_first if step.name == "first token" else _steps).record(
@@ -98,8 +98,7 @@ class Recording:
             labels = {"causeway.tenant": tenant, "gen_ai.request.model": self._model.known(account.model)}
             _tokens.add(account.input_tokens, {**labels, "gen_ai.token.type": "input"})
             _tokens.add(account.output_tokens, {**labels, "gen_ai.token.type": "output"})
-            prices = self._prices()
-            cost = prices.cost(account.model, account.input_tokens, account.output_tokens)
+            cost = account.cost(prices)
             if cost is not None:
                 _cost.add(cost, {"causeway.tenant": tenant, "currency": prices.currency})
         for (direction, detector, verdict), count in account.verdicts().items():

@@ -3,14 +3,13 @@
 import asyncio
 import dataclasses
 import json
-import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from causeway.cli import render, stack_file
+from causeway.cli import moments, render, stack_file
 from causeway.cli.errors import UsageError
 from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
 from servicekit import api_keys
@@ -18,8 +17,6 @@ from servicekit.api_keys import ApiKey
 from servicekit.principal import ROLES
 
 _DEFAULT_NATS = "nats://127.0.0.1:4222"
-_DURATION = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
-_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -194,13 +191,10 @@ def _end(text: str, now: float) -> float:
     Raises:
         UsageError: It is neither, or over already.
     """
-    if duration := _DURATION.fullmatch(text):
-        return now + int(duration[1]) * _SECONDS[duration[2]]
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"--expires is like 90d, 12h or 2027-01-31, not {text!r}") from None
-    end = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if (duration := moments.duration(text)) is not None:
+        return now + duration
+    if (end := moments.date(text)) is None:
+        raise UsageError(f"--expires is like 90d, 12h or 2027-01-31, not {text!r}")
     if end <= now:
         raise UsageError(f"--expires {text} is over already")
     return end

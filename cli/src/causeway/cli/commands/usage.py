@@ -3,20 +3,16 @@
 import asyncio
 import dataclasses
 import json
-import re
 import time
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from causeway.cli import render
+from causeway.cli import moments, render
 from causeway.cli.commands.keys import NatsUrl, _nats
 from causeway.cli.errors import UsageError
 from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
 
 GROUPS = ("day", "tenant", "user", "key", "frontend", "model", "route")
-_AGO = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
-_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 EXAMPLES = (
     "causeway usage",
@@ -89,10 +85,8 @@ def _moment(option: str, text: str, now: float) -> float:
     Raises:
         UsageError: It is neither.
     """
-    if ago := _AGO.fullmatch(text):
-        return now - int(ago[1]) * _SECONDS[ago[2]]
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise UsageError(f"{option} is like 7d, 24h or 2026-01-31, not {text!r}") from None
-    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
+    if (ago := moments.duration(text)) is not None:
+        return now - ago
+    if (at := moments.date(text)) is None:
+        raise UsageError(f"{option} is like 7d, 24h or 2026-01-31, not {text!r}")
+    return at

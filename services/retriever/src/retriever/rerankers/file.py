@@ -72,13 +72,6 @@ def read(path: Path, environ: Mapping[str, str]) -> tuple[Entry, ...]:
     """
     document = Document(path.read_bytes(), str(path))
     file = document.validated(RerankersFile, {"environ": environ, "folder": path.parent})
-    names: list[str] = []
-    for at, entry in enumerate(file.rerankers):
-        if entry.name in names:
-            raise document.wrong(("rerankers", at), f"there are two rerankers '{entry.name}'")
-        names.append(entry.name)
-    if file.default and file.default not in names:
-        raise document.wrong(
-            ("default",), f"there is no reranker '{file.default}'; there are: {', '.join(sorted(names))}"
-        )
+    names = [entry.name for entry in file.rerankers]
+    document.check_names("rerankers", names, file.default, what="reranker")
     return tuple(sorted(file.rerankers, key=lambda entry: entry.name != file.default))

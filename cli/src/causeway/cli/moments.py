@@ -1,0 +1,22 @@
+"""Durations and dates, as people type them."""
+
+import re
+from datetime import UTC, datetime
+
+_DURATION = re.compile(r"([1-9][0-9]{0,5})([mhdw])")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+def duration(text: str) -> float | None:
+    """Seconds of ``90d``, ``12h``, ``5m`` or ``2w``; None where it is no duration."""
+    found = _DURATION.fullmatch(text)
+    return float(int(found[1]) * _SECONDS[found[2]]) if found else None
+
+
+def date(text: str) -> float | None:
+    """Seconds since 1970 of a date or a time (ISO 8601), in UTC where it names no zone; None where it is none."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
