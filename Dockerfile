@@ -6,9 +6,9 @@
 # Needs BuildKit: only the stages that SERVICE leads to are built. Where the way out has certificates of its own:
 # --secret id=certificates,src=/etc/ssl/certs/ca-certificates.crt; they stay out of the image.
 
-# The Python that the tests run with. A tag, not a digest: set one with --build-arg BASE_IMAGE=…@sha256:… for a build
-# that can be repeated, or an image of your own (`make base-image`). It has Python >= 3.11 with venv, and certificates.
-ARG BASE_IMAGE=python:3.11.14-slim-bookworm
+# The Python that the tests run with, for all architectures. Another one, or an image of your own (`make base-image`), with
+# --build-arg BASE_IMAGE=…@sha256:…: it has Python >= 3.11 with venv, and certificates.
+ARG BASE_IMAGE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
 ARG SERVICE
 
 

@@ -2,8 +2,9 @@
 
 Usage: python tools/kind.py up | load | deploy | test | down | all
 
-`all` does one after the other, and always ends with `down`. Needs `kind` and a container engine with the images of
-`make images`; kubectl is part of the environment. KIND and DOCKER name other commands than `kind` and `docker`.
+`all` does one after the other and always ends with `down`; where one fails, the cluster's logs are in build/kind.
+Needs `kind` and a container engine with the images of `make images`; kubectl is part of the environment. KIND and
+DOCKER name other commands than `kind` and `docker`.
 """
 
 import argparse
@@ -26,6 +27,7 @@ URL = "http://127.0.0.1:30080"
 NATS_PORT = 34222
 KIND = os.environ.get("KIND", "kind")
 DOCKER = os.environ.get("DOCKER", "docker")
+LOGS = manifests.ROOT / "build" / "kind"
 BIN = Path(sys.executable).parent
 KUBECTL = (str(BIN / "kubectl"), "--context", CONTEXT, "--namespace", NAMESPACE)
 _MISSING = 69  # EX_UNAVAILABLE of sysexits.h
@@ -115,12 +117,15 @@ def down() -> None:
 
 
 def everything() -> None:
-    """All steps; the cluster is gone afterwards."""
+    """All steps; the cluster is gone afterwards, and build/kind has its logs where one of them failed."""
     try:
         for step in (up, load, deploy, test):
             begin = time.monotonic()
             step()
             print(f"==> {step.__name__}: {time.monotonic() - begin:.0f} s", flush=True)
+    except subprocess.CalledProcessError:
+        subprocess.run([KIND, "export", "logs", "--name", CLUSTER, str(LOGS)], check=False)
+        raise
     finally:
         down()
 

@@ -64,14 +64,19 @@ class Manifests:
 
 
 def build(overlay: str) -> Manifests:
-    """Builds an overlay.
+    """Builds an overlay of deploy/k8s; raises what `build_directory` does."""
+    return build_directory(K8S / "overlays" / overlay)
+
+
+def build_directory(directory: Path) -> Manifests:
+    """Builds the kustomization of a directory, whose name is the overlay's.
 
     Raises:
         subprocess.CalledProcessError: It cannot be built; kubectl has said why on stderr.
     """
-    command = [str(Path(sys.executable).with_name("kubectl")), "kustomize", str(K8S / "overlays" / overlay)]
+    command = [str(Path(sys.executable).with_name("kubectl")), "kustomize", str(directory)]
     built = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return Manifests(overlay, list(yaml.load_all(built.stdout, yaml.CSafeLoader)))
+    return Manifests(directory.name, list(yaml.load_all(built.stdout, yaml.CSafeLoader)))
 
 
 def size(quantity: str) -> int:

@@ -9,6 +9,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from manifests import K8S, NAME, ROOT, Manifests, build
+from servicekit import keys
 
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 OLDEST, NEWEST = "1.30", "1.37"
@@ -52,8 +53,12 @@ def _named(directory: Path) -> set[Path]:
 
 
 def test_every_file_belongs_to_an_overlay() -> None:
-    """No manifest lies about unused."""
+    """No manifest lies about unused: it is part of an overlay, or of a component that docs/deploy.md offers."""
     used = {file for overlay in (K8S / "overlays").iterdir() for file in _named(overlay)}
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    used |= {
+        file for each in (K8S / "components").iterdir() if f"\n| `{each.name}` |" in page for file in _named(each)
+    }
     there = {file for file in K8S.rglob("*") if file.is_file() and file.parent.name != "kind"}
     there |= set((K8S / "overlays" / "kind").iterdir())
     assert {file for file in there if file.name != "README.md"} - used == set()
@@ -85,6 +90,11 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
         for name in names:
             ports = {port["name"] for container in cluster.pods[name]["containers"] for port in container["ports"]}
             assert {each["port"] for each in monitor["spec"]["podMetricsEndpoints"]} <= ports
+    lanes = [keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)]
+    for scaler in cluster.of("ScaledObject"):
+        queues = [each["metadata"] for each in scaler["spec"]["triggers"]]
+        assert [each["consumer"] for each in queues] == lanes
+        assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
     issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
     secrets = {each["spec"]["target"]["name"] for each in cluster.of("ExternalSecret")}
     for certificate in cluster.of("Certificate"):
@@ -103,7 +113,9 @@ def test_objects_are_labelled(cluster: Manifests) -> None:
     """Every object says whose it is; a pod has the labels that its owner selects."""
     for each in cluster.objects:
         if each["kind"] != "Namespace":
-            assert each["metadata"]["labels"]["app.kubernetes.io/part-of"] == "causeway"
+            labels = each["metadata"]["labels"]
+            assert labels["app.kubernetes.io/part-of"] == labels["app.kubernetes.io/instance"] == "causeway"
+            assert labels["app.kubernetes.io/managed-by"] == "kustomize"
             assert each["metadata"]["namespace"] == "causeway"
     for name, workload in cluster.workloads.items():
         labels = workload["spec"]["template"]["metadata"]["labels"]
@@ -183,6 +195,16 @@ def test_images_are_pinned(cluster: Manifests) -> None:
     for name, workload in cluster.workloads.items():
         labelled = workload["metadata"]["labels"]["app.kubernetes.io/version"]
         assert cluster.pods[name]["containers"][0]["image"].partition(":")[2].startswith(labelled)
+
+
+def test_nodes_of_kind_are_pinned() -> None:
+    """All nodes have the image, by digest, of a Kubernetes that the manifests are checked against."""
+    nodes = yaml.safe_load((K8S / "kind" / "cluster.yaml").read_text())["nodes"]
+    (image,) = {each["image"] for each in nodes}
+    pinned = re.fullmatch(r"kindest/node:v(\d+)\.(\d+)\.\d+@sha256:[0-9a-f]{64}", image)
+    assert pinned is not None
+    oldest, newest = ([int(part) for part in each.split(".")] for each in (OLDEST, NEWEST))
+    assert oldest <= [int(pinned[1]), int(pinned[2])] <= newest
 
 
 def test_services_lead_to_pods(cluster: Manifests) -> None:

@@ -1,18 +1,31 @@
 """Who may speak to whom: the network policies of every overlay say it, no more and no less."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from ipaddress import ip_address, ip_network
 from typing import Any
 
+import pytest
 import yaml
-from manifests import NAME, Manifests
+from ingest.web.addresses import is_public
+from manifests import NAME, Manifests, build
 
 SERVICES = ("gateway", "generator", "guardrails", "ingest", "retriever")
-INTERNET = {
-    "cidr": "0.0.0.0/0",
-    "except": ["10.0.0.0/8", "100.64.0.0/10", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16"],
-}
+INTERNET: list[dict[str, Any]] = [
+    {
+        "cidr": "0.0.0.0/0",
+        "except": [
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "168.63.129.16/32", "169.254.0.0/16"),
+            *("172.16.0.0/12", "192.0.0.0/24", "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3"),
+        ],
+    },
+    {
+        "cidr": "::/0",
+        "except": ["::/8", "2001::/23", "2002::/16", "3fff::/20", "fc00::/7", "fe80::/9", "ff00::/8"],
+    },
+]
 Arrow = tuple[str, str, str]
+Compose = Callable[..., Manifests]
 
 
 def asks_dns(*names: str) -> set[Arrow]:
@@ -51,10 +64,69 @@ ARROWS = {
     "prod": PROD,
     "prod-gpu": PROD | {("generator", "triton", "8001/TCP")},
 }
+# What a component that no overlay has adds to them.
+COMPONENTS = {
+    "ingest-urls": {("ingest", "internet", "80/TCP"), ("ingest", "internet", "443/TCP")},
+    "remote-detectors": asks_dns("guardrails")
+    | {("guardrails", "namespace detectors", port) for port in ("8000/TCP", "8085/TCP")},
+}
 
 
 def test_network_policies_are_the_arrows(cluster: Manifests) -> None:
     """Both ends of each arrow allow it and nothing else; every pod has a policy, and without one all is refused."""
+    assert_arrows(cluster, ARROWS[cluster.overlay])
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("overlay", ["embedded", "prod"])
+def test_a_component_adds_its_arrows(overlay: str, component: str, compose: Compose) -> None:
+    """An overlay of a user's that takes a component has the arrows of both, and none besides."""
+    assert_arrows(compose(overlay, components=[component]), ARROWS[overlay] | COMPONENTS[component])
+
+
+def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str], dict[str, Any]]) -> None:
+    """The component's policy is one patch away from another network, as docs/deploy.md has it."""
+    shown = documented("remote detectors")
+    cluster = compose("embedded", components=["remote-detectors"], patches=shown["patches"])
+    policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
+    (first, dns) = policies["guardrails-detectors"]["egress"]
+    assert first["to"] == [{"ipBlock": {"cidr": "10.20.0.0/24"}}]
+    assert list(_peers(dns["to"])) == ["dns"]
+    assert policies.keys() - {"guardrails-detectors"} == {
+        each["metadata"]["name"] for each in build("embedded").of("NetworkPolicy")
+    }
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("10.1.2.3", "100.100.100.200", "127.0.0.1", "168.63.129.16", "169.254.169.254", "172.31.0.1"),
+        *("192.168.1.1", "0.0.0.0", "192.0.0.192", "198.18.0.1", "224.0.0.1", "255.255.255.255"),
+        *(
+            "::1",
+            "::ffff:10.0.0.1",
+            "fd00:ec2::254",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
+            "64:ff9b::a00:1",
+            "2002:a00:1::",
+        ),
+        *("2001:0:a00:1::", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "2001:4860::8888"),
+    ],
+)
+def test_the_internet_is_public(address: str) -> None:
+    """What pods may reach of the internet is what a worker would fetch from: nothing private, no metadata."""
+    found = ip_address(address)
+    allowed = any(
+        found in ip_network(block["cidr"]) and not any(found in ip_network(each) for each in block["except"])
+        for block in INTERNET
+        if ip_network(block["cidr"]).version == found.version
+    )
+    assert allowed == is_public(address)
+
+
+def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
     assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     incoming, outgoing, covered = set(), set(), set()
@@ -69,7 +141,6 @@ def test_network_policies_are_the_arrows(cluster: Manifests) -> None:
                 incoming |= {(peer, name, port) for peer in _peers(rule.get("from")) for port in _ports(rule)}
             for rule in policy.get("egress", []):
                 outgoing |= {(name, peer, port) for peer in _peers(rule.get("to")) for port in _ports(rule)}
-    arrows = ARROWS[cluster.overlay]
     pods = cluster.workloads.keys()
     assert covered == pods
     assert incoming == {arrow for arrow in arrows if arrow[1] in pods}
@@ -96,8 +167,11 @@ def _peers(selectors: list[dict[str, Any]] | None) -> Iterator[str]:
     for selector in selectors or []:
         if selector == dns:
             yield "dns"
-        elif selector == {"ipBlock": INTERNET}:
+        elif selector == {"ipBlock": INTERNET[0]}:
+            assert {"ipBlock": INTERNET[1]} in (selectors or [])
             yield "internet"
+        elif selector == {"ipBlock": INTERNET[1]}:
+            assert {"ipBlock": INTERNET[0]} in (selectors or [])
         elif selector.keys() == {"namespaceSelector"}:
             yield f"namespace {selector['namespaceSelector']['matchLabels']['kubernetes.io/metadata.name']}"
         else:
@@ -134,5 +208,7 @@ def test_targets_are_headless_services(cluster: Manifests) -> None:
 
 
 def _model_servers(cluster: Manifests) -> list[str]:
-    files = [each["data"]["models.yaml"] for each in cluster.of("ConfigMap") if "models.yaml" in each["data"]]
+    files = [
+        each["data"]["models.yaml"] for each in cluster.of("ConfigMap") if "models.yaml" in each.get("data", {})
+    ]
     return [server["url"] for file in files for server in yaml.safe_load(file)["servers"].values()]

@@ -17,7 +17,7 @@ import pytest
 import servicekit.nats
 import trustme
 from generator.routing.reading import Reader
-from manifests import ROOT, Manifests, size
+from manifests import ROOT, Manifests, build, size
 from nats.js.errors import APIError
 from pydantic import BaseModel
 from servicekit.settings import ServiceSettings
@@ -84,6 +84,12 @@ def test_settings_fit_the_pod(cluster: Manifests, settings: Callable[[str], Any]
 
 
 @pytest.mark.parametrize("service", SERVICES)
+def test_the_cluster_of_the_tests_tells_who_answered(service: str) -> None:
+    """tests/cluster finds in the logs of the overlay `kind` that every replica has served."""
+    assert environment(build("kind"), service)["CAUSEWAY_LOG_LEVEL"] == "DEBUG"
+
+
+@pytest.mark.parametrize("service", SERVICES)
 def test_pods_outlive_what_they_answer(cluster: Manifests, settings: Callable[[str], Any], service: str) -> None:
     """The kubelet waits longer than the service drains, and who streams answers drains as long as one may take."""
     (container,) = cluster.pods[service]["containers"]
@@ -108,7 +114,7 @@ def test_the_way_in_waits_as_long_as_an_answer_takes(cluster: Manifests, setting
 def test_the_models_file_is_one(cluster: Manifests, tmp_path: Path) -> None:
     """The generator would take the file of models that an overlay brings."""
     for each in cluster.of("ConfigMap"):
-        if text := each["data"].get("models.yaml"):
+        if text := each.get("data", {}).get("models.yaml"):
             text = text.replace("/etc/causeway/secrets", str(tmp_path)).replace("/weights/model", "estimate")
             (tmp_path / "openai-api-key").write_text("sk-none")
             assert Reader(tmp_path / "models.yaml", {})(text.encode()).file.models
@@ -183,21 +189,32 @@ def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
     return re.sub(r"nats://nats-(\d).nats:6222", lambda found: f"nats://127.0.0.1:{routes[int(found[1])]}", text)
 
 
-async def test_nats_runs_with_its_configuration(cluster: Manifests, tmp_path: Path) -> None:
-    """Real servers take it and keep as many copies as there are, synced before they say so; probes are answered."""
-    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each["data"])
+async def test_nats_runs_with_its_configuration(
+    cluster: Manifests, settings: Callable[[str], Any], tmp_path: Path
+) -> None:
+    """Real servers take it and keep as many copies as there are, synced before they say so; probes are answered.
+
+    The streams set no more than half of the room aside: the rest is for documents, which have no other bound.
+    """
+    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
     container = cluster.pods["nats"]["containers"][0]
     servers = cluster.workloads["nats"]["spec"]["replicas"]
     (claim,) = cluster.workloads["nats"]["spec"]["volumeClaimTemplates"]
+    stream_bytes = settings("gateway").nats_stream_bytes
+    assert settings("ingest").nats_stream_bytes == stream_bytes
     async with nats_servers(files, servers, tmp_path) as ports:
         for each in ports:
             async with httpx.AsyncClient(base_url=each["monitoring"][0]) as client:
                 for name in ("startupProbe", "readinessProbe", "livenessProbe"):
                     await _answers(client, container[name]["httpGet"]["path"])
-                state = (await client.get("/varz")).json()
-        await _keeps_copies(ports[0]["nats"][0], servers, tmp_path if cluster.of("Certificate") else None)
+        certified = tmp_path if cluster.of("Certificate") else None
+        await _keeps_copies(ports[0]["nats"][0], servers, stream_bytes, certified)
+        async with httpx.AsyncClient(base_url=ports[-1]["monitoring"][0]) as client:
+            state = (await client.get("/varz")).json()
     assert state["jetstream"]["config"]["sync_always"] is True
-    assert state["jetstream"]["config"]["max_storage"] < size(claim["spec"]["resources"]["requests"]["storage"])
+    room = state["jetstream"]["config"]["max_storage"]
+    assert room < size(claim["spec"]["resources"]["requests"]["storage"])
+    assert 5 * stream_bytes < state["jetstream"]["stats"]["reserved_storage"] < room / 2
     lame = int(re.findall(r"lame_duck_duration: (\d+)s", files["nats.conf"])[0])
     assert cluster.pods["nats"]["terminationGracePeriodSeconds"] > lame
 
@@ -210,13 +227,18 @@ async def _answers(client: httpx.AsyncClient, path: str) -> None:
     raise AssertionError(f"{path} does not get well")
 
 
-async def _keeps_copies(url: str, copies: int, certified: Path | None) -> None:
+async def _keeps_copies(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
+    """Everything is made that gateway and ingest make."""
     certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
     client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None)
     try:
         for _ in range(600):  # who leads has not met everybody yet
             with contextlib.suppress(APIError):
-                transport = await servicekit.nats.ingest_transport(client, replicas=copies)
+                told: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
+                transport = await servicekit.nats.ingest_transport(client, **told)
+                await servicekit.nats.history_bucket(client, **told)
+                await servicekit.nats.record_streams(client, **told)
+                await servicekit.nats.api_keys_bucket(client, replicas=copies)
                 state = await transport.jobs.status()
                 assert state.stream_info.config.num_replicas == copies
                 return

@@ -1,0 +1,107 @@
+"""How an installation gives services the files that their settings name, as docs/deploy.md tells it."""
+
+import importlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from manifests import ROOT, Manifests
+
+SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
+Compose = Callable[..., Manifests]
+Documented = Callable[[str], dict[str, Any]]
+
+
+def settings(service: str) -> dict[str, str]:
+    """The variables of a service that name a file of configuration, and which path a pod has for it."""
+    fields = importlib.import_module(f"{service}.settings").Settings.model_fields
+    names = [name for name in fields if name.endswith("_file") and not name.startswith("tls_")]
+    return {f"CAUSEWAY_{name.upper()}": f"/etc/causeway/files/{name.removesuffix('_file')}.yaml" for name in names}
+
+
+def filled(service: str) -> list[dict[str, Any]]:
+    """What an overlay says that gives a service every file that it knows."""
+    given = settings(service)
+    return [
+        {"name": f"{service}-files", "behavior": "merge", "files": [Path(path).name for path in given.values()]},
+        {"name": service, "behavior": "merge", "literals": [f"{name}={path}" for name, path in given.items()]},
+    ]
+
+
+def mounted(cluster: Manifests, service: str) -> tuple[str, dict[str, str]]:
+    """The config map of a service's files, by name, and the files by their paths in the pod."""
+    pod = cluster.pods[service]
+    (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "files")
+    (volume,) = (each for each in pod["volumes"] if each["name"] == "files")
+    name = volume["configMap"]["name"]
+    assert mount["readOnly"] is True
+    return name, {f"{mount['mountPath']}/{file}": text for file, text in cluster.config(name).items()}
+
+
+@pytest.mark.parametrize("overlay", ["embedded", "prod"])
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_file_is_where_its_setting_says(overlay: str, service: str, compose: Compose, tmp_path: Path) -> None:
+    """Every setting that names a file can be given one in the same way, and the pod finds it there."""
+    for path in settings(service).values():
+        (tmp_path / Path(path).name).write_text(f"# {path} of the {service}\n")
+    cluster = compose(overlay, configMapGenerator=filled(service))
+    said = cluster.environment(cluster.pods[service]["containers"][0])
+    _, files = mounted(cluster, service)
+    assert settings(service)
+    for name, path in settings(service).items():
+        assert said[name] == path
+        assert files[path] == f"# {path} of the {service}\n"
+
+
+def test_a_changed_file_rolls_its_service_alone(compose: Compose, tmp_path: Path) -> None:
+    """Another content is another config map, which only the pods of its service name."""
+    before: dict[str, str] = {}
+    after: dict[str, str] = {}
+    for names, text in ((before, "limits: {}\n"), (after, "limits: {a: 1}\n")):
+        (tmp_path / "quotas.yaml").write_text(text)
+        generator = {"name": "gateway-files", "behavior": "merge", "files": ["quotas.yaml"]}
+        cluster = compose("prod", configMapGenerator=[generator])
+        names |= {service: mounted(cluster, service)[0] for service in SERVICES}
+    assert {service for service in SERVICES if before[service] != after[service]} == {"gateway"}
+
+
+def test_the_page_shows_what_works(compose: Compose, documented: Documented, tmp_path: Path) -> None:
+    """The kustomization that docs/deploy.md shows gives the gateway its files, here those of examples/."""
+    shown = documented("files")["configMapGenerator"]
+    names = shown[0]["files"]
+    for name in names:
+        if name == "policy.yaml":
+            (tmp_path / name).write_text("input: []\n")
+        else:
+            shutil.copy(ROOT / "examples" / name, tmp_path)
+    cluster = compose("prod", configMapGenerator=shown)
+    said = cluster.environment(cluster.pods["gateway"]["containers"][0])
+    _, files = mounted(cluster, "gateway")
+    assert {said[name] for name in settings("gateway")} == files.keys()
+    assert {Path(path).name for path in files} == set(names)
+    assert all(text == (tmp_path / Path(path).name).read_text() for path, text in files.items())
+
+
+def test_the_page_lists_every_file(root: Path) -> None:
+    """The table of docs/deploy.md has each config map with each setting that names a file."""
+    page = (root / "docs" / "deploy.md").read_text()
+    rows = set()
+    for maps, setting in re.findall(
+        r"^\| (`[\w-]+-files`(?:, `[\w-]+-files`)*) \| `(CAUSEWAY_\w+)` \|", page, re.MULTILINE
+    ):
+        rows |= {(each.removesuffix("-files"), setting) for each in re.findall(r"`([\w-]+)`", maps)}
+    assert rows == {(service, name) for service in SERVICES for name in settings(service)}
+
+
+def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documented) -> None:
+    """The kustomization for documents from URLs tells gateway and ingest alike, and brings the component."""
+    shown = documented("documents from URLs")
+    components = [Path(each).name for each in shown["components"]]
+    cluster = compose("prod", components, configMapGenerator=shown["configMapGenerator"])
+    assert components == ["ingest-urls"]
+    for service in ("gateway", "ingest"):
+        said = cluster.environment(cluster.pods[service]["containers"][0])
+        assert said["CAUSEWAY_INGEST_URLS"] == '["docs.example.org"]'
