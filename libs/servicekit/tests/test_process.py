@@ -21,7 +21,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 # A service as the real ones are built: a server, a channel, tasks and generators that are open when it ends.
 SERVICE = """
-import asyncio, sys
+import asyncio, sys, time
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from opentelemetry import context
 from servicekit import nats, process, rpc, telemetry
@@ -68,6 +68,8 @@ async def serve(settings, stop):
     stream = stub.Detect()
     await stream.write(guardrails_pb2.DetectRequest())
     await stream.read()
+    if "stuck" in sys.argv:
+        asyncio.get_running_loop().run_in_executor(None, time.sleep, 600)
     print("ready", flush=True)
     await serving
 
@@ -135,6 +137,15 @@ async def test_a_signal_ends_it_in_order(start: Start) -> None:
     assert [line["event"] for line in _json(err)] == ["serving", "asked", "draining"]
     for complaint in ("Traceback", "was destroyed", "never retrieved", "never awaited", "ResourceWarning"):
         assert complaint not in err
+
+
+async def test_a_thread_that_is_stuck_does_not_hold_it_up(start: Start) -> None:
+    """A thread that cannot be ended, such as one that looks up a name, is left behind; the end is in order."""
+    service = await start("stuck")
+    await service.ready()
+    code, err = await service.end(signal.SIGTERM)
+    assert code == 0, err
+    assert [line["event"] for line in _json(err)][-1] == "draining"
 
 
 async def test_what_it_cannot_go_on_without(start: Start) -> None:

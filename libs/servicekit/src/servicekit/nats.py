@@ -22,6 +22,7 @@ from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
+from servicekit.nats_client import ClosingClient
 from servicekit.stream_room import STREAM_BYTES, set_aside
 from servicekit.tls import Certificates
 
@@ -52,7 +53,7 @@ async def connect(
     Raises:
         NoServersError: Nobody answers at first.
     """
-    client = Client()
+    client = ClosingClient()
     server = url.rpartition("@")[2]  # without the password
     last = ""
 

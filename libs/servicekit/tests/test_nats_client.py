@@ -1,0 +1,74 @@
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nats.aio.client import Client
+from servicekit.broker import Broker
+from servicekit.nats import connect
+from servicekit.tasks import ended
+from servicekit.testing import eventually, free_ports
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Process, Client]]:
+    """A server's process, and a connection to it."""
+    (port,) = free_ports(1)
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*Broker(tmp_path, port).command(), stdout=quiet, stderr=quiet)
+    await eventually(lambda: any(tmp_path.glob("*.ports")), what="the server")
+    client = await connect(f"nats://127.0.0.1:{port}", "test", connect_timeout=10)
+    yield process, client
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.wait()
+
+
+async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
+    """A connection that is closed has sent what was published, and says nothing of it."""
+    _, client = server
+    other = await connect(client.connected_url.geturl(), "test") if client.connected_url else client
+    subscription = await other.subscribe("a")
+    await other.flush()
+    await client.publish("a", b"last words")
+    await client.close()
+    assert (await subscription.next_msg(timeout=10)).data == b"last words"
+    await other.close()
+    assert client.is_closed
+    assert log == []
+
+
+async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
+    """A server that takes nothing more is not waited for, with ever so much to send."""
+    process, client = server
+    process.send_signal(signal.SIGSTOP)
+
+    async def publish() -> None:
+        while True:
+            await client.publish("a", b"x" * 500_000)
+
+    publishing = asyncio.create_task(publish())
+    await asyncio.sleep(0.5)  # the buffers on the way are full
+    begin = time.monotonic()
+    await client.close()
+    assert time.monotonic() - begin < 10
+    await ended(publishing)
+    assert client.is_closed
+    assert [entry["event"] for entry in log] == ["not everything was sent to nats"]
+
+
+async def test_a_server_that_has_died_is_no_error(
+    server: tuple[asyncio.subprocess.Process, Client],
+) -> None:
+    """What cannot be sent any more ends no process with an error."""
+    process, client = server
+    process.kill()
+    await process.wait()
+    await eventually(lambda: not client.is_connected, what="the loss")
+    await client.publish("a", b"x" * 100_000)
+    await client.close()
+    assert client.is_closed

@@ -1,0 +1,119 @@
+"""Services that are told to go while NATS is gone: each ends in its time, and well."""
+
+import asyncio
+import contextlib
+import functools
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from servicekit.broker import Broker
+from servicekit.testing import eventually, free_ports
+
+SERVICES = ("gateway", "generator", "guardrails", "ingest", "retriever")
+GRACE = 6.0
+# Beside the grace: a request to NATS that runs, jobs that are given back, the connection's end.
+ENDS_WITHIN = GRACE + 20.0
+TEXT = "\n\n".join(f"## Part {n}\n\nThe lamp of buoy {n} flashes every {n + 2} seconds." for n in range(3000))
+
+
+class Pair:
+    """A gateway and a worker of a stack's, at a NATS server of their own.
+
+    Attributes:
+        nats: Its process.
+        services: Theirs, by service.
+        http: At the gateway.
+    """
+
+    def __init__(self, nats: asyncio.subprocess.Process, services: dict[str, Any], http: httpx.AsyncClient) -> None:
+        self.nats = nats
+        self.services = services
+        self.http = http
+
+    async def upload(self, name: str) -> dict[str, Any]:
+        """Hands in a document that takes a while."""
+        files = {"file": (name, f"# {name}\n\n{TEXT}".encode())}
+        response = await self.http.post("/documents", data={"index": "buoys"}, files=files)
+        job: dict[str, Any] = response.raise_for_status().json()["jobs"][0]
+        return job
+
+    async def is_worked_on(self, job: dict[str, Any]) -> bool:
+        """Whether a worker has begun it."""
+        state: str = (await self.http.get(f"/jobs/{job['id']}")).raise_for_status().json()["state"]
+        return state in ("parsing", "embedding", "indexing")
+
+
+@pytest.fixture
+async def pair(stack: Any, tmp_path: Path) -> AsyncIterator[Pair]:
+    port, http_port = free_ports(2)
+    directory = tmp_path / "nats"
+    quiet = asyncio.subprocess.DEVNULL
+    nats = await asyncio.create_subprocess_exec(*Broker(directory, port).command(), stdout=quiet, stderr=quiet)
+    own = {"CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{port}", "CAUSEWAY_SHUTDOWN_GRACE": str(GRACE)}
+    url = f"http://127.0.0.1:{http_port}"
+    try:
+        async with (
+            stack.beside("gateway", **own, CAUSEWAY_GATEWAY_PORT=str(http_port)) as gateway,
+            stack.beside("ingest", **own, CAUSEWAY_INGEST_PORT="0") as ingest,
+            httpx.AsyncClient(base_url=url, timeout=30) as http,
+        ):
+            end = time.monotonic() + 60
+            while True:
+                with contextlib.suppress(httpx.TransportError):
+                    if (await http.get("/readyz", params={"verbose": ""})).status_code == 200:
+                        break
+                assert time.monotonic() < end, "the gateway did not become ready"
+                await asyncio.sleep(0.1)
+            yield Pair(nats, {"gateway": gateway, "ingest": ingest}, http)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            nats.kill()
+        await nats.wait()
+
+
+async def ends(process: asyncio.subprocess.Process) -> int | None:
+    """Tells a process to go; its exit code, or None where it did not end in its time."""
+    process.terminate()
+    try:
+        return await asyncio.wait_for(process.wait(), ENDS_WITHIN)
+    except TimeoutError:
+        return None
+
+
+@pytest.mark.parametrize("sign", [signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM], ids=lambda sign: sign.name)
+async def test_without_nats_jobs_keep_nobody(pair: Pair, sign: signal.Signals) -> None:
+    """Frozen, killed or ended at the same moment, in the middle of jobs: NATS keeps nobody from going."""
+    job = await pair.upload("first.md")
+    await pair.upload("second.md")
+    end = time.monotonic() + 30
+    while not await pair.is_worked_on(job):
+        assert time.monotonic() < end, "nobody takes the job"
+        await asyncio.sleep(0.02)
+    pair.nats.send_signal(sign)
+    codes = await asyncio.gather(*(ends(process) for process in pair.services.values()))
+    assert dict(zip(pair.services, codes, strict=True)) == {"gateway": 0, "ingest": 0}
+
+
+async def test_a_stack_ends_although_nats_is_frozen(stack: Any) -> None:
+    """Each of the five that is told to go while NATS is frozen ends in its time, and is started again."""
+    stack.kill("nats", signal.SIGSTOP)
+    try:
+        told = {service: stack.kill(service, signal.SIGTERM) for service in SERVICES}
+        for service, pid in told.items():
+            gone = functools.partial(_is_gone, pid)
+            await eventually(gone, within=ENDS_WITHIN + 10, what=f"the end of the {service}")
+    finally:
+        stack.kill("nats", signal.SIGCONT)
+    await stack.ready()
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
