@@ -1,7 +1,8 @@
-"""Disks without room: the retriever's, and what NATS may store."""
+"""Disks without room: the retriever's, a worker's, the gateway's, and what NATS may store."""
 
 import asyncio
 import os
+import resource
 import shutil
 import signal
 import time
@@ -52,6 +53,49 @@ async def test_the_retrievers_disk_is_full(
         for each in jobs:
             assert (await stack.finished(each))["state"] == "succeeded"
         record_property("seconds until all are in", round(time.monotonic() - begin, 1))
+
+
+def room(stack: Any, service: str, size: int = resource.RLIM_INFINITY) -> None:
+    """Lets each file of a process have so many bytes: what it says beyond is what it says on a full disk, and who
+    may not mount one can try it.
+    """
+    _, hard = resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE)
+    resource.prlimit(stack.pid(service), resource.RLIMIT_FSIZE, (size, hard))
+
+
+async def test_a_workers_disk_is_full(start_stack: Any, tmp_path: Path) -> None:
+    """A document that it has no room for waits, with the reason, while others go in; with room it does, too."""
+    async with start_stack(tmp_path / "data", CAUSEWAY_INGEST_RETRY_SECONDS="0.5") as stack:
+        room(stack, "ingest", MEBI // 16)
+        response = await uploaded(stack, "large.md", b"# Large\n\n" + b"Low water is at noon.\n" * 4000)
+        [job] = response.raise_for_status().json()["jobs"]
+        end = time.monotonic() + 60
+        while job["stage"] != "waiting":
+            assert time.monotonic() < end, job
+            await asyncio.sleep(0.05)
+            job = (await stack.http.get(f"/jobs/{job['id']}")).json()
+        assert "worker's disk is full" in job["error"]["message"]
+        assert (await stack.ingest())["state"] == "succeeded"
+        room(stack, "ingest")
+        assert (await stack.finished(job["id"]))["state"] == "succeeded"
+
+
+async def test_the_gateways_disk_is_full(stack: Any) -> None:
+    """What it has no room for is refused and nowhere, uploads and texts alike; all else is as ever."""
+    large = {"index_name": "tides", "documents": [{"text": "Low water is at noon. " * 100_000}]}
+    room(stack, "gateway", MEBI)
+    for refused in (
+        await uploaded(stack, "large.md", b"x" * (3 * MEBI)),
+        await stack.http.post("/index", json=large),
+    ):
+        assert (refused.status_code, "retry-after" in refused.headers) == (503, True), refused.text
+        assert "disk is full" in refused.text
+    assert (await stack.http.post("/chat", json=stack.question())).status_code == 200
+    assert (await stack.ingest("tides", "small.md", b"# Low\n\nLow water is at noon.\n"))["state"] == "succeeded"
+    room(stack, "gateway")
+    documents = (await stack.http.get("/documents", params={"index": "tides"})).json()["documents"]
+    assert sorted(each["sourcefile"] for each in documents) == ["small.md", "tides.md"]
+    assert (await uploaded(stack, "large.md", b"Low water is at noon.\n" * 100_000)).status_code == 202
 
 
 @pytest.fixture

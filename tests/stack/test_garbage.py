@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from servicekit.errors import Internal
 from servicekit.testing_links import Rubbish
 
 pytestmark = pytest.mark.timeout(600)
@@ -119,6 +120,7 @@ async def test_servers_of_others_that_answer_rubbish(
         assert response.status_code in (500, 502, 503, 504) or streamed, said
         assert "error" in response.text or "code" in response.text, said
         assert "Traceback" not in response.text, said
+        assert Internal.MESSAGE not in response.text, said  # it is theirs, and no defect of ours
         assert time.monotonic() - begin < ANSWERED_WITHIN, said
         assert rubbish.asked > asked, said
 

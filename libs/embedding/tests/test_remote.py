@@ -7,16 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 from embedding import EmbeddingConfig, make
 from embedding.cache import TOKENIZER, entry
-from embedding.errors import SetupError, WrongVectors
+from embedding.errors import SetupError, Unreachable, WrongVectors
 from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
 from pydantic import SecretStr
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
 from servicekit.testing import free_ports
+from servicekit.testing_links import Rubbish
+from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 BUSY = (503, {"retry-after": "0"})
 
@@ -107,6 +110,9 @@ async def test_the_servers_patience_is_kept(embedding_server: Any, remote: Calla
         ((500, {}), WrongVectors),
         (b"no json", WrongVectors),
         (b'{"data":[]}', WrongVectors),
+        (b'{"data":"\xff"}', WrongVectors),
+        (b'{"data":' + b"[" * 50_000, WrongVectors),
+        (b'{"model":' + b"[" * 50_000, WrongVectors),
         (vectors([1.0] * 256, [1.0] * 256), WrongVectors),
         (vectors([1.0, 2.0]), WrongVectors),
         (vectors([0.0] * 256), WrongVectors),
@@ -146,6 +152,26 @@ async def test_a_server_that_is_away_is_unavailable(kind: Any) -> None:
         await embedder.embed(["a"])
     assert caught.value.retry_after == 1
     await embedder.aclose()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"data":',
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\nnope",
+        b"SSH-2.0-OpenSSH_9.2p1\r\n",
+    ],
+)
+async def test_a_server_that_breaks_off_cannot_be_reached(said: bytes) -> None:
+    """Wherever in its answer, and whatever it speaks instead."""
+    async with Rubbish.started() as rubbish:
+        rubbish.says = said
+        address = f"http://127.0.0.1:{rubbish.port}/v1"
+        embedder = make(EmbeddingConfig("openai", address=address, model="m", dimension=2, tries=1))
+        with pytest.raises(Unreachable):
+            await embedder.embed(["a"])
+        await embedder.aclose()
 
 
 async def test_closing_ends_what_waits(embedding_server: Any, remote: Callable[..., Embedder]) -> None:
@@ -194,6 +220,37 @@ async def test_another_model_on_triton_is_named(triton: str, model: str, message
     with pytest.raises(WrongVectors, match=message):
         await embedder.embed(["a"])
     await embedder.aclose()
+
+
+@pytest.mark.parametrize(
+    ("datatype", "raw"),
+    [("FP32", b"\x00" * 7), ("FP32", b"\x00" * 4), ("BYTES", b"\x01"), ("BYTES", b"\x09\x00\x00\x00"), ("", b"")],
+)
+async def test_tensors_that_are_none_are_no_vectors(datatype: str, raw: bytes) -> None:
+    """Cut off, or of another type than the model's description promised."""
+
+    class Rubbish(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # it has no types
+        async def ModelMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+            answer = service_pb2.ModelMetadataResponse(name=request.name)
+            answer.inputs.add(name="texts", datatype="BYTES", shape=[-1])
+            answer.outputs.add(name="vectors", datatype="FP32", shape=[-1, 2])
+            return answer
+
+        async def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802  # likewise
+            answer = service_pb2.ModelInferResponse(model_name=request.model_name)
+            answer.outputs.add(name="vectors", datatype=datatype, shape=[1, 2])
+            answer.raw_output_contents.append(raw)
+            return answer
+
+    server = grpc.aio.server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(Rubbish(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    embedder = make(EmbeddingConfig("triton", address=f"127.0.0.1:{port}", model="m", dimension=2))
+    with pytest.raises(WrongVectors, match="cannot be read"):
+        await embedder.embed(["a"])
+    await embedder.aclose()
+    await server.stop(None)
 
 
 def test_a_configuration_that_cannot_work_is_named(tmp_path: Path) -> None:

@@ -74,6 +74,9 @@ def test_a_request_becomes_a_conversation() -> None:
         (b'{"messages":[{"content":"Hi"}]}', "messages[0].role"),
         (b'{"messages":[{"role":"user","content":1}]}', "messages[0].content"),
         (b'{"messages":[{"role":"user"}],"stream":"yes"}', "stream"),
+        (b'{"messages":[{"role":"\xff"}]}', "messages[0]"),
+        (b'{"messages":[{"role":"user"}],"\xff":1}', None),
+        (b'{"messages":' + b"[" * 50_000, None),
     ],
 )
 def test_what_is_no_request_is_refused(asked: bytes, field: str | None) -> None:

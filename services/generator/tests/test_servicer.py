@@ -142,6 +142,9 @@ def user(**members: Any) -> dict[str, Any]:
         (user(parameters_json=b'{"stream":true}'), "conversation.parameters_json.stream"),
         ({"openai_request_json": b"[]"}, "openai_request_json"),
         ({"openai_request_json": b'{"a":'}, "openai_request_json"),
+        ({"openai_request_json": b'{"a":"\xff"}'}, "openai_request_json"),
+        ({"openai_request_json": b'{"a":' + b"[" * 50_000}, "openai_request_json"),
+        (user(parameters_json=b'{"stop":"\xff"}'), "conversation.parameters_json"),
     ],
 )
 async def test_a_bad_prompt_is_refused_before_any_model_is_asked(
@@ -227,6 +230,8 @@ async def test_messages_are_bounded(serve: Serve, conversation: Make, most: dict
         ("fault-reset-mid", Unavailable),
         ("fault-ends-early", Unavailable),
         ("fault-broken-json", Unavailable),
+        ("fault-no-utf8", Unavailable),
+        ("fault-deep", Unavailable),
         ("fault-half-line", Unavailable),
         ("fault-huge-chunk", Unavailable),
         ("fault-huge-body", Unavailable),

@@ -53,6 +53,23 @@ async def test_a_job_that_was_sent_again_is_as_old_as_it_was(
     assert delivery.job.document.generation == 77  # type: ignore[attr-defined]  # it is about a file
 
 
+@pytest.mark.parametrize("said", ["x", "", "-1", "9" * 30, "9" * 5000])
+async def test_a_header_that_cannot_be_read_is_buried(
+    client: Client, transport: IngestTransport, gateway: Any, said: str
+) -> None:
+    """Like any message that holds no job: the worker goes on, and the letter can be sent again."""
+    queue = NatsQueue(client, transport)
+    await gateway.submit("a.md", b"a", headers={GENERATION: said})
+    good = await gateway.submit("b.md", b"b")
+    assert await queue.take() is None
+    assert await taken(queue, 1) == [good]
+    [letter] = await gateway.dead()
+    assert letter.headers["Causeway-Reason"] == "INVALID_REQUEST"
+    assert GENERATION in letter.headers["Causeway-Message"]
+    assert int(letter.headers[GENERATION]) == transport.generation(1)
+    await queue.close()
+
+
 async def test_a_broker_that_is_away_is_not_waited_for(client: Client, transport: IngestTransport) -> None:
     """Else the requests of all slots would be answered when it is back, with more jobs than anybody works on."""
     queue = NatsQueue(client, transport)

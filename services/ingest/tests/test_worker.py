@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -43,6 +44,10 @@ class OddParser(TextParser):
     ) -> AsyncGenerator[Head | Page, None]:
         if "defect" in sourcefile:
             raise ZeroDivisionError("a bug")
+        if sourcefile == "deaf.txt":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            await asyncio.sleep(3600)
         async for part in super().parse(path, sourcefile, pictures=pictures):
             yield part
 
@@ -365,6 +370,19 @@ async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
     assert rig.queue.delays == [0]
     assert rig.queue.unsettled == 1
     assert rig.index.stored == 0
+
+
+async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
+    """A cancellation can get lost on the way; the worker ends all the same, and gives the job back."""
+    rig.grace = 0.1
+    job = rig.upload("deaf.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.PARSING)
+    rig.stop.set()
+    assert rig.task is not None
+    await asyncio.wait_for(rig.task, 30)
+    assert rig.queue.unsettled == 1
+    assert rig.queue.delays == [0]
 
 
 async def test_a_job_links_to_its_upload(rig: Rig) -> None:

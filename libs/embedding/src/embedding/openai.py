@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import httpx2
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -68,7 +69,7 @@ class OpenAISource:
                         raise WrongVectors(f"{self._who} sent more than {_MOST_BYTES} bytes.")
         except openai.APIStatusError as error:
             raise self._refusal(error) from error
-        except (openai.APIConnectionError, OSError) as error:
+        except (openai.APIConnectionError, httpx2.HTTPError, OSError) as error:
             raise Unreachable(f"{self._who} cannot be reached.") from error
         return self._read(bytes(body), len(texts))
 
@@ -83,7 +84,7 @@ class OpenAISource:
                 raise ValueError("not one vector for each text")
             entries.sort(key=lambda entry: entry.index)
             return np.array([entry.embedding for entry in entries], np.float32)
-        except ValueError as error:  # no such JSON, or vectors of several lengths
+        except (ValueError, RecursionError) as error:  # no such JSON, or vectors of several lengths
             raise WrongVectors(f"{self._who} sent something else than a vector for each text.") from error
 
     def _refusal(self, error: openai.APIStatusError) -> CausewayError:

@@ -75,7 +75,8 @@ async def put_once(
         refused = isinstance(error, nats.js.errors.APIError)
         if refused or not named:  # else nobody knows whether the object is there, and needs its pieces
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
-                await asyncio.wait_for(jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces), _PURGE_SECONDS)
+                async with asyncio.timeout(_PURGE_SECONDS):
+                    await jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces)
         if not (isinstance(error, nats.js.errors.APIError) and error.err_code == _WRONG_LAST_SEQUENCE):
             raise
 

@@ -7,6 +7,8 @@ from typing import Generic, TypeVar
 
 import structlog
 
+from servicekit.tasks import ended
+
 T = TypeVar("T")
 _log = structlog.get_logger(__name__)
 
@@ -79,8 +81,7 @@ class Reloadable(Generic[T]):
 
     async def __aexit__(self, *exc: object) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await ended(self._task)
 
     async def _watch(self) -> None:
         while True:

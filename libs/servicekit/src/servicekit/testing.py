@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import functools
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -132,8 +133,6 @@ async def eventually(
 
 def free_ports(count: int) -> Sequence[int]:
     """Ports that nobody listens on now, all different."""
-    import socket
-
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -115,6 +115,10 @@ FAULTS: dict[str, Callable[[], Answer]] = {
     "fault-reset-mid": lambda: Answer((_good(), 0.02, Fault.RESET), content_type=STREAM),
     "fault-ends-early": lambda: Answer((_good(), 0.0), content_type=STREAM),
     "fault-broken-json": lambda: Answer((_good(), b'data: {"choices": [}\n\n', DONE), content_type=STREAM),
+    "fault-no-utf8": lambda: Answer(
+        (_good(), sse(b'{"choices":[{"delta":{"content":"\xff"}}]}')), content_type=STREAM
+    ),
+    "fault-deep": lambda: Answer((_good(), sse(b'{"choices":' + b"[" * 50_000)), content_type=STREAM),
     "fault-half-line": lambda: Answer((_good(), b'data: {"choices":[{"ind', Fault.CLOSE), content_type=STREAM),
     "fault-huge-chunk": lambda: Answer((_good(), sse(chunk({"content": "x" * _HUGE})), DONE), content_type=STREAM),
     "fault-huge-body": lambda: completion("x" * _HUGE),

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 
+from servicekit.tasks import ended
+
 from generator.domain import Event
 
 _EVENT_OVERHEAD = 16
@@ -78,8 +80,6 @@ async def batched(
                 yield batch
         producer.result()
     finally:
-        if not producer.done():
-            producer.cancel()
-            await asyncio.wait({producer})
+        await ended(producer)
         if not producer.cancelled():
             producer.exception()  # looked at, so that asyncio does not report it as forgotten

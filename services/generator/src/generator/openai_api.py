@@ -67,7 +67,7 @@ def parse(body: bytes) -> Request:
     try:
         head = _head.decode(body)
         members = _members.decode(body)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(error) from error
     if not head.messages:
         raise InvalidRequest("'messages' must not be empty.", field="messages")
@@ -87,7 +87,7 @@ def parse(body: bytes) -> Request:
     )
 
 
-def invalid(error: msgspec.DecodeError, within: str = "") -> InvalidRequest:
+def invalid(error: ValueError | RecursionError, within: str = "") -> InvalidRequest:
     """What is wrong with a document, with the path of what is wrong in it.
 
     Args:
@@ -103,7 +103,7 @@ def _read(raw: Raw, path: str) -> ChatMessage:
     try:
         message = _message.decode(raw)
         members = _members.decode(raw)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(error, path) from error
     content = members.pop("content", _NULL)
     members.pop("role")

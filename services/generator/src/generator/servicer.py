@@ -145,8 +145,9 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
 
 def _parsed(decoder: "msgspec.json.Decoder[Any]", value: bytes, field: str, kind: str) -> Any:
     try:
+        value.decode()  # of what is not looked into the decoder does not see that it is text
         return decoder.decode(value)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"This is not {kind} of JSON: {error}.", field=field) from error
 
 

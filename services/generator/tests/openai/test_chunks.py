@@ -182,6 +182,18 @@ def test_an_answer_is_complete_when_every_choice_has_ended(make: type[ChunkReade
     assert reader.complete
 
 
+NO_TEXT = [
+    b'{"choices":[{"delta":{"content":"\xff"}}]}',
+    b'{"choices":[{"delta":{"content":"a"},"finish_reason":"\xc3"}]}',
+    b'{"choices":[{"delta":{"reasoning":"\xff"}}]}',
+    b'{"choices":[],"\xff":1}',
+    b'{"choices":[],"vendor":"\xff"}',
+    b'{"error":{"message":"\xff"}}',
+    b'{"choices":' + b"[" * 50_000,
+]
+"""No UTF-8, wherever it stands, and what is nested too deeply."""
+
+
 @pytest.mark.parametrize(
     "payload",
     [
@@ -191,6 +203,7 @@ def test_an_answer_is_complete_when_every_choice_has_ended(make: type[ChunkReade
         b'{"choices":{}}',
         b'{"choices":[{"index":-1}]}',
         b'{"choices":[{"delta":[]}]}',
+        *NO_TEXT,
     ],
 )
 def test_what_is_no_chunk_ends_the_answer(payload: bytes) -> None:
@@ -233,11 +246,13 @@ def test_the_relay_passes_json_of_any_shape(payload: bytes) -> None:
         assert caught.value.status == 429
 
 
-@pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]'])
+@pytest.mark.parametrize("payload", [b'{"choices":[}', b"nope", b"", b'[1, {"a"]', *NO_TEXT])
 def test_the_relay_passes_no_broken_json(payload: bytes) -> None:
     """A client would choke on it."""
+    relay = ChunkRelay()
+    relay.read(b"{}")
     with pytest.raises(Unavailable):
-        ChunkRelay().read(payload)
+        relay.read(payload)
 
 
 def test_choices_of_a_text_completion_have_their_text_beside_them() -> None:

@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
 from servicekit.testing import eventually, free_ports
 from servicekit.testing_answers import FAULTS, Answer, Fault, completion, refusal, stream
+from servicekit.testing_links import Rubbish
 from servicekit.testing_model_server import ModelServer as Stub
 
 LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, most_bytes=100_000)
@@ -204,6 +205,17 @@ async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: 
     }
     assert [await server.window(name) for name in "abcd"] == [4096, 8192, 0, 0]
     assert await server.reachable()
+
+
+@pytest.mark.parametrize("listed", [b"no json", b'{"data":[{"id":"\xff"}]}', b'{"data":[{"id":' + b"[" * 50_000])
+async def test_a_list_that_cannot_be_read_names_no_window(listed: bytes) -> None:
+    """The server is there, whatever it says of its models."""
+    async with Rubbish.started() as rubbish:
+        rubbish.says = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(listed), listed)
+        server = ModelServer(Endpoint(f"http://127.0.0.1:{rubbish.port}/v1"), LIMITS)
+        assert await server.window("a") == 0
+        assert await server.reachable()
+        await server.aclose()
 
 
 async def test_only_the_first_call_waits_for_a_window() -> None:

@@ -123,7 +123,7 @@ def test_llama_cpp_counts_the_texts_of_conversations(server: Tokenizing) -> None
         assert counter.count_messages([ChatMessage("user", "one two")]) == 3 + 4 + 2
 
 
-@pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"count":"x"}', b"[]"])
+@pytest.mark.parametrize("answer", [None, b"not json", b"{}", b'{"count":"x"}', b'{"count":"\xff"}', b"[" * 50_000])
 def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: bytes | None) -> None:
     """An estimate is given, said to be none of the server's, and for a while it is not asked again."""
     now = [100.0]

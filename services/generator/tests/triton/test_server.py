@@ -38,6 +38,7 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
 
     Attributes:
         failure: Given instead, after the words that `words` says.
+        outputs_of_all: Outputs of each response besides its text: name, type, bytes.
         written: Bytes that the connection has taken.
     """
 
@@ -45,6 +46,7 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
         self.inputs: dict[str, int] = VLLM
         self.outputs: dict[str, int] = {"text_output": BYTES}
         self.words: list[bytes] = [b"hello"]
+        self.outputs_of_all: list[tuple[str, str, bytes]] = []
         self.failure: tuple[grpc.StatusCode, str] | None = None
         self.error_message = ""
         self.requests: list[Any] = []
@@ -76,6 +78,9 @@ class Recording(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[
                 response = service_pb2.ModelStreamInferResponse()
                 response.infer_response.outputs.add(name="text_output", datatype="BYTES", shape=[1])
                 response.infer_response.raw_output_contents.append(len(word).to_bytes(4, "little") + word)
+                for name, datatype, raw in self.outputs_of_all:
+                    response.infer_response.outputs.add(name=name, datatype=datatype, shape=[1])
+                    response.infer_response.raw_output_contents.append(raw)
                 yield response
                 self.written += len(word)
             if self.error_message:
@@ -211,6 +216,44 @@ async def test_a_model_of_another_kind_is_named(
     servicer.inputs, servicer.outputs = inputs, outputs
     with pytest.raises(NotSupported, match="'llm' does not turn text_input into text_output"):
         await answered(make())
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        ("finish_reason", "BYTES", b"\x01"),
+        ("finish_reason", "BYTES", b"\x04\x00\x00\x00st"),
+        ("finish_reason", "UINT32", b"\x01\x00\x00\x00"),
+        ("num_input_tokens", "UINT32", b"\x01\x00"),
+        ("num_output_tokens", "BYTES", b"\x01\x00\x00\x007"),
+    ],
+)
+async def test_tensors_that_are_none_are_the_servers_failure(
+    recording: Any, output: tuple[str, str, bytes]
+) -> None:
+    """Cut off, or of another type than their names promise."""
+    servicer, make = recording
+    servicer.outputs_of_all = [output]
+    with pytest.raises(Unavailable, match="cannot be read"):
+        await answered(make())
+
+
+async def test_counts_that_are_none_are_not_believed(recording: Any) -> None:
+    """We count ourselves then; bytes that are no text are replaced."""
+    servicer, make = recording
+    servicer.words = [b"one \xff two"]
+    minus = (-1).to_bytes(8, "little", signed=True)
+    servicer.outputs_of_all = [
+        ("num_input_tokens", "INT64", minus),
+        ("num_output_tokens", "INT64", minus),
+        ("finish_reason", "BYTES", b"\x01\x00\x00\x00\xff"),
+    ]
+    *_, said, finish, usage = await answered(make())
+    assert said.text == "one \ufffd two"
+    assert finish.text == "\ufffd"
+    assert usage.usage is not None
+    assert not usage.usage.exact
+    assert usage.usage.completion_tokens == 3
 
 
 async def test_characters_cut_between_responses_come_whole(recording: Any) -> None:

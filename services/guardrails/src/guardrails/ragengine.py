@@ -16,7 +16,7 @@ import msgspec
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, model_validator
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document
+from servicekit.yaml_file import Document, of_setting
 
 from guardrails.domain import Action, DetectorSpec
 
@@ -193,10 +193,8 @@ def load(path: Path, check: Callable[[Sequence[DetectorSpec]], object]) -> Reloa
     Raises:
         InvalidRequest: The file cannot be read, or is wrong.
     """
-    try:
+    with of_setting("guardrails_policy_file"):
         return Reloadable(path, partial(parse, name=str(path), check=check))
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"The policy file {path} cannot be used: {error}") from None
 
 
 def parse(raw: bytes, name: str, check: Callable[[Sequence[DetectorSpec]], object]) -> Policy:

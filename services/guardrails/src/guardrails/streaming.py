@@ -63,7 +63,7 @@ class Session:
         ]
         self.blocked = False
 
-    async def run(
+    def run(
         self, batches: AsyncIterator[Sequence[Piece]], workers: Workers
     ) -> AsyncGenerator[list[Progress], None]:
         """What the pieces change, as soon as it is known, until all are judged or a rule blocks.
@@ -77,15 +77,22 @@ class Session:
         Raises:
             InvalidRequest: See `feed`.
         """
-        if not self._slow:
-            try:
-                async for pieces in batches:
-                    yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
-                    if self.blocked:
-                        return
-            finally:
-                self._close()
-            return
+        return self._waiting_for_judges(batches, workers) if self._slow else self._at_once(batches, workers)
+
+    async def _at_once(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: Workers
+    ) -> AsyncGenerator[list[Progress], None]:
+        try:
+            async for pieces in batches:
+                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                if self.blocked:
+                    return
+        finally:
+            self._close()
+
+    async def _waiting_for_judges(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: Workers
+    ) -> AsyncGenerator[list[Progress], None]:
         reading: asyncio.Task[Sequence[Piece] | None] | None = None
         told = asyncio.create_task(self._ready.wait())
         ended = False

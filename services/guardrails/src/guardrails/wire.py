@@ -199,6 +199,6 @@ def _check_json(raw: bytes, field: str, kind: type[list[object]] | type[dict[str
         return
     try:
         msgspec.json.decode(raw, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         what = "list" if kind is list else "object"
         raise InvalidRequest(f"`{field}` is not a JSON {what}.", field=field) from error

@@ -28,6 +28,7 @@ from guardrails.workers import Workers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from servicekit.testing import eventually, free_ports, grpc_service
+from structlog.testing import capture_logs
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
 
@@ -170,6 +171,26 @@ async def test_one_that_cannot_be_reached() -> None:
         await cut(chunker, "abc", ready=ready)
     assert error.value.status == 503
     await chunkers.aclose()
+
+
+async def test_a_defect_fails_the_text_and_is_logged() -> None:
+    """Of asking and of writing alike: the text gets its failure at once, the log the cause."""
+
+    class Broken:
+        def Chunk(self, **_: object) -> None:  # noqa: N802  # the contract's name
+            raise RuntimeError("a bug")
+
+    ready = asyncio.Event()
+    unasked = RemoteChunker(ChunkerConfig("bars", "here"), Broken(), ready.set)  # type: ignore[arg-type]  # no stub
+    async with serving(Stub()) as chunker:
+        for broken, text in ((unasked, "abc"), (chunker(ready.set), "\ud800")):
+            with (
+                capture_logs() as logs,
+                pytest.raises(DetectorFailed, match="`bars`: it failed unexpectedly") as error,
+            ):
+                await cut(broken, text, ready=ready)
+            assert error.value.status == 500
+            assert [(line["event"], line["exc_info"]) for line in logs] == [("chunker failed", True)]
 
 
 async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:

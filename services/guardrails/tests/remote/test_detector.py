@@ -123,6 +123,9 @@ def _span(**said: Any) -> bytes:
     [
         (b"{", "not as the detector API has it"),
         (b"[[{}]]", "not as the detector API has it"),
+        (b'[[{"metadata":"\xff"}]]', "not as the detector API has it"),
+        (_span(metadata="x").replace(b'"x"}', b'"\xff"}'), "not as the detector API has it"),
+        (b'[[{"x":' + b"[" * 50_000, "not as the detector API has it"),
         (b"[]", "one list for each text"),
         (_span(end=6), "not in the text"),
         (_span(start=-1), "not in the text"),

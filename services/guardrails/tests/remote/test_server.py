@@ -95,6 +95,8 @@ async def test_our_own_client(server: DetectorServer) -> None:
         ("contents", {"contents": "x"}, "regex", 422, "contents"),
         ("contents", {"texts": []}, "regex", 422, "contents"),
         ("contents", b"{", "regex", 400, "JSON"),
+        ("contents", b'{"contents":["\xff"]}', "regex", 400, "JSON"),
+        ("contents", b'{"x":' + b"[" * 3_000, "regex", 400, "JSON"),
         ("contents", {"contents": ["x" * 1001], "detector_params": {"regex": ["email"]}}, "regex", 413, "1000"),
         ("contents", {"contents": ["x" * 20_000]}, "regex", 413, ""),
         ("contents", {"contents": ["x" * 9], "detector_params": {"regex": ["x"]}}, "regex", 500, "more than 5"),

@@ -76,7 +76,7 @@ def _validators(job: FileJob, there: Document | None) -> Validators | None:
         return None
     try:
         facts = msgspec.json.decode(there.metadata_json or b"{}", type=dict[str, object])
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return None
     said = [facts.get(name) for name in ("url", "etag", "last_modified")]
     url, etag, last_modified = (each if isinstance(each, str) else "" for each in said)

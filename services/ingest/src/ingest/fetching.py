@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+from servicekit.disk import is_full
 from servicekit.errors import Unavailable, UnreadableDocument
 
 from ingest.ports import Originals
@@ -43,7 +43,7 @@ def room() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
         raise Unavailable("The worker's disk is full.") from error
 

@@ -1,6 +1,7 @@
 """The composition root: everything that the worker consists of is made here."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Callable
 from contextlib import AsyncExitStack
@@ -160,8 +161,7 @@ async def _connected(settings: Settings, stop: asyncio.Event) -> Client | None:
             return await nats.connect(settings.nats_url, "ingest", certificates=certificates)
         except (NoServersError, OSError) as error:
             _log.warning("waiting for nats", url=settings.nats_url, error=str(error))
-            try:
-                await asyncio.wait_for(stop.wait(), _CONNECT_PAUSE)
-            except TimeoutError:
-                continue
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_CONNECT_PAUSE):
+                    await stop.wait()
     return None

@@ -25,6 +25,7 @@ from servicekit.errors import (
     Unauthenticated,
     Unavailable,
 )
+from servicekit.tasks import ended
 
 from ingest import measuring
 from ingest.domain import Failure, State
@@ -39,6 +40,8 @@ _HOPELESS = (InvalidRequest, Conflict, NotFound, NotSupported, PermissionDenied,
 """Trying again would end the same way."""
 _LONGEST_BACKOFF = 60.0
 _GIVE_BACK_SECONDS = 2.0
+_LEAVE_SECONDS = _GIVE_BACK_SECONDS + 1
+"""How long jobs get to be given back, before those are told again that missed it (`servicekit.tasks.ended`)."""
 _PROBE_SECONDS = 1.0
 _SETTLE_SECONDS = 60.0
 """How long a finished job's worker tries to say so; after that the job comes again and is found finished."""
@@ -98,6 +101,8 @@ class Worker:
         finally:
             for task in (*slots, stopping):
                 task.cancel()
+            await asyncio.wait(slots, timeout=_LEAVE_SECONDS)
+            await ended(*slots, stopping)
             results = await asyncio.gather(*slots, return_exceptions=True)
         for result in results:
             if isinstance(result, Exception):
@@ -187,7 +192,8 @@ class Worker:
             raise
         except asyncio.CancelledError:
             with contextlib.suppress(Settled, Unavailable, TimeoutError):
-                await asyncio.wait_for(report.give_back(), _GIVE_BACK_SECONDS)
+                async with asyncio.timeout(_GIVE_BACK_SECONDS):
+                    await report.give_back()
             raise
         except CausewayError as error:
             span.set_status(StatusCode.ERROR, type(error).__name__)
@@ -290,9 +296,10 @@ class Worker:
         try:
             yield
         finally:
-            task.cancel()
+            await ended(task)
 
 
 async def _wait(stop: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -127,7 +127,7 @@ class ChunkReader:
         if self._started:
             try:
                 chunk = _plain.decode(payload)
-            except msgspec.DecodeError:
+            except (ValueError, RecursionError):
                 pass  # not a plain one, or not a chunk at all
             else:
                 head = (chunk.id, chunk.model, chunk.system_fingerprint, chunk.service_tier)
@@ -135,8 +135,9 @@ class ChunkReader:
                     return self._plain_events(chunk)
                 self._head = head
         try:
+            _check_text(payload)
             return self._events(_object.decode(payload))
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ended_early("sent a chunk that cannot be read") from error
 
     def _plain_events(self, chunk: _PlainChunk) -> list[Event]:
@@ -227,14 +228,11 @@ class ChunkRelay:
             self._begun = True
             _refuse(payload)
         try:
-            chunk = _choices.decode(payload)
-        except msgspec.ValidationError:
-            self._check(payload)  # JSON of another shape, which is for the client to read
-        except msgspec.DecodeError as error:
-            raise ended_early("sent a chunk that cannot be read") from error
-        else:
-            for choice in chunk.choices or ():
+            _check_text(payload)
+            for choice in self._choices(payload):
                 self._progress.saw(choice.index, choice.finish_reason is not None)
+        except (ValueError, RecursionError) as error:
+            raise ended_early("sent a chunk that cannot be read") from error
         return [Event(EventKind.CHUNK, raw_json=payload)]
 
     def whole(self, answer: bytes) -> bytes:
@@ -245,23 +243,30 @@ class ChunkRelay:
             Unavailable: It is no JSON object: a wrong address may lead to anything.
         """
         try:
-            answer.decode()  # of members that are not looked at the decoder does not see that
+            _check_text(answer)
             members = _object.decode(answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise ended_early("sent an answer that cannot be read") from error
         if _is_failure(members):
             raise _failure(members)
         return answer
 
-    def _check(self, payload: bytes) -> None:
+    def _choices(self, payload: bytes) -> list[_Choice]:
         try:
+            return _choices.decode(payload).choices or []
+        except msgspec.ValidationError:
             _value.decode(payload)
-        except msgspec.DecodeError as error:
-            raise ended_early("sent a chunk that cannot be read") from error
+            return []  # JSON of another shape, which is for the client to read
 
 
 _ASSISTANT = Raw(b'"assistant"')
 _ERROR = Raw(b'"error"')
+
+
+def _check_text(payload: bytes) -> None:
+    # Of what is not looked into the decoder does not see that it is text.
+    if not payload.isascii():
+        payload.decode()
 
 
 def _said(members: Members) -> Members:
@@ -290,7 +295,7 @@ def _is_failure(chunk: Members) -> bool:
 def _refuse(payload: bytes) -> None:
     try:
         chunk = _object.decode(payload)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return  # whether it is JSON at all is looked at elsewhere
     if _is_failure(chunk):
         raise _failure(chunk)
@@ -303,7 +308,7 @@ def _failure(chunk: Members) -> Exception:
         # TGI calls it otherwise.
         code = error.get("code", error.get("http_status_code", _NULL))
         status = msgspec.json.decode(code, type=int, strict=False)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         pass
     if status not in _REFUSALS:
         status = _BAD_GATEWAY

@@ -13,6 +13,7 @@ import msgspec
 from pydantic import SecretStr
 from servicekit import telemetry
 from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
+from servicekit.tasks import ended
 from yarl import URL
 
 from generator.openai.endpoint import Endpoint
@@ -111,8 +112,7 @@ class ModelServer:
     async def aclose(self) -> None:
         """Closes its connections; once more does no harm."""
         if self._background is not None:
-            self._background.cancel()
-            await asyncio.wait({self._background})
+            await ended(self._background)
         if self._session is not None:
             await self._session.close()
 
@@ -213,7 +213,7 @@ async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
 def _windows(document: bytes) -> dict[str, int]:
     try:
         entries = msgspec.json.decode(document, type=_List).data
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return {}
     windows = {}
     for entry in entries:

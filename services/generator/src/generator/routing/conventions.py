@@ -75,7 +75,7 @@ def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
             continue
         try:
             said = _said.decode(event.raw_json)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             continue  # it is passed on as it came, whatever it is
         for name, value in (("gen_ai.response.id", said.id), ("gen_ai.response.model", said.model)):
             if isinstance(value, str) and value:

@@ -109,7 +109,7 @@ class ServerTokens:
             return estimate()
         try:
             counted = self._ask(content)
-        except (httpx2.HTTPError, ValueError, LookupError, TypeError) as error:
+        except (httpx2.HTTPError, ValueError, RecursionError, LookupError, TypeError) as error:
             self._rests_until = self._clock() + _REST
             _log.warning("the model server does not count tokens; estimating", model=self._model, error=str(error))
             return estimate()

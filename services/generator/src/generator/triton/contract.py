@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest, NotSupported
 
+from generator.triton.errors import unreadable
 from generator.triton.parameters import Sampling
 
 _SAMPLING = "sampling_parameters"
@@ -42,6 +43,7 @@ _TENSORS = {
 }
 _STOPS = ("stop_words",)
 _BAD_WORDS = ("bad_words",)
+_MOST_TOKENS = 1 << 31  # a number beyond is no count
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,15 +156,26 @@ def described(config: Any) -> Described:
 
 
 def piece(outputs: Mapping[str, list[Any]]) -> Piece:
-    """What a response says."""
-    reason = b"".join(outputs.get(_FINISH_REASON, [])).decode("utf-8", "replace")
-    asked, said = outputs.get(_INPUT_TOKENS), outputs.get(_OUTPUT_TOKENS)
-    return Piece(
-        b"".join(outputs.get(_ANSWER, [])),
-        "" if reason in ("None", "none") else reason,
-        int(asked[0]) if asked else None,
-        int(sum(said)) if said else None,
-    )
+    """What a response says.
+
+    Raises:
+        Unavailable: An output is of another type than its name promises.
+    """
+    try:
+        reason = b"".join(outputs.get(_FINISH_REASON, [])).decode("utf-8", "replace")
+        return Piece(
+            b"".join(outputs.get(_ANSWER, [])),
+            "" if reason in ("None", "none") else reason,
+            _tokens(outputs.get(_INPUT_TOKENS, [])[:1]),
+            _tokens(outputs.get(_OUTPUT_TOKENS, [])),
+        )
+    except TypeError as error:
+        raise unreadable() from error
+
+
+def _tokens(counts: Sequence[int]) -> int | None:
+    total = sum(counts)
+    return total if counts and 0 <= total <= _MOST_TOKENS else None
 
 
 def _datatype(declared: Any) -> str:

@@ -12,7 +12,6 @@ from servicekit.errors import InvalidRequest
 
 from generator.openai_api import invalid
 
-_NULL = msgspec.Raw(b"null")
 # They say nothing about the answer's text.
 _HARMLESS = frozenset(
     (
@@ -65,7 +64,7 @@ class _Parameters(msgspec.Struct):
 
 
 _parameters = msgspec.json.Decoder(_Parameters)
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_members = msgspec.json.Decoder(dict[str, Any])
 _ASIDE = ("max_completion_tokens", "stop", "n")
 
 
@@ -105,11 +104,11 @@ def sampling(parameters_json: bytes, most: int) -> Sampling:
     try:
         read = _parameters.decode(parameters_json)
         members = _members.decode(parameters_json)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(error) from error
     for name, value in members.items():
-        known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value == _NULL
-        if not known and msgspec.json.decode(value) not in _NOTHING.get(name, ()):
+        known = name in _Parameters.__struct_fields__ or name in _HARMLESS or value is None
+        if not known and value not in _NOTHING.get(name, ()):
             raise InvalidRequest(f"This model takes no '{name}'.", field=name)
     stops = [read.stop] if isinstance(read.stop, str) else read.stop or []
     _check(read, stops)

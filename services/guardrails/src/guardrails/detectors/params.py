@@ -47,7 +47,7 @@ def decode(raw: bytes, kind: type[P]) -> P:
         return msgspec.json.decode(raw or b"{}", type=kind)
     except msgspec.ValidationError as error:
         raise _bad(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadParam("", f"not JSON: {error}") from error
 
 
@@ -75,5 +75,5 @@ def decode_members(raw: bytes) -> dict[str, Any]:
     """
     try:
         return msgspec.json.decode(raw or b"{}", type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadParam("", f"not a JSON object: {error}") from error

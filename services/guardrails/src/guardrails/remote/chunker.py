@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -103,11 +103,8 @@ class RemoteChunker:
             async with self._timer:
                 self._restart_clock()
                 deadline = Deadline.after(_MOST_SECONDS)
-                async with (
-                    rpc.bidi(self._stub.Chunk, f"{_DESCRIPTOR.full_name}/Chunk", deadline) as call,
-                    _beside(self._write(call)),
-                ):
-                    await self._read(call)
+                async with rpc.bidi(self._stub.Chunk, f"{_DESCRIPTOR.full_name}/Chunk", deadline) as call:
+                    await self._exchange(call)
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
@@ -115,8 +112,24 @@ class RemoteChunker:
             self._failure = self._failed("its server cannot be asked", 503)
         except DetectorFailed as error:
             self._failure = error
+        except Exception:  # a defect, of which nobody would hear: the text would wait for its chunks
+            _log.exception("chunker failed", chunker=self._config.name)
+            self._failure = self._failed("it failed unexpectedly", 500)
+
+    async def _exchange(self, call: rpc.Exchange) -> None:
+        try:
+            async with asyncio.TaskGroup() as beside:
+                writing = beside.create_task(self._write(call))
+                await self._read(call)
+                writing.cancel()
+        except ExceptionGroup as failures:
+            raise failures.exceptions[0] from failures.exceptions[0].__cause__
 
     async def _write(self, call: rpc.Exchange) -> None:
+        with contextlib.suppress(CausewayError):  # the reader's, once it has read what came before
+            await self._write_pieces(call)
+
+    async def _write_pieces(self, call: rpc.Exchange) -> None:
         chunker_id = self._config.chunker_id
         while True:
             await self._waking.wait()
@@ -152,17 +165,6 @@ class RemoteChunker:
 
     def _failed(self, reason: str, status: int) -> DetectorFailed:
         return DetectorFailed(f"chunker request failed for `{self._config.name}`: {reason}", status)
-
-
-@contextlib.asynccontextmanager
-async def _beside(work: Any) -> AsyncIterator[None]:
-    """Runs it beside the block; its failure is the call's, of which the block learns by itself."""
-    task = asyncio.create_task(work)
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _channel(config: ChunkerConfig) -> grpc.aio.Channel:

@@ -210,8 +210,9 @@ class RemoteJudge(Judge):
         if not 200 <= status < 300:  # HTTP's successes
             raise self._failed(_reason(raw) or f"its server answered {status}", status)
         try:
+            raw.decode()  # of what is not looked into msgspec does not see that it is text
             return msgspec.json.decode(raw, type=answer)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise self._failed("its server's answer is not as the detector API has it", 502) from error
 
     async def _post(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
@@ -264,5 +265,5 @@ class RemoteJudge(Judge):
 def _reason(raw: bytes) -> str:
     try:
         return msgspec.json.decode(raw, type=messages.Refusal, strict=False).message[:_LONGEST_REASON]
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         return ""

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 import aiohttp
-from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
+from servicekit.yaml_file import of_setting
 
 from guardrails.remote.chunker import Chunkers
 from guardrails.remote.config import RemoteConfig, parse
@@ -38,10 +38,8 @@ class RemoteOffers:
         Raises:
             InvalidRequest: The file cannot be read, or is wrong.
         """
-        try:
+        with of_setting("guardrails_detectors_file"):
             file = Reloadable(path, lambda raw: parse(raw, str(path), self._taken), on_change=self._change)
-        except (OSError, ValueError) as error:
-            raise InvalidRequest(f"The file of detectors {path} cannot be used: {error}") from None
         self._change(file.current)
         return file
 

@@ -186,7 +186,7 @@ async def _read(request: web.Request, kind: type[M]) -> M:
         return msgspec.json.decode(raw, type=kind)
     except msgspec.ValidationError as error:
         raise Refused(422, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {error}") from error
 
 

@@ -71,17 +71,17 @@ class NatsOriginals:
         with source.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             try:
-                await asyncio.wait_for(
-                    objects.put_once(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name, file, told),
-                    self._seconds + size / _FETCH_BYTES_A_SECOND,
-                )
+                async with asyncio.timeout(self._seconds + size / _FETCH_BYTES_A_SECOND):
+                    jetstream = self._transport.jetstream
+                    await objects.put_once(jetstream, keys.ORIGINALS_BUCKET, object_name, file, told)
             except (nats.errors.Error, TimeoutError, ConnectionError) as error:
                 raise Unavailable("The original of the document cannot be stored.") from error
 
     async def fetched(self, object_name: str) -> Fetched | None:
         """What was told of an object; see `ingest.ports.Originals.fetched`."""
         try:
-            info = await asyncio.wait_for(self._transport.originals.get_info(object_name), self._seconds)
+            async with asyncio.timeout(self._seconds):
+                info = await self._transport.originals.get_info(object_name)
         except nats.js.errors.NotFoundError:
             return None
         except (nats.errors.Error, TimeoutError, ConnectionError) as error:
@@ -92,9 +92,8 @@ class NatsOriginals:
     async def remove(self, object_name: str) -> None:
         """Removes an object; see `ingest.ports.Originals.remove`."""
         try:
-            await asyncio.wait_for(
-                objects.remove(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name), self._seconds
-            )
+            async with asyncio.timeout(self._seconds):
+                await objects.remove(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name)
         except (nats.errors.Error, TimeoutError, ConnectionError) as error:
             raise Unavailable("What the job brought cannot be removed.") from error
 

@@ -45,7 +45,8 @@ class QueueLevels:
             except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
                 _log.debug("the queue cannot be looked at", error=str(error))
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), self._every)
+                async with asyncio.timeout(self._every):
+                    await stop.wait()
 
     async def _look(self, lane: int) -> None:
         jetstream = self._transport.jetstream

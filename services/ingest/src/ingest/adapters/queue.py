@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import json
+from collections.abc import Mapping
 
 import nats.errors
 import structlog
@@ -10,7 +11,7 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 from opentelemetry import trace
 from servicekit import keys, telemetry
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import CausewayError, InvalidRequest, Unavailable
 from servicekit.nats import GENERATION, IngestTransport
 
 from ingest.adapters.broker import NatsDelivery
@@ -22,6 +23,7 @@ _log = structlog.get_logger(__name__)
 
 _TAKE_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
+_LAST_GENERATION = (1 << 63) - 1
 _TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
 """Which lane is asked first, in turn: none starves, and the first one has every second job."""
 
@@ -86,10 +88,11 @@ class NatsQueue:
     async def _delivery(self, message: Msg) -> NatsDelivery | None:
         headers = message.headers or {}
         upload = trace.get_current_span(telemetry.extract(headers)).get_span_context()
-        # One that was sent again from the dead letters is as old as it was.
-        generation = int(headers.get(GENERATION, 0)) or self._transport.generation(message.metadata.sequence.stream)
+        generation = self._transport.generation(message.metadata.sequence.stream)
         trace_id = format(upload.trace_id, "032x") if upload.is_valid else ""
         try:
+            # One that was sent again from the dead letters is as old as it was.
+            generation = _generation(headers) or generation
             job = job_from_message(message.data, generation, trace_id)
         except CausewayError as error:
             _log.error("a message that is no job", subject=message.subject, error=error.message)
@@ -100,3 +103,14 @@ class NatsQueue:
                 raise Unavailable("The message broker does not answer.") from failure
             return None
         return NatsDelivery(self._transport.jetstream, message, job, generation)
+
+
+def _generation(headers: Mapping[str, str]) -> int:
+    """The generation that a message says it has; 0 where it says nothing."""
+    try:
+        generation = int(headers.get(GENERATION, 0))
+    except ValueError:
+        generation = -1
+    if not 0 <= generation <= _LAST_GENERATION:
+        raise InvalidRequest(f"The header {GENERATION} holds no generation.", field=GENERATION)
+    return generation

@@ -42,11 +42,11 @@ class Numbers:
             self._levels[abstract.get(f"{W}abstractNumId", "")] = levels
         for number in numbering.iter(f"{W}num"):
             name = number.get(f"{W}numId", "")
-            self._lists[name] = _value(number, "abstractNumId")
+            self._lists[name] = value_of(number, "abstractNumId")
             self._restarts[name] = {
-                int(override.get(f"{W}ilvl", "0")): int(_value(override, "startOverride"))
+                int(override.get(f"{W}ilvl", "0")): int(value_of(override, "startOverride"))
                 for override in number.iter(f"{W}lvlOverride")
-                if _value(override, "startOverride")
+                if value_of(override, "startOverride")
             }
 
     def mark(self, list_id: str, depth: int) -> str:
@@ -74,11 +74,12 @@ class Numbers:
 
 
 def _level(level: etree._Element) -> _Level:
-    start = _value(level, "start")
-    return _Level(_value(level, "numFmt") or "decimal", _value(level, "lvlText"), int(start) if start else 1)
+    start = value_of(level, "start")
+    return _Level(value_of(level, "numFmt") or "decimal", value_of(level, "lvlText"), int(start) if start else 1)
 
 
-def _value(element: etree._Element, name: str) -> str:
+def value_of(element: etree._Element, name: str) -> str:
+    """What a property of an element says; empty where it has none."""
     child = element.find(f"{W}{name}")
     return "" if child is None else child.get(f"{W}val", "")
 

@@ -19,7 +19,7 @@ from ingest.parsing import charts, ooxml
 from ingest.parsing.clean import collapse, flat
 from ingest.parsing.content import Head, Page, Section
 from ingest.parsing.formats import Format
-from ingest.parsing.numbering import Numbers, W
+from ingest.parsing.numbering import Numbers, W, value_of
 from ingest.parsing.outline import Outline
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.tables import rows
@@ -139,7 +139,7 @@ class _Body:
 
     def _style_of(self, paragraph: etree._Element) -> _Style:
         properties = paragraph.find(f"{W}pPr")
-        name = _value(properties, "pStyle") if properties is not None else ""
+        name = value_of(properties, "pStyle") if properties is not None else ""
         style = self._styles.get(name) or self._styles.get("") or _Style()
         return style if properties is None else _merged(properties, style)
 
@@ -213,7 +213,7 @@ class _Body:
             else:
                 cells.append(flat(self._text(cell, _Found([], [], []))))
             properties = cell.find(f"{W}tcPr")
-            span = _value(properties, "gridSpan") if properties is not None else ""
+            span = value_of(properties, "gridSpan") if properties is not None else ""
             cells += [""] * (min(int(span), 1000) - 1 if span else 0)
         return cells
 
@@ -226,11 +226,11 @@ def _styles(document: Document) -> dict[str, _Style]:
         chain, at = [], name
         while at in elements and elements[at] not in chain:
             chain.append(elements[at])
-            at = _value(elements[at], "basedOn")
+            at = value_of(elements[at], "basedOn")
         style = _Style()
         for element in reversed(chain):
-            named = _NAMED_HEADING.fullmatch(_value(element, "name"))
-            title = _value(element, "name").lower()
+            named = _NAMED_HEADING.fullmatch(value_of(element, "name"))
+            title = value_of(element, "name").lower()
             if named or title == "title":
                 style.level = int(named[1]) if named else 0
             style.is_contents = style.is_contents or title.startswith(("toc ", "table of figures"))
@@ -245,21 +245,16 @@ def _styles(document: Document) -> dict[str, _Style]:
 def _merged(properties: etree._Element, style: _Style) -> _Style:
     """A style with what ``w:pPr`` says otherwise."""
     merged = _Style(style.level, style.list_id, style.depth, style.is_contents)
-    level = _value(properties, "outlineLvl")
+    level = value_of(properties, "outlineLvl")
     if level:
         merged.level = int(level) + 1 if int(level) < 9 else None  # 9: body text (17.3.1.20)
     numbered = properties.find(f"{W}numPr")
     if numbered is not None:
-        list_id = _value(numbered, "numId")
+        list_id = value_of(numbered, "numId")
         merged.list_id = "" if list_id == "0" else list_id or merged.list_id
-        depth = _value(numbered, "ilvl")
+        depth = value_of(numbered, "ilvl")
         merged.depth = min(int(depth), 8) if depth else merged.depth
     return merged
-
-
-def _value(element: etree._Element, name: str) -> str:
-    child = element.find(f"{W}{name}")
-    return "" if child is None else child.get(f"{W}val", "")
 
 
 def _is_hidden(run: etree._Element) -> bool:

@@ -1,0 +1,259 @@
+"""The whole platform with mutual TLS: who has no certificate is refused, and new ones need no restart."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import nats
+import nats.errors
+import pytest
+import trustme
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from servicekit.broker import Broker
+from servicekit.permissions import GATEWAY, INGEST, OPERATOR, authorization
+from servicekit.principal import LOCAL
+from servicekit.testing import free_ports
+
+pytestmark = pytest.mark.timeout(300)
+
+SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
+READY_SECONDS = 120.0
+RENEWED_SECONDS = 30.0
+BIN = Path(sys.executable).parent
+
+
+class Site:
+    """A directory with the platform's certificates, and its processes.
+
+    Attributes:
+        ports: Where each of them listens, on this machine.
+        processes: Those that run.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.authority = trustme.CA()
+        self.processes: dict[str, asyncio.subprocess.Process] = {}
+        names = ("nats", *SERVICES)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        for name in (*names, OPERATOR):
+            self.issue(name)
+
+    @property
+    def nats_url(self) -> str:
+        return f"nats://localhost:{self.ports['nats']}"
+
+    def issue(self, name: str) -> None:
+        """Makes a certificate, in the place of one that is there: each of its files at once."""
+        own = self.directory / name
+        own.mkdir(exist_ok=True)
+        issued = self.authority.issue_cert(name, f"{name}.causeway.svc", "localhost", common_name=name)
+        files = {
+            "tls.key": issued.private_key_pem.bytes(),
+            "tls.crt": b"".join(each.bytes() for each in issued.cert_chain_pems),
+            "ca.crt": self.authority.cert_pem.bytes(),
+        }
+        for file, content in files.items():
+            new = own / f"{file}.new"
+            new.write_bytes(content)
+            new.replace(own / file)
+
+    def tls(self, name: str) -> dict[str, str]:
+        """The settings of who shows this certificate."""
+        own = self.directory / name
+        return {
+            "CAUSEWAY_TLS_CERT_FILE": str(own / "tls.crt"),
+            "CAUSEWAY_TLS_KEY_FILE": str(own / "tls.key"),
+            "CAUSEWAY_TLS_CA_FILE": str(own / "ca.crt"),
+        }
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The settings of a service."""
+        return {
+            **os.environ,
+            **{f"CAUSEWAY_{each.upper()}_PORT": str(self.ports[each]) for each in SERVICES},
+            **{f"CAUSEWAY_{each.upper()}_TARGET": f"localhost:{self.ports[each]}" for each in SERVICES[:-1]},
+            **self.tls(name),
+            "CAUSEWAY_HOST": "127.0.0.1",
+            "CAUSEWAY_NATS_URL": self.nats_url,
+            "CAUSEWAY_DATA_DIR": str(self.directory / "data"),
+            "CAUSEWAY_AUTH": "keys",
+            "GRPC_VERBOSITY": "ERROR",
+        }
+
+    def nats_command(self) -> list[str]:
+        """As docs/security.md and the component `tls` have it: certificates name the users."""
+        own = self.directory / "nats"
+        files = f'cert_file: "{own}/tls.crt", key_file: "{own}/tls.key", ca_file: "{own}/ca.crt"'
+        extra = f"tls {{ {files}, verify_and_map: true }}\n{authorization()}"
+        return Broker(self.directory / "broker", self.ports["nats"], extra=extra).command()
+
+    async def start(self, name: str, command: list[str], environment: dict[str, str]) -> None:
+        with (self.directory / f"{name}.log").open("wb") as log:
+            self.processes[name] = await asyncio.create_subprocess_exec(
+                *command, env=environment, stdout=log, stderr=log
+            )
+
+    async def stop(self) -> None:
+        for name in (*reversed(SERVICES), "nats"):
+            process = self.processes[name]
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+            await asyncio.wait_for(process.wait(), 30)
+
+    def context(self, name: str | None = None, authority: trustme.CA | None = None) -> ssl.SSLContext:
+        """For a handshake with the certificate of that name, of another authority if need be; or with none."""
+        context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
+        if authority is not None:
+            authority.issue_cert(name or "", "localhost").configure_cert(context)
+        elif name is not None:
+            context.load_cert_chain(self.directory / name / "tls.crt", self.directory / name / "tls.key")
+        return context
+
+    def channel(
+        self, service: str, name: str | None = None, authority: trustme.CA | None = None
+    ) -> grpc.aio.Channel:
+        """To a service, with the certificate of that name."""
+        pair: tuple[bytes | None, bytes | None] = (None, None)
+        if authority is not None:
+            issued = authority.issue_cert(name or "", "localhost")
+            pair = issued.private_key_pem.bytes(), issued.cert_chain_pems[0].bytes()
+        elif name is not None:
+            own = self.directory / name
+            pair = (own / "tls.key").read_bytes(), (own / "tls.crt").read_bytes()
+        credentials = grpc.ssl_channel_credentials(self.authority.cert_pem.bytes(), *pair)
+        return grpc.aio.secure_channel(f"localhost:{self.ports[service]}", credentials)
+
+    async def serial(self, service: str) -> str:
+        """The number of the certificate that a service shows now."""
+        _, writer = await asyncio.open_connection("localhost", self.ports[service], ssl=self.context(GATEWAY))
+        try:
+            shown: dict[str, Any] = writer.get_extra_info("peercert")
+            return str(shown["serialNumber"])
+        finally:
+            writer.transport.abort()
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    """NATS and the five services, each with a certificate of its own."""
+    site = Site(tmp_path)
+    try:
+        await site.start("nats", site.nats_command(), dict(os.environ))
+        for name in SERVICES:
+            await site.start(name, [sys.executable, "-P", "-m", name], site.environment(name))
+        yield site
+    finally:
+        await site.stop()
+    assert {
+        name: process.returncode for name, process in site.processes.items() if name != "nats"
+    } == dict.fromkeys(SERVICES, 0)
+
+
+@pytest.fixture
+async def http(site: Site) -> AsyncIterator[httpx.AsyncClient]:
+    """The gateway, once all are ready, with a key that the operator has made."""
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{site.ports[GATEWAY]}", timeout=30) as http:
+        for _ in until(READY_SECONDS, "the platform is not ready"):
+            with contextlib.suppress(httpx.TransportError):
+                if (await http.get("/readyz", params={"verbose": ""})).status_code == 200:
+                    break
+            await asyncio.sleep(0.1)
+        making = await asyncio.create_subprocess_exec(
+            *(BIN / "causeway", "keys", "create", "--name", "me", "--roles", "admin", "--nats-url", site.nats_url),
+            env={**os.environ, **site.tls(OPERATOR)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        made, _ = await making.communicate()
+        assert making.returncode == 0
+        http.headers["api-key"] = made.decode().strip()
+        for _ in until(RENEWED_SECONDS, "the key is not known"):
+            if (await http.get("/indexes")).status_code == 200:
+                break
+            await asyncio.sleep(0.1)
+        yield http
+
+
+def until(seconds: float, what: str) -> Iterator[None]:
+    """Again and again, until the loop is left.
+
+    Raises:
+        TimeoutError: It was not, in time.
+    """
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        yield
+    raise TimeoutError(what)
+
+
+async def ingested(http: httpx.AsyncClient, name: str) -> None:
+    """Brings a document in, and sees its job among the tenant's."""
+    files = {"file": (name, b"# Tides\n\nHigh water at Kelsay is at six in the morning.\n")}
+    response = await http.post("/documents", data={"index": "tides"}, files=files)
+    [job] = response.raise_for_status().json()["jobs"]
+    for _ in until(60, "the job has not ended"):
+        job = (await http.get(f"/jobs/{job['id']}")).raise_for_status().json()
+        if job["state"] not in ("queued", "parsing", "indexing"):
+            break
+        await asyncio.sleep(0.1)
+    assert job["state"] == "succeeded", job
+    assert job["id"] in {each["id"] for each in (await http.get("/jobs")).raise_for_status().json()["jobs"]}
+
+
+async def answered(http: httpx.AsyncClient) -> None:
+    """Asks what the document says."""
+    body = {"messages": "When is high water at Kelsay?", "context": {"overrides": {"index": "tides"}}}
+    assert "six in the morning" in (await http.post("/chat", json=body)).raise_for_status().text
+
+
+async def refusal(
+    site: Site, service: str, name: str | None, authority: trustme.CA | None = None
+) -> grpc.StatusCode:
+    """What a service says to who shows that certificate, and asks for what the retriever offers."""
+    async with site.channel(service, name, authority) as channel:
+        request = retriever_pb2.ListIndexesRequest(principal=LOCAL.to_proto())
+        stub: Any = retriever_pb2_grpc.RetrieverServiceStub(channel)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.ListIndexes(request, timeout=5)
+    code: grpc.StatusCode = caught.value.code()
+    return code
+
+
+async def test_all_of_it_with_certificates(site: Site, http: httpx.AsyncClient) -> None:
+    """Documents go in and questions are answered; nobody gets in without a certificate of the platform's authority,
+    nor with one whose name has no business there. New certificates are shown without a restart, and work goes on.
+    """
+    await ingested(http, "tides.md")
+    await answered(http)
+
+    stranger = trustme.CA()
+    for service in SERVICES[:-1]:
+        assert await refusal(site, service, None) is grpc.StatusCode.UNAVAILABLE
+        assert await refusal(site, service, GATEWAY, stranger) is grpc.StatusCode.UNAVAILABLE
+    assert await refusal(site, "retriever", "guardrails") is grpc.StatusCode.PERMISSION_DENIED
+    for context in (site.context(), site.context(GATEWAY, stranger), site.context("guardrails")):
+        with pytest.raises((OSError, nats.errors.Error)):
+            await nats.connect(site.nats_url, tls=context, allow_reconnect=False, connect_timeout=5)
+
+    before = {service: await site.serial(service) for service in SERVICES[:-1]}
+    for name in (*SERVICES, OPERATOR):
+        site.issue(name)
+    for _ in until(RENEWED_SECONDS, "old certificates are still shown"):
+        shown = {service: await site.serial(service) for service in before}
+        if not any(shown[service] == before[service] for service in before):
+            break
+        await asyncio.sleep(0.2)
+    await answered(http)
+    await ingested(http, "more-tides.md")
+    for name, process in site.processes.items():
+        assert process.returncode is None, name
+    assert "certificates renewed" in (site.directory / "gateway.log").read_text()
