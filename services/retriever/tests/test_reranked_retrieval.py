@@ -3,8 +3,8 @@
 from typing import Any
 
 import pytest
-from retriever.domain import AccessControl, Chunk, Commit, Document
-from retriever.queries import Fusion, Mode, Passage, Query, Rerank, Retrieved
+from retriever.domain import AccessControl, Chunk, Commit, Document, Fusion
+from retriever.queries import Mode, Passage, Query, Rerank, Retrieved
 from retriever.rerankers.guarded import Guarded
 from retriever.rerankers.rerankers import Rerankers
 from retriever.testing import INDEX, Bench, steps

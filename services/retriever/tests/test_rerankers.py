@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 from retriever.domain import Document
 from retriever.queries import Passage, Query, Rerank, Source
 from retriever.rerankers import file
@@ -103,7 +104,7 @@ async def test_any_text_can_be_rated(reranker: Reranker) -> None:
 
 async def test_what_http_servers_are_sent(server: RerankServer) -> None:
     """Model, query and texts, and the key; all texts are to be rated."""
-    one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=_secret("k")))
+    one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=SecretStr("k")))
     await one.rate("ferry", ["a", "b"])
     await one.aclose()
     other = HttpReranker(http_entry(f"{server.url}/tei", api="tei"))
@@ -114,12 +115,6 @@ async def test_what_http_servers_are_sent(server: RerankServer) -> None:
     assert body == {"model": "m", "query": "ferry", "documents": ["a", "b"], "top_n": 2}
     assert texts == {"query": "ferry", "texts": ["a"], "truncate": True}
     assert "authorization" not in plain
-
-
-def _secret(text: str) -> Any:
-    from pydantic import SecretStr
-
-    return SecretStr(text)
 
 
 async def test_captions_of_a_server(server: RerankServer) -> None:
@@ -174,7 +169,7 @@ def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
     """Its path is told."""
     path = tmp_path / "tokenizer.json"
     path.write_text("{}")
-    with pytest.raises(InvalidRequest, match=r"tokenizer\.json"):
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
         TritonReranker(triton_entry("localhost:1", path))
 
 

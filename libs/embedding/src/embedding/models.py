@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.errors import Unavailable
+from servicekit.yaml_file import of_setting
 
 from embedding import file
 from embedding.choice import EmbeddingConfig, make
@@ -83,16 +84,14 @@ class EmbeddingModels:
         try:
             if path is None:
                 return cls([EmbeddingModel.of(_made(bundled))])
-            configured = file.read(path, environ)
-            opened = [
-                EmbeddingModel.of(_made(bundled)) if config.kind == "minilm" else _open(configured, at, config)
-                for at, config in enumerate(configured.models)
-            ]
+            with of_setting("embeddings_file"):
+                configured = file.read(path, environ)
+                opened = [
+                    EmbeddingModel.of(_made(bundled)) if config.kind == "minilm" else _open(configured, at, config)
+                    for at, config in enumerate(configured.models)
+                ]
         except SetupError as error:
             raise Unavailable(str(error)) from error
-        except (OSError, ValueError) as error:
-            # Without its cause, which may hold what stands in the file.
-            raise InvalidRequest(f"CAUSEWAY_EMBEDDINGS_FILE: {error}", field="embeddings_file") from None
         return cls(sorted(opened, key=lambda model: model.name != configured.default))
 
     def get(self, name: str) -> EmbeddingModel | None:

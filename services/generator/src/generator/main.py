@@ -9,6 +9,7 @@ from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
+from servicekit.yaml_file import of_setting
 
 from generator.routing import measuring
 from generator.routing.catalogue import RoutedModels
@@ -77,7 +78,5 @@ def _file(settings: Settings, catalogue: RoutedModels) -> Reloadable[Configurati
             field="models_file",
         )
     reader = Reader(settings.models_file, os.environ, default=settings.model or "")
-    try:
+    with of_setting("models_file"):
         return Reloadable(settings.models_file, reader, on_change=catalogue.serve)
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"CAUSEWAY_MODELS_FILE: {error}", field="models_file") from None

@@ -88,7 +88,7 @@ def _identity(body: bytes) -> str:
 def _wanted(parameters_json: bytes) -> Wanted:
     try:
         wanted = _parameters.decode(parameters_json)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise openai_api.invalid(error) from error
     problem = wanted.problem()
     if problem is not None:

@@ -1,7 +1,5 @@
 """What a Triton server's failures become."""
 
-from typing import Any
-
 import grpc
 import msgspec
 import structlog
@@ -60,9 +58,9 @@ def too_slow(seconds: float, what: str) -> DeadlineExceeded:
     return DeadlineExceeded(f"The model server {what} within {seconds:g} s.")
 
 
-def code_of(error: Any) -> grpc.StatusCode | None:
-    """The status that Triton's client keeps as text, ``StatusCode.NOT_FOUND``."""
-    return grpc.StatusCode.__members__.get(str(error.status()).partition(".")[2])
+def unreadable() -> Unavailable:
+    """What came is no answer."""
+    return Unavailable("The model server sent an answer that cannot be read.")
 
 
 def _body(said: str) -> str:

@@ -8,12 +8,13 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 import grpc
-from servicekit import telemetry
+from servicekit.channel import WINDOW_OPTIONS
 from servicekit.errors import CausewayError
+from servicekit.triton import TritonAddress, code_of
 
 from generator.triton.config import TritonConfig
 from generator.triton.contract import Described, Tensor, described
-from generator.triton.errors import code_of, failure, too_slow
+from generator.triton.errors import failure, too_slow
 
 _LOOK_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 5.0
@@ -22,12 +23,13 @@ _LOOK_AGAIN_SECONDS = 5.0
 class TritonServer:
     """One model of a server, through ``tritonclient.grpc.aio``; connected by the first call.
 
-    That package is loaded (15 MB, 0.2 s) with `generator.triton.wire`, by the first call at the latest.
+    That package is loaded (15 MB, 0.2 s) by the first call.
     It belongs to the event loop that it is first used in.
     """
 
     def __init__(self, config: TritonConfig) -> None:
         self._config = config
+        self._address = TritonAddress(config.address, config.tls, config.ca_file, config.api_key)
         self._made: Any = None
         self._described: Described | None = None
         self._looking = asyncio.Lock()
@@ -46,7 +48,7 @@ class TritonServer:
             config, patience = self._config, self._config.connect
             try:
                 answer = await self._client.get_model_config(
-                    config.model, config.version, headers=self._headers(), client_timeout=patience
+                    config.model, config.version, headers=self._address.headers(), client_timeout=patience
                 )
             except Exception as error:
                 raise self._failure(error, begun=False) from error
@@ -71,7 +73,7 @@ class TritonServer:
         responses = self._client.stream_infer(
             request_of(self._config.model, self._config.version, inputs),
             # Failures come as gRPC's statuses, not as words alone; what the server had not sent by then is lost.
-            headers={**self._headers(), "triton_grpc_error": "true"},
+            headers={**self._address.headers(), "triton_grpc_error": "true"},
         )
         try:
             while True:
@@ -120,7 +122,7 @@ class TritonServer:
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
                 answer = await self._client.is_model_ready(
-                    self._config.model, self._config.version, headers=self._headers()
+                    self._config.model, self._config.version, headers=self._address.headers()
                 )
         except (InferenceServerException, TimeoutError):
             return False
@@ -129,17 +131,13 @@ class TritonServer:
     @property
     def _client(self) -> Any:
         if self._made is None:
-            from generator.triton.wire import open_client
-
-            self._made = open_client(self._config)
+            self._made = self._address.connect(
+                *WINDOW_OPTIONS,
+                ("grpc.max_receive_message_length", self._config.most_bytes),
+                # A host that vanished is noticed; Triton hangs up on who asks more often than every five minutes.
+                ("grpc.keepalive_time_ms", 310_000),
+            )
         return self._made
-
-    def _headers(self) -> dict[str, str]:
-        headers: dict[str, str] = {}
-        telemetry.inject(headers)
-        if self._config.api_key is not None:
-            headers["authorization"] = f"Bearer {self._config.api_key.get_secret_value()}"
-        return headers
 
     def _failure(self, error: Exception, *, begun: bool) -> Exception:
         """What the client raised, as our error."""

@@ -8,35 +8,15 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
-from servicekit.channel import WINDOW_OPTIONS
 from servicekit.errors import InvalidRequest
 from tritonclient.grpc import InferInput
-from tritonclient.grpc.aio import InferenceServerClient
 from tritonclient.utils import triton_to_np_dtype
 
-from generator.triton.config import TritonConfig
 from generator.triton.contract import Tensor
+from generator.triton.errors import unreadable
 
 _LENGTH = struct.Struct("<I")
 _NUMBERS: dict[str, Literal["i", "I", "q", "Q"]] = {"INT32": "i", "UINT32": "I", "INT64": "q", "UINT64": "Q"}
-
-
-def open_client(config: TritonConfig) -> InferenceServerClient:
-    """A client; it connects when it is first used, and reads no further ahead than a window."""
-    return InferenceServerClient(
-        config.address,
-        ssl=config.tls,
-        root_certificates=str(config.ca_file) if config.ca_file else None,
-        channel_args=[
-            *WINDOW_OPTIONS,
-            ("grpc.max_receive_message_length", config.most_bytes),
-            ("grpc.initial_reconnect_backoff_ms", 100),
-            ("grpc.max_reconnect_backoff_ms", 2000),
-            ("grpc.enable_http_proxy", 0),
-            # A host that vanished is noticed; Triton hangs up on who asks more often than every five minutes.
-            ("grpc.keepalive_time_ms", 310_000),
-        ],
-    )
 
 
 def request_of(model: str, version: str, inputs: Sequence[Tensor]) -> AsyncIterator[dict[str, Any]]:
@@ -64,15 +44,22 @@ def _input(tensor: Tensor) -> InferInput:
 
 
 def elements(response: Any) -> dict[str, list[Any]]:
-    """The elements of each output of a response, whatever its shape: strings as bytes, and whole numbers."""
+    """The elements of each output of a response, whatever its shape: strings as bytes, and whole numbers.
+
+    Raises:
+        Unavailable: Its bytes are none.
+    """
     raw = response.raw_output_contents
     read: dict[str, list[Any]] = {}
-    for at, output in enumerate(response.outputs):
-        kind = output.datatype
-        if kind == "BYTES":
-            read[output.name] = _strings(raw[at])
-        elif kind in _NUMBERS:  # not by numpy, which takes five times as long for one of them
-            read[output.name] = memoryview(raw[at]).cast(_NUMBERS[kind]).tolist()
+    try:
+        for at, output in enumerate(response.outputs):
+            kind = output.datatype
+            if kind == "BYTES":
+                read[output.name] = _strings(raw[at])
+            elif kind in _NUMBERS:  # not by numpy, which takes five times as long for one of them
+                read[output.name] = memoryview(raw[at]).cast(_NUMBERS[kind]).tolist()
+    except (struct.error, ValueError, TypeError, IndexError) as error:
+        raise unreadable() from error
     return read
 
 
@@ -84,4 +71,6 @@ def _strings(raw: bytes) -> list[bytes]:
         at += _LENGTH.size
         strings.append(raw[at : at + length])
         at += length
+    if at > len(raw):
+        raise ValueError("a string goes on beyond the end")
     return strings

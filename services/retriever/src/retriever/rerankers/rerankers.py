@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Self
 
-from servicekit.errors import InvalidRequest, NotFound
+from servicekit.errors import NotFound
+from servicekit.yaml_file import of_setting
 
 from retriever.rerankers import file
 from retriever.rerankers.guarded import Guarded
@@ -32,11 +33,8 @@ class Rerankers:
         """
         if path is None:
             return cls()
-        try:
+        with of_setting("rerankers_file"):
             return cls([_guarded(entry) for entry in file.read(path, environ)])
-        except (OSError, ValueError, InvalidRequest) as error:
-            # Without its cause, which may hold what stands in the file.
-            raise InvalidRequest(f"CAUSEWAY_RERANKERS_FILE: {error}", field="rerankers_file") from None
 
     def get(self, name: str) -> Guarded | None:
         """A reranker; the default where no name is given, None where there are none at all.

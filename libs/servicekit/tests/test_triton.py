@@ -1,0 +1,152 @@
+"""servicekit.triton: connections to Triton servers, and models of theirs that answer in one piece.
+
+What a real server answers is in the tests of those who ask: embedding, the retriever's rerankers, the generator.
+"""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from opentelemetry import context
+from pydantic import SecretStr
+from servicekit import telemetry
+from servicekit.testing import free_ports
+from servicekit.triton import TensorModel, TritonAddress, TritonFailed
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+
+ONE = np.array([[1.0, 2.0]], np.float32)
+
+
+class Server(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated without types
+    """Speaks Triton's protocol; answers with what it got, as FP32.
+
+    Attributes:
+        looked: How often the model was asked for.
+        headers: Of the last request.
+        refusal: With which status requests are refused.
+        raw: Bytes of the answer, instead of the right ones.
+        target: Its address.
+    """
+
+    def __init__(self) -> None:
+        self.looked = 0
+        self.headers: dict[str, Any] = {}
+        self.refusal: grpc.StatusCode | None = None
+        self.raw: bytes | None = None
+        self.target = ""
+
+    async def ModelMetadata(self, request: Any, call: Any) -> Any:  # noqa: N802  # the protocol's name
+        """The model's tensors."""
+        self.looked += 1
+        made = service_pb2.ModelMetadataResponse(name=request.name)
+        made.outputs.add(name="out", datatype="FP32", shape=[-1, 2])
+        return made
+
+    async def ModelInfer(self, request: Any, call: Any) -> Any:  # noqa: N802  # the protocol's name
+        """The input again."""
+        self.headers = dict(call.invocation_metadata())
+        if self.refusal is not None:
+            await call.abort(self.refusal, "these words are for the log")
+        made = service_pb2.ModelInferResponse(model_name=request.model_name)
+        made.outputs.add(name="out", datatype="FP32", shape=request.inputs[0].shape)
+        made.raw_output_contents.append(request.raw_input_contents[0] if self.raw is None else self.raw)
+        return made
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    """A server."""
+    serving, made = grpc.aio.server(), Server()
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(made, serving)
+    made.target = f"127.0.0.1:{serving.add_insecure_port('127.0.0.1:0')}"
+    await serving.start()
+    yield made
+    await serving.stop(None)
+
+
+@pytest.fixture
+async def model(server: Server) -> AsyncIterator[TensorModel[str]]:
+    """A model there; its contract is the name of its output."""
+    made = TensorModel(
+        TritonAddress(server.target, api_key=SecretStr("k")), "m", lambda said: str(said.outputs[0].name)
+    )
+    yield made
+    await made.aclose()
+    await made.aclose()
+
+
+async def asked(model: TensorModel[str], output: str = "") -> Any:
+    return await model.infer([("in", "FP32", ONE)], output or await model.contract())
+
+
+async def test_a_request(server: Server, model: TensorModel[str]) -> None:
+    """Elements and shape come back; the key and the trace go along."""
+    traced = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    token = context.attach(telemetry.extract(traced))
+    answer = await asked(model)
+    context.detach(token)
+    np.testing.assert_array_equal(answer, ONE)
+    assert server.headers["authorization"] == "Bearer k"
+    assert server.headers["traceparent"] == traced["traceparent"]
+
+
+async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model: TensorModel[str]) -> None:
+    """Once for all requests; a failure may be because another model has its name now."""
+    await asked(model)
+    await asked(model)
+    assert server.looked == 1
+    server.refusal = grpc.StatusCode.INVALID_ARGUMENT
+    with pytest.raises(TritonFailed) as caught:
+        await asked(model)
+    assert (caught.value.code, caught.value.said) == (server.refusal, "these words are for the log")
+    server.refusal = None
+    await asked(model)
+    assert server.looked == 2
+
+
+async def test_another_kind_of_model_is_looked_at_each_time(server: Server) -> None:
+    """What the reader of the metadata raises is the caller's; a model that is put right is found."""
+    known: list[bool] = []
+
+    def read(_: Any) -> str:
+        known.append(len(known) > 0)
+        if not known[-1]:
+            raise LookupError("another kind")
+        return "out"
+
+    model = TensorModel(TritonAddress(server.target), "m", read)
+    with pytest.raises(LookupError):
+        await model.contract()
+    assert await model.contract() == "out"
+    await model.aclose()
+
+
+@pytest.mark.parametrize(("output", "raw"), [("other", None), ("out", b"123")])
+async def test_an_answer_that_is_none(
+    server: Server, model: TensorModel[str], output: str, raw: bytes | None
+) -> None:
+    """It lacks the output, or its bytes are no such numbers."""
+    server.raw = raw
+    assert await asked(model, output) is None
+
+
+async def test_an_answer_that_is_too_large(server: Server) -> None:
+    """It is refused, whatever the server sends."""
+    model = TensorModel(TritonAddress(server.target), "m", lambda _: "out", most_bytes=1000)
+    server.raw = b"x" * 2000
+    with pytest.raises(TritonFailed) as caught:
+        await asked(model)
+    assert caught.value.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    await model.aclose()
+
+
+async def test_nobody_is_there() -> None:
+    """Known at once, by its status."""
+    (port,) = free_ports(1)
+    model = TensorModel(TritonAddress(f"127.0.0.1:{port}"), "m", lambda _: "out")
+    with pytest.raises(TritonFailed) as caught:
+        await model.contract()
+    assert caught.value.code is grpc.StatusCode.UNAVAILABLE
+    await model.aclose()
