@@ -66,6 +66,8 @@ async def test_answers(tmp_path: Path) -> None:
         "raise ValueError",
         "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
         "import sys; sys.stdout.write('nonsense')",
+        answer.format(done.replace(b"points", b"\xff")),
+        answer.format(b'{"type": "done", "x": ' + b"[" * 50_000),
         "",
     ):
         with pytest.raises(Unavailable):

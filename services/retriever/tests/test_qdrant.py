@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 import pytest
 from qdrant_client import grpc as q
@@ -76,6 +77,22 @@ async def test_prefixes_keep_installations_apart() -> None:
         assert await other.collections() == []
         await other.tidy()
         assert len(await one.collections()) == 1
+
+
+async def test_an_index_is_looked_for_alone() -> None:
+    """One small call for a name that nobody has, and of the others nothing is read, however many there are."""
+    async with serving() as server, opened(server) as one, opened(server) as other:
+        for number in range(5):
+            await (await one.create(replace(SPEC, name=f"notes {number}"))).publish()
+        server.calls.clear()
+        assert await other.find(SPEC.tenant, "nobody's") is None
+        assert server.calls == ["Get"]
+        server.calls.clear()
+        found = await other.find(SPEC.tenant, "notes 3")
+        assert found is not None
+        assert found.spec.name == "notes 3"
+        assert server.calls == ["Get", "ListAliases", "Get"]
+        assert await other.find(SPEC.tenant, "notes 3") is found
 
 
 async def test_the_key_is_sent() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.port import Embedder
-from retriever.domain import Document, IndexSettings
+from retriever.domain import Document, Fusion, IndexSettings
 from retriever.queries import Mode, Query
 from retriever.rebuilds import Rebuild, Rebuilds, RebuildState
 from retriever.store.memory import MemoryStore
@@ -239,6 +240,38 @@ async def test_what_is_refused(bench: Bench) -> None:
             await rebuilds.create(LOCAL, "another", name, settings)
     with pytest.raises(NotFound):
         await rebuilds.last(LOCAL, INDEX)
+
+
+async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> None:
+    """Those that are named, by administrators, where what comes of it makes sense; a rebuild goes on with them."""
+    async with opened(reopen()) as (bench, rebuilds):
+        await fill(bench, 1)
+        asked = IndexSettings(100, 10, Fusion.RANKS, 0.25, expand=True)
+        spec = await rebuilds.update(LOCAL, INDEX, asked, ("chunk_tokens", "chunk_overlap", "fusion"))
+        assert spec.settings == IndexSettings(100, 10, Fusion.RANKS)
+        for settings, names, field in (
+            (IndexSettings(chunk_tokens=15), ["chunk_tokens"], "settings.chunk_tokens"),
+            (IndexSettings(chunk_overlap=100), ["chunk_overlap"], "settings.chunk_overlap"),
+            (IndexSettings(dense_weight=1.5), ["dense_weight"], "settings.dense_weight"),
+            (NOTHING, ["fusion", "embedding_model"], "settings.embedding_model"),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                await rebuilds.update(LOCAL, INDEX, settings, names)
+            assert caught.value.field == field
+        with pytest.raises(PermissionDenied):
+            await rebuilds.update(Principal("local", oids=("ann",)), INDEX, NOTHING, ["fusion"])
+        with pytest.raises(NotFound):
+            await rebuilds.update(LOCAL, "other", NOTHING, ["fusion"])
+        left = await rebuilds.update(
+            LOCAL, INDEX, IndexSettings(dense_weight=0.0), ("chunk_overlap", "dense_weight")
+        )
+        assert left.settings == IndexSettings(100, None, Fusion.RANKS, 0.0)
+        await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(expand=False))
+        with pytest.raises(Conflict):
+            await rebuilds.update(LOCAL, INDEX, NOTHING, ["fusion"])
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        spec = await bench.catalogue.index(LOCAL, INDEX)
+        assert (spec.embedding_model, spec.settings) == (NEW, replace(left.settings, expand=False))
 
 
 async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> None:

@@ -9,8 +9,8 @@ import numpy.typing as npt
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
-from retriever.domain import Document, Filter, MatchAny, Range
-from retriever.queries import Fusion, Mode, Passage, Query, Source
+from retriever.domain import Document, Filter, Fusion, IndexSettings, MatchAny, Range
+from retriever.queries import Mode, Passage, Query, Source
 from retriever.query_vectors import QueryVectors
 from retriever.rerankers.rerankers import Rerankers
 from retriever.rerankers.reranking import Reranking
@@ -43,6 +43,20 @@ async def test_hybrid_knows_both_scores_of_each_passage(harbour: Bench) -> None:
         assert passage.dense_score == pytest.approx(dense[text].dense_score)
         assert passage.sparse_score == pytest.approx(sparse[text].sparse_score if text in sparse else 0.0)
         assert passage.source is (Source.BOTH if text in sparse else Source.DENSE)
+
+
+async def test_an_index_says_how_its_searches_are_weighed(harbour: Bench) -> None:
+    """Where the query does not say it, from the moment that it is set; the query's own word comes first."""
+    usual = await harbour.ask("bridge tickets")
+    by_words = await harbour.ask("bridge tickets", dense_weight=0.0, expand=False)
+    assert [each.score for each in by_words] != [each.score for each in usual]
+    rebuilds = harbour.rebuilds()
+    settings = IndexSettings(dense_weight=0.0, expand=False)
+    await rebuilds.update(LOCAL, INDEX, settings, ("dense_weight", "expand"))
+    assert await harbour.ask("bridge tickets") == by_words
+    assert await harbour.ask("bridge tickets", dense_weight=0.5, expand=True) == usual
+    await rebuilds.update(LOCAL, INDEX, IndexSettings(fusion=Fusion.RANKS), ("fusion", "dense_weight", "expand"))
+    assert (await harbour.ask("ferry tickets"))[0].score == pytest.approx(2 / 61)
 
 
 async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> None:

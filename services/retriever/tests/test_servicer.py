@@ -174,6 +174,7 @@ async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
             dimension=DIMENSION,
             document_count=1,
             chunk_count=2,
+            settings=retriever_pb2.IndexSettings(embedding_model=edge_bench.embedder.model),
         )
     ]
     again = await upsert(stub, begin(edge_bench))
@@ -579,6 +580,27 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     asked = retriever_pb2.GetIndexRequest(principal=ME, index=INDEX)
     told = (await rpc.unary(stub.GetIndex, asked, soon())).settings
     assert (told.embedding_model, told.chunk_tokens, told.chunk_overlap) == (edge_bench.embedder.model, 100, 10)
+    asked.count = True
+    counted = await rpc.unary(stub.GetIndex, asked, soon())
+    assert (counted.document_count, counted.chunk_count) == (1, 1)
+
+    update = retriever_pb2.UpdateIndexRequest(principal=ADMIN, index=INDEX)
+    update.settings.fusion = retriever_pb2.FUSION_RANKS
+    update.settings.dense_weight = 0.0
+    update.settings.expand = False
+    update.update_mask.paths.extend(["fusion", "dense_weight", "expand", "chunk_overlap"])
+    has = (await rpc.unary(stub.UpdateIndex, update, soon())).settings
+    assert (has.fusion, has.dense_weight, has.expand) == (retriever_pb2.FUSION_RANKS, 0.0, False)
+    assert (has.HasField("dense_weight"), has.HasField("expand"), has.HasField("chunk_overlap")) == (
+        True,
+        True,
+        False,
+    )
+    assert (await rpc.unary(stub.GetIndex, asked, soon())).settings == has
+    update.settings.fusion = 9  # type: ignore[assignment]  # what a newer client may send
+    with pytest.raises(InvalidRequest, match="no fusion 9") as caught:
+        await rpc.unary(stub.UpdateIndex, update, soon())
+    assert caught.value.field == "settings.fusion"
 
     rebuild = retriever_pb2.RebuildIndexRequest(principal=BY_OID, index=INDEX)
     with pytest.raises(PermissionDenied):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from embedding.fake import HashingEmbedder
 from embedding.models import EmbeddingModel, EmbeddingModels
-from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, UpsertStep
+from retriever.domain import AccessControl, Chunk, Commit, Contents, Document, IndexSettings, UpsertStep
 from retriever.queries import Mode
 from retriever.snapshots import Snapshots
 from retriever.store.port import Store
@@ -39,14 +39,18 @@ async def texts(bench: Bench, index: str = INDEX, principal: Principal = LOCAL) 
 
 
 async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
-    """What was persisted is loaded under the same name once the index is deleted, or beside it under another."""
+    """What was persisted is loaded under the same name once the index is deleted, or beside it under another, with
+    the index's settings.
+    """
     await bench.put(Document("d", "f.pdf", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
     await bench.put(Document("e", generation=8), ["ferry three"])
+    await bench.rebuilds().update(LOCAL, INDEX, IndexSettings(dense_weight=0.25), ["dense_weight"])
     before = await bench.ask("ferry", top=10)
     assert await snapshots.persist(LOCAL, INDEX, "backup/today") == Contents(2, 3)
     await bench.catalogue.delete_index(LOCAL, INDEX)
     summary = await snapshots.load(LOCAL, "backup/today", INDEX, overwrite=False)
     assert (summary.spec.name, summary.documents, summary.chunks) == (INDEX, 2, 3)
+    assert (await bench.catalogue.index(LOCAL, INDEX)).settings == IndexSettings(dense_weight=0.25)
     assert [(each.id, each.document) for each in await bench.ask("ferry", top=10)] == [
         (each.id, each.document) for each in before
     ]

@@ -20,6 +20,7 @@ from retriever.domain import (
     Contents,
     Document,
     Filter,
+    Fusion,
     IndexSettings,
     IndexSpec,
     MatchAny,
@@ -188,6 +189,30 @@ async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
     (collection,) = await store.collections()
     assert await collection.note() == b'{"\xc3\xa4": "\x00"}'
     assert collection.spec == SPEC
+    await store.aclose()
+
+
+async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
+    """Settings come in the place of those that were there, at once and after a restart; all else stays."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.put_settings(IndexSettings(chunk_tokens=64))
+    await collection.publish()
+    await collection.put_note(b"note")
+    await add(collection, Document("d", generation=1), HARBOUR)
+    await collection.put_record(Document("d", generation=1))
+    assert collection.spec == replace(SPEC, settings=IndexSettings(chunk_tokens=64))
+    settings = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.25, expand=False)
+    await collection.put_settings(settings)
+    assert collection.spec == replace(SPEC, settings=settings)
+    await collection.compact()
+    await store.aclose()
+    store = reopen()
+    (collection,) = await store.collections()
+    assert collection.spec == replace(SPEC, settings=settings)
+    assert await collection.is_current()
+    assert collection.spec == replace(SPEC, settings=settings)
+    assert (await collection.note(), await collection.versions()) == (b"note", {"d": 1})
     await store.aclose()
 
 

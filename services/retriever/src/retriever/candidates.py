@@ -7,12 +7,13 @@ from servicekit.principal import Principal
 
 from retriever import expansion
 from retriever.clock import Clock
-from retriever.domain import Document
+from retriever.domain import Document, Fusion
 from retriever.fusion import Hit, combined, ranked, reciprocal_rank
 from retriever.index import Index
-from retriever.queries import Fusion, Mode, Passage, Query, Source
+from retriever.queries import Mode, Passage, Query, Source
 from retriever.query_vectors import Vectors
 from retriever.store.port import StoredChunk, TermEncoder, Terms
+from retriever.weighing import Weighing
 
 _LEAST_CANDIDATES = 50
 _CANDIDATES_FACTOR = 4
@@ -27,6 +28,7 @@ class Request:
     """
 
     query: Query
+    weighing: Weighing
     principal: Principal
     pool: int
     vectors: Vectors
@@ -38,14 +40,9 @@ class Request:
         return max(_CANDIDATES_FACTOR * (self.query.top or self.pool), self.pool, _LEAST_CANDIDATES)
 
     @property
-    def expands(self) -> bool:
-        """Whether further words are searched for: where nothing is said, by a hybrid search that fuses scores."""
-        query = self.query
-        if query.mode is Mode.VECTORS or query.skip_missing_scores:
-            return False
-        if query.expand is None:
-            return query.mode is Mode.HYBRID and query.fusion is Fusion.SCORES
-        return query.expand
+    def fuses_scores(self) -> bool:
+        """Whether it is a hybrid search, by scores."""
+        return self.query.mode is Mode.HYBRID and self.weighing.fusion is Fusion.SCORES
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +62,7 @@ async def search(index: Index, request: Request, clock: Clock) -> Found:
     sparse: list[Hit] = []
     if request.query.mode is not Mode.TEXT:
         with clock.time("dense"):
-            dense = await index.collection.dense(request.vectors[index.spec], request.depth, scope)
+            dense = await index.collection.dense(request.vectors[index.spec.space], request.depth, scope)
     if request.query.mode is not Mode.VECTORS:
         with clock.time("sparse"):
             sparse = await index.collection.sparse(request.terms, request.depth, scope)
@@ -101,9 +98,9 @@ class Candidates:
                 by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         words: Mapping[str, float] = self.sparse
-        if query.mode is Mode.HYBRID and query.fusion is Fusion.SCORES and not query.skip_missing_scores:
+        if self._request.fuses_scores and not query.skip_missing_scores:
             await self.add_missing(self._home)
-        if self._request.expands and len(self._home) >= expansion.LEAST_BACKGROUND:
+        if self._request.weighing.expand and len(self._home) >= expansion.LEAST_BACKGROUND:
             with self._clock.time("fuse"):
                 first = self._fused(words)
             words = await self._with_more_words(first)
@@ -123,7 +120,7 @@ class Candidates:
         """Finds out the cosines that are not known yet."""
         with self._clock.time("dense"):
             for index, missing in self._missing(ids, self.dense).items():
-                vector = self._request.vectors.get(index.spec)
+                vector = self._request.vectors.get(index.spec.space)
                 if vector is not None:
                     scope = index.scope(self._request.principal)
                     self.dense.update(await index.collection.dense(vector, len(missing), scope, missing))
@@ -148,15 +145,15 @@ class Candidates:
                 index.collection.outdated()
 
     def _fused(self, words: Mapping[str, float]) -> list[Hit]:
-        query = self._request.query
+        weight = self._request.weighing.dense_weight
         by_words = [hit for hit in ranked(map(_hit, words.items())) if hit.score > 0]
-        if query.mode is Mode.TEXT:
+        if self._request.query.mode is Mode.TEXT:
             return by_words
-        if query.fusion is Fusion.SCORES:
-            return combined(self._by_model(), words, query.dense_weight)
+        if self._request.weighing.fusion is Fusion.SCORES:
+            return combined(self._by_model(), words, weight)
         by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
-        weights = [2 * query.dense_weight] * len(by_meaning)
-        return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - query.dense_weight)))
+        weights = [2 * weight] * len(by_meaning)
+        return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
     async def _with_more_words(self, first: Sequence[Hit]) -> Mapping[str, float]:
         """BM25 scores for the query with further words; what these have found is among the candidates then."""
@@ -175,7 +172,7 @@ class Candidates:
                     self._source.setdefault(hit.id, Source.SPARSE)
             for index, missing in self._missing(known, words).items():
                 words.update(await self._among(index, terms, missing))
-        if self._request.query.mode is Mode.HYBRID and self._request.query.fusion is Fusion.SCORES:
+        if self._request.fuses_scores:
             await self.add_dense(id_ for id_ in words if id_ not in known)
         return words
 

@@ -126,16 +126,18 @@ class Catalogue:
         return (await self._indexes.get(principal.tenant, index_name)).spec
 
     @again
+    async def summary(self, principal: Principal, index_name: str) -> IndexSummary:
+        """What an index is, with the numbers of what the asker may see in it.
+
+        Raises:
+            NotFound: There is no such index.
+        """
+        return await _counted(await self._indexes.get(principal.tenant, index_name), principal)
+
+    @again
     async def indexes(self, principal: Principal) -> list[IndexSummary]:
         """The tenant's indexes, ordered by name, each with the numbers of what the asker may see."""
-        return [
-            IndexSummary(
-                index.spec,
-                await index.collection.count_documents(index.scope(principal)),
-                await index.collection.count_chunks(index.scope(principal)),
-            )
-            for index in await self._indexes.of(principal.tenant)
-        ]
+        return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
 
     async def compact(self, principal: Principal, index_name: str) -> None:
         """Rebuilds an index without what was removed from it; it goes on serving.
@@ -172,6 +174,13 @@ async def check_sees_all(index: Index, principal: Principal) -> None:
         raise PermissionDenied(
             f"Index '{index.spec.name}' holds documents that are not open to you.", resource=index.spec.name
         )
+
+
+async def _counted(index: Index, principal: Principal) -> IndexSummary:
+    scope = index.scope(principal)
+    return IndexSummary(
+        index.spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
+    )
 
 
 async def _visible(index: Index, principal: Principal, document_id: str) -> Document | None:

@@ -128,6 +128,13 @@ def is_field(name: str) -> bool:
     return name in PLAIN_FIELDS or (name.startswith(METADATA_PREFIX) and name != METADATA_PREFIX)
 
 
+class Fusion(Enum):
+    """How the rankings of a hybrid search become one."""
+
+    SCORES = "scores"
+    RANKS = "ranks"
+
+
 @dataclass(frozen=True, slots=True)
 class IndexSettings:
     """What holds for an index alone; None: what the service that asks was configured with.
@@ -135,10 +142,16 @@ class IndexSettings:
     Attributes:
         chunk_tokens: Most tokens of a chunk's text.
         chunk_overlap: Most tokens that a chunk repeats of the one before.
+        fusion: How a search fuses that does not say.
+        dense_weight: What meaning counts for in a hybrid search that does not say, 0 to 1.
+        expand: Whether a search that does not say looks for further words.
     """
 
     chunk_tokens: int | None = None
     chunk_overlap: int | None = None
+    fusion: Fusion | None = None
+    dense_weight: float | None = None
+    expand: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +163,11 @@ class IndexSpec:
     embedding_model: str
     dimension: int
     settings: IndexSettings = IndexSettings()
+
+    @property
+    def space(self) -> tuple[str, int]:
+        """Where its vectors lie: a query has one vector for all indexes of the same space."""
+        return self.embedding_model, self.dimension
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from retriever.domain import NO_FILTER, Document, Filter
-
-DENSE_WEIGHT = 0.5
-"""What meaning counts for in a hybrid search, where nothing is said."""
+from retriever.domain import NO_FILTER, Document, Filter, Fusion
 
 
 class Mode(Enum):
@@ -15,13 +12,6 @@ class Mode(Enum):
     HYBRID = "hybrid"
     VECTORS = "vectors"
     TEXT = "text"
-
-
-class Fusion(Enum):
-    """How the rankings of a hybrid search become one."""
-
-    SCORES = "scores"
-    RANKS = "ranks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +29,10 @@ class Rerank:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What to look for, and where; the fields are those of ``RetrieveRequest``."""
+    """What to look for, and where; the fields are those of ``RetrieveRequest``.
+
+    Where ``fusion``, ``dense_weight`` and ``expand`` are None the indexes' settings hold (`retriever.weighing`).
+    """
 
     indexes: tuple[str, ...]
     text: str
@@ -49,8 +42,8 @@ class Query:
     minimum_dense_score: float | None = None
     minimum_score: float | None = None
     skip_missing_scores: bool = False
-    fusion: Fusion = Fusion.SCORES
-    dense_weight: float = DENSE_WEIGHT
+    fusion: Fusion | None = None
+    dense_weight: float | None = None
     expand: bool | None = None
     diversity: float = 0.0
     neighbours: int = 0

@@ -11,7 +11,8 @@ from retriever.domain import IndexSpec
 
 _log = structlog.get_logger(__name__)
 
-Vectors = Mapping[IndexSpec, Sequence[float]]
+Vectors = Mapping[tuple[str, int], Sequence[float]]
+"""By `IndexSpec.space`."""
 
 
 class QueryVectors:
@@ -27,13 +28,13 @@ class QueryVectors:
         self._patience = patience
 
     async def needed(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
-        """The query's vector for each index; each model is asked once.
+        """The query's vector for each index's space; each model is asked once.
 
         Raises:
             Conflict: An index has vectors of a model that is not configured.
             CausewayError: What a model raises.
         """
-        models = {spec: self._model_of(spec) for spec in specs}
+        models = {spec.space: self._model_of(spec) for spec in specs}
         tasks: dict[str, asyncio.Task[Sequence[float]]] = {}
         try:
             async with asyncio.TaskGroup() as group:
@@ -42,11 +43,11 @@ class QueryVectors:
                         tasks[model.name] = group.create_task(_vector(model, text))
         except ExceptionGroup as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
-        return {spec: tasks[model.name].result() for spec, model in models.items()}
+        return {space: tasks[model.name].result() for space, model in models.items()}
 
     async def welcome(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """As `needed`, without indexes whose model is not configured, and without any where one is away."""
-        vectors: dict[IndexSpec, Sequence[float]] = {}
+        vectors: dict[tuple[str, int], Sequence[float]] = {}
         fitting = [spec for spec in specs if self._models.fitting(spec.embedding_model, spec.dimension)]
         try:
             async with asyncio.timeout(self._patience):

@@ -5,7 +5,7 @@ share a store, goes on with it. Who rebuilds an index holds its `REBUILD` mark.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
@@ -19,12 +19,12 @@ from servicekit.principal import Principal
 from retriever import rebuild
 from retriever.domain import IndexSettings, IndexSpec
 from retriever.index import Index
+from retriever.index_settings import changed, checked, said
 from retriever.indexes import Indexes
 from retriever.store.port import REBUILD, Collection
 
 _log = structlog.get_logger(__name__)
 
-_CHUNK_TOKENS = range(16, 8193)
 _NOTE_SECONDS = 5.0
 _TRIES = 5
 _PATIENCE_SECONDS = 10.0
@@ -89,6 +89,34 @@ class Rebuilds:
         spec = IndexSpec(principal.tenant, index_name, found.name, found.dimension, checked(settings))
         return (await self._indexes.create(spec)).spec
 
+    async def update(
+        self, principal: Principal, index_name: str, settings: IndexSettings, names: Iterable[str]
+    ) -> IndexSpec:
+        """Gives an index other settings, without a rebuild.
+
+        Args:
+            principal: Who asks.
+            index_name: The index.
+            settings: What they are to be.
+            names: Which of them; the others stay.
+
+        Raises:
+            InvalidRequest: Naming the field.
+            NotFound: There is no such index.
+            PermissionDenied: The asker is no administrator.
+            Conflict: It is being rebuilt, for the settings that it had when that began.
+        """
+        index = await self._indexes.get(principal.tenant, index_name)
+        if not principal.sees_everything:
+            raise PermissionDenied("Only administrators can change an index's settings.", resource=index_name)
+        wanted = changed(index.spec.settings, settings, names)
+        async with self._beginning:
+            present = await self._last(index)
+            if present is not None and present.state is RebuildState.RUNNING:
+                raise _is_being_rebuilt(index_name, present)
+            await index.collection.put_settings(wanted)
+        return index.spec
+
     async def begin(self, principal: Principal, index_name: str, model: str, settings: IndexSettings) -> Rebuild:
         """Begins to rebuild an index in the background; asked for the same again it tells how far that is.
 
@@ -108,21 +136,14 @@ class Rebuilds:
         if not principal.sees_everything:
             raise PermissionDenied("Only administrators can have an index rebuilt.", resource=index_name)
         name = self._model(model or index.spec.embedding_model).name
-        old = index.spec.settings
-        wanted = IndexSettings(
-            old.chunk_tokens if settings.chunk_tokens is None else settings.chunk_tokens,
-            old.chunk_overlap if settings.chunk_overlap is None else settings.chunk_overlap,
-        )
-        asked = Rebuild(name, checked(wanted), datetime.now(UTC), total=len(await index.collection.versions()))
+        wanted = changed(index.spec.settings, settings, said(settings))
+        asked = Rebuild(name, wanted, datetime.now(UTC), total=len(await index.collection.versions()))
         async with self._beginning:
             present = await self._last(index)
             if present is not None and present.state is RebuildState.RUNNING:
                 if (present.embedding_model, present.settings) == (asked.embedding_model, asked.settings):
                     return present
-                raise Conflict(
-                    f"Index '{index_name}' is being rebuilt for the embedding model '{present.embedding_model}'.",
-                    resource=index_name,
-                )
+                raise _is_being_rebuilt(index_name, present)
             await index.collection.put_note(msgspec.json.encode(asked))
             self._start(index, asked)
         return asked
@@ -265,19 +286,8 @@ class Rebuilds:
         return model
 
 
-def checked(settings: IndexSettings) -> IndexSettings:
-    """The settings, once they are known to make sense.
-
-    Raises:
-        InvalidRequest: Naming the field.
-    """
-    tokens, overlap = settings.chunk_tokens, settings.chunk_overlap
-    if tokens is not None and tokens not in _CHUNK_TOKENS:
-        raise InvalidRequest(
-            f"A chunk has {_CHUNK_TOKENS[0]} to {_CHUNK_TOKENS[-1]} tokens.", field="settings.chunk_tokens"
-        )
-    if overlap is not None and overlap >= (tokens or _CHUNK_TOKENS[-1]):
-        raise InvalidRequest(
-            "A chunk repeats fewer tokens of the one before than it has.", field="settings.chunk_overlap"
-        )
-    return settings
+def _is_being_rebuilt(index_name: str, present: Rebuild) -> Conflict:
+    return Conflict(
+        f"Index '{index_name}' is being rebuilt for the embedding model '{present.embedding_model}'.",
+        resource=index_name,
+    )

@@ -29,6 +29,7 @@ from retriever.queries import Mode, Passage, Query, Retrieved
 from retriever.query_vectors import QueryVectors, Vectors
 from retriever.rerankers.reranking import Reranking
 from retriever.store.port import TermEncoder
+from retriever.weighing import weighing
 
 MAX_TOP = 1000
 MAX_INDEXES = 100
@@ -142,7 +143,8 @@ class Retrieval:
     async def _searched(self, principal: Principal, query: Query, pool: int, clock: Clock) -> list[Passage]:
         indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
         vectors = await self._embed(query, indexes, clock)
-        request = Request(query, principal, pool, vectors, self._encoder.query(query.text))
+        weighed = weighing(query, [index.spec.settings for index in indexes])
+        request = Request(query, weighed, principal, pool, vectors, self._encoder.query(query.text))
         found: dict[Index, Found] = {}
         for _ in range(_MOST_ROUNDS):
             for index in indexes:
@@ -202,5 +204,6 @@ def _check(query: Query) -> None:
     if query.neighbours > MAX_NEIGHBOURS:
         raise InvalidRequest(f"At most {MAX_NEIGHBOURS} neighbours can be asked for.", field="neighbours")
     for name in ("dense_weight", "diversity"):
-        if not 0 <= getattr(query, name) <= 1:
+        said = getattr(query, name)
+        if said is not None and not 0 <= said <= 1:
             raise InvalidRequest(f"{name} is a number from 0 to 1.", field=name)

@@ -100,11 +100,17 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
     ) -> retriever_pb2.GetIndexResponse:
         """Says what an index is."""
-        spec = await self._catalogue.index(Principal.from_proto(request.principal), request.index)
+        principal = Principal.from_proto(request.principal)
+        if request.count:
+            found = await self._catalogue.summary(principal, request.index)
+        else:
+            found = IndexSummary(await self._catalogue.index(principal, request.index), 0, 0)
         return retriever_pb2.GetIndexResponse(
-            embedding_model=spec.embedding_model,
-            dimension=spec.dimension,
-            settings=wire.from_settings(spec.embedding_model, spec.settings),
+            embedding_model=found.spec.embedding_model,
+            dimension=found.spec.dimension,
+            settings=wire.from_settings(found.spec),
+            document_count=found.documents,
+            chunk_count=found.chunks,
         )
 
     async def CreateIndex(  # noqa: N802  # gRPC's name
@@ -116,6 +122,15 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         settings = wire.to_settings(asked)
         spec = await self._rebuilds.create(principal, request.index, asked.embedding_model, settings)
         return retriever_pb2.CreateIndexResponse(index=wire.from_index(IndexSummary(spec, 0, 0)))
+
+    async def UpdateIndex(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.UpdateIndexRequest, _context: _Context
+    ) -> retriever_pb2.UpdateIndexResponse:
+        """Gives an index other settings."""
+        principal = Principal.from_proto(request.principal)
+        settings = wire.to_settings(request.settings)
+        spec = await self._rebuilds.update(principal, request.index, settings, request.update_mask.paths)
+        return retriever_pb2.UpdateIndexResponse(settings=wire.from_settings(spec))
 
     async def RebuildIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.RebuildIndexRequest, _context: _Context

@@ -73,7 +73,8 @@ class Snapshots:
         except snapshot_reader.NoSnapshot:
             raise NotFound(f"Path does not exist: {path}", resource=path) from None
         self._check_vectors(manifest)
-        spec = IndexSpec(principal.tenant, index_name, manifest.embedding_model, manifest.dimension)
+        made_by = manifest.embedding_model, manifest.dimension
+        spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings)
         index = await self._indexes.load(spec, directory, check)
         scope = index.scope(principal)
         return IndexSummary(

@@ -14,7 +14,9 @@ from retriever.domain import (
     DocumentPage,
     DocumentText,
     Embedded,
+    Fusion,
     IndexSettings,
+    IndexSpec,
     IndexSummary,
     Outcome,
     PageRequest,
@@ -22,7 +24,7 @@ from retriever.domain import (
     Upserted,
     UpsertStep,
 )
-from retriever.queries import DENSE_WEIGHT, Fusion, Mode, Passage, Query, Rerank, Retrieved, Source
+from retriever.queries import Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.rebuilds import Rebuild, RebuildState
 from retriever.wire_filter import to_filter
 
@@ -33,9 +35,9 @@ _MODES = {
     retriever_pb2.RETRIEVAL_MODE_TEXT: Mode.TEXT,
 }
 _FUSIONS = {
-    retriever_pb2.FUSION_UNSPECIFIED: Fusion.SCORES,
-    retriever_pb2.FUSION_SCORES: Fusion.SCORES,
-    retriever_pb2.FUSION_RANKS: Fusion.RANKS,
+    None: retriever_pb2.FUSION_UNSPECIFIED,
+    Fusion.SCORES: retriever_pb2.FUSION_SCORES,
+    Fusion.RANKS: retriever_pb2.FUSION_RANKS,
 }
 _SOURCES = {
     Source.BOTH: retriever_pb2.PASSAGE_SOURCE_BOTH,
@@ -63,9 +65,6 @@ def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
     mode = _MODES.get(request.mode)
     if mode is None:
         raise InvalidRequest(f"There is no retrieval mode {request.mode}.", field="mode")
-    fusion = _FUSIONS.get(request.fusion)
-    if fusion is None:
-        raise InvalidRequest(f"There is no fusion {request.fusion}.", field="fusion")
     return Query(
         indexes=tuple(request.indexes),
         text=request.query,
@@ -75,14 +74,21 @@ def to_query(request: retriever_pb2.RetrieveRequest) -> Query:
         minimum_dense_score=request.minimum_dense_score if request.HasField("minimum_dense_score") else None,
         minimum_score=request.minimum_score if request.HasField("minimum_score") else None,
         skip_missing_scores=request.skip_missing_scores,
-        fusion=fusion,
-        dense_weight=request.dense_weight if request.HasField("dense_weight") else DENSE_WEIGHT,
+        fusion=_to_fusion(request.fusion, "fusion"),
+        dense_weight=request.dense_weight if request.HasField("dense_weight") else None,
         expand=request.expand if request.HasField("expand") else None,
         diversity=request.diversity,
         neighbours=request.neighbours,
         rerank=_to_rerank(request.rerank) if request.HasField("rerank") else None,
         captions=request.captions,
     )
+
+
+def _to_fusion(code: int, field: str) -> Fusion | None:
+    for fusion, known in _FUSIONS.items():
+        if code == known:
+            return fusion
+    raise InvalidRequest(f"There is no fusion {code}.", field=field)
 
 
 def _to_rerank(message: retriever_pb2.Rerank) -> Rerank:
@@ -243,23 +249,38 @@ def from_index(summary: IndexSummary) -> retriever_pb2.Index:
         dimension=summary.spec.dimension,
         document_count=summary.documents,
         chunk_count=summary.chunks,
+        settings=from_settings(summary.spec),
     )
 
 
 def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
-    """What holds for an index alone."""
+    """What holds for an index alone.
+
+    Raises:
+        InvalidRequest: The fusion is none.
+    """
     return IndexSettings(
         message.chunk_tokens if message.HasField("chunk_tokens") else None,
         message.chunk_overlap if message.HasField("chunk_overlap") else None,
+        _to_fusion(message.fusion, "settings.fusion"),
+        message.dense_weight if message.HasField("dense_weight") else None,
+        message.expand if message.HasField("expand") else None,
     )
 
 
-def from_settings(embedding_model: str, settings: IndexSettings) -> retriever_pb2.IndexSettings:
+def from_settings(spec: IndexSpec) -> retriever_pb2.IndexSettings:
     """What holds for an index alone."""
+    return _from_settings(spec.embedding_model, spec.settings)
+
+
+def _from_settings(embedding_model: str, settings: IndexSettings) -> retriever_pb2.IndexSettings:
     return retriever_pb2.IndexSettings(
         embedding_model=embedding_model,
         chunk_tokens=settings.chunk_tokens,
         chunk_overlap=settings.chunk_overlap,
+        fusion=_FUSIONS[settings.fusion],
+        dense_weight=settings.dense_weight,
+        expand=settings.expand,
     )
 
 
@@ -267,7 +288,7 @@ def from_rebuild(rebuild: Rebuild) -> retriever_pb2.IndexRebuild:
     """How far a rebuild is."""
     message = retriever_pb2.IndexRebuild(
         state=_REBUILD_STATES[rebuild.state],
-        settings=from_settings(rebuild.embedding_model, rebuild.settings),
+        settings=_from_settings(rebuild.embedding_model, rebuild.settings),
         documents_done=rebuild.done,
         documents_total=rebuild.total,
         error=rebuild.error,

@@ -125,7 +125,7 @@ class Builder:
             if child.returncode == 0:
                 return _done(_answer.decode(out))
             why = err[-_LAST_WORDS:].decode(errors="replace")
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             why = f"It answered nonsense: {error}"
         except TimeoutError:
             pass

@@ -13,7 +13,7 @@ from typing import Any
 import qdrant_edge as edge
 from servicekit import keys
 
-from retriever.domain import Contents, Document, IndexSpec, Version
+from retriever.domain import Contents, Document, IndexSettings, IndexSpec, Version
 from retriever.fusion import Hit
 from retriever.pace import Pace
 from retriever.store import edge_schema as schema
@@ -235,6 +235,10 @@ class EdgeCollection:
 
     async def thaw(self) -> None:
         """There is no other process."""
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Keeps them in the manifest."""
+        await self._live.put_settings(settings)
 
     async def put_note(self, note: bytes) -> None:
         """Keeps a note in the manifest."""

@@ -16,6 +16,7 @@ import asyncio
 import contextlib
 import shutil
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -24,7 +25,7 @@ import structlog
 from servicekit import keys
 from servicekit.errors import CausewayError
 
-from retriever.domain import IndexSpec, Replaced, no_such_index
+from retriever.domain import IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.pace import Pace
 from retriever.store import edge_schema as schema
 from retriever.store import files
@@ -90,10 +91,17 @@ class LiveShard:
     async def put_note(self, note: bytes) -> None:
         """Keeps a few bytes in the manifest, at once where that is there."""
         async with self._syncing:
-            manifest = msgspec.structs.replace(self._current(), note=note)
-            if self.published:
-                await self._replace_manifest(manifest)
-            self._manifest = manifest
+            await self._keep(msgspec.structs.replace(self._current(), note=note))
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Keeps other settings in the manifest, likewise."""
+        async with self._syncing:
+            await self._keep(msgspec.structs.replace(self._current(), spec=replace(self.spec, settings=settings)))
+
+    async def _keep(self, manifest: Manifest) -> None:
+        if self.published:
+            await self._replace_manifest(manifest)
+        self._manifest = manifest
 
     @property
     def is_closed(self) -> bool:
@@ -241,7 +249,7 @@ class LiveShard:
                     await asyncio.to_thread(files.sync_tree, directory / "wal")
                     _log.debug("rebuilding", stage="swapping", index=self.spec.name)
                     self._current()
-                    manifest = msgspec.structs.replace(manifest, note=self.note)
+                    manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await self._replace_manifest(manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
                     old, old_directory = self._open, self._path(self._manifest)

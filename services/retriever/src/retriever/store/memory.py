@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from retriever.domain import (
     Contents,
     Document,
+    IndexSettings,
     IndexSpec,
     Replaced,
     Version,
@@ -232,6 +234,11 @@ class MemoryCollection:
 
     async def thaw(self) -> None:
         """There is no other process."""
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Keeps them in the spec."""
+        self._check()
+        self.spec = replace(self.spec, settings=settings)
 
     async def put_note(self, note: bytes) -> None:
         """Keeps a note."""

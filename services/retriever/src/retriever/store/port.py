@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self
 
-from retriever.domain import NO_FILTER, Chunk, Contents, Document, Filter, IndexSpec, Version
+from retriever.domain import NO_FILTER, Chunk, Contents, Document, Filter, IndexSettings, IndexSpec, Version
 from retriever.fusion import Hit
 
 
@@ -218,6 +218,10 @@ class Collection(Protocol):
 
     async def thaw(self) -> None:
         """Ends what `freeze` began, also where the collection is gone."""
+        ...
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Gives it other settings, which `spec` tells from then on; in other processes within a second or two."""
         ...
 
     async def put_note(self, note: bytes) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
+from servicekit import keys
 from servicekit.errors import CausewayError
 
 from retriever.domain import IndexSpec
@@ -69,10 +70,15 @@ class QdrantStore:
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
         """The collection that an index's alias leads to."""
-        for collection in await self.collections():
-            if (collection.spec.tenant, collection.spec.name) == (tenant, name):
-                return collection
-        return None
+        alias = keys.server_alias(self._layout.prefix, tenant, name)
+        try:
+            # One small call where there is none, however many others there are: anybody may ask for anything.
+            await Place(self._link, self._layout, alias, alias).spec()
+        except Missing:
+            return None
+        told = await self._link.call(self._link.client.get_aliases)
+        leads_to = {each.alias_name: each.collection_name for each in told.aliases}.get(alias)
+        return None if leads_to is None else await self._at(Place(self._link, self._layout, leads_to, alias))
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> QdrantCollection:
         """A new collection, not published; of those that are not to replace another, the same to all."""

@@ -11,18 +11,21 @@ import base64
 import contextlib
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 from qdrant_client import models
 from servicekit import keys
 from servicekit.errors import NotFound, Unavailable
 
-from retriever.domain import Contents, Document, IndexSpec, Replaced, Version, no_such_index
+from retriever.domain import Contents, Document, IndexSettings, IndexSpec, Replaced, Version, no_such_index
 from retriever.fusion import Hit
 from retriever.store import payload, qdrant_snapshots
 from retriever.store import qdrant_schema as schema
 from retriever.store.port import ChunkPoint, Scope, StoredChunk, Terms
 from retriever.store.qdrant_leases import Lease, Leases
+from retriever.store.qdrant_link import Missing
 from retriever.store.qdrant_place import Place
 from retriever.store.qdrant_points import Points
 
@@ -71,7 +74,13 @@ class QdrantCollection:
         """Whether the alias leads to it."""
         if self._points.gone is None and time.monotonic() >= self._current_until:
             now = time.monotonic()
-            if not await self._place.is_aliased():
+            try:
+                is_aliased = await self._place.is_aliased()
+                if is_aliased:  # another process may have given it other settings
+                    self.spec = await self._place.spec() or self.spec
+            except Missing:
+                is_aliased = False
+            if not is_aliased:
                 self._points.gone = Replaced(self.spec.name)
             self._current_until = now + _CURRENT_SECONDS
         return self._points.gone is None
@@ -271,9 +280,17 @@ class QdrantCollection:
         with contextlib.suppress(NotFound, Replaced):
             await self.unmark(_FROZEN)
 
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Has the collection say that they are its own."""
+        spec = replace(self.spec, settings=settings)
+        await self._say({"spec": msgspec.json.encode(spec).decode()})
+        self.spec = spec
+
     async def put_note(self, note: bytes) -> None:
         """Keeps a note beside what the collection says of itself."""
-        said = {"note": base64.b64encode(note).decode()}
+        await self._say({"note": base64.b64encode(note).decode()})
+
+    async def _say(self, said: payload.Payload) -> None:
         index = [self._place.index_point]
         lease = self.leases.held(self._place.index_point)
         if lease is not None:

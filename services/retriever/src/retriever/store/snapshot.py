@@ -23,7 +23,7 @@ from typing import BinaryIO, Self
 
 import msgspec
 
-from retriever.domain import Chunk, Contents, Document, IndexSpec
+from retriever.domain import Chunk, Contents, Document, IndexSettings, IndexSpec
 from retriever.store import files
 from retriever.store.port import Terms
 
@@ -48,6 +48,7 @@ class Manifest(msgspec.Struct, frozen=True):
     points: str
     size: int
     sha256: str
+    settings: IndexSettings = IndexSettings()
 
     @property
     def contents(self) -> Contents:
@@ -133,6 +134,7 @@ class Writer:
             self._name,
             self._size,
             self._digest.hexdigest(),
+            self._spec.settings,
         )
         files.replace(self._directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         self._clear(keep=self._name)

@@ -52,7 +52,7 @@ def read_manifest(directory: Path) -> Manifest:
         with _open(directory / MANIFEST) as file:
             raw = file.read(_LONGEST_MANIFEST)
         manifest = msgspec.json.decode(raw, type=Manifest)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise damaged("it has no manifest that can be read") from error
     if manifest.kind != KIND or not POINTS.fullmatch(manifest.points):
         raise damaged("it is not one of an index")
@@ -95,7 +95,7 @@ def _frames(file: BinaryIO, manifest: Manifest) -> Iterator[Record | ChunkEntry]
         size += PREFIX + length
         try:
             yield _decoder.decode(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (ValueError, RecursionError) as error:
             raise damaged("it holds what is neither a record nor a chunk") from error
     if size != manifest.size or digest.hexdigest() != manifest.sha256:
         raise damaged("its checksum is wrong")

@@ -8,6 +8,7 @@ from causeway.retriever.v1 import document_pb2 as _document_pb2
 from causeway.retriever.v1 import filter_pb2 as _filter_pb2
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
@@ -58,7 +59,7 @@ class _Fusion:
 class _FusionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Fusion.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     FUSION_UNSPECIFIED: _Fusion.ValueType  # 0
-    """The service's default, by scores."""
+    """What the index has, else by scores."""
     FUSION_SCORES: _Fusion.ValueType  # 1
     """The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
     FUSION_RANKS: _Fusion.ValueType  # 2
@@ -68,7 +69,7 @@ class Fusion(_Fusion, metaclass=_FusionEnumTypeWrapper):
     """How the rankings of a hybrid search become one."""
 
 FUSION_UNSPECIFIED: Fusion.ValueType  # 0
-"""The service's default, by scores."""
+"""What the index has, else by scores."""
 FUSION_SCORES: Fusion.ValueType  # 1
 """The weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1."""
 FUSION_RANKS: Fusion.ValueType  # 2
@@ -222,9 +223,11 @@ class RetrieveRequest(_message.Message):
     fusion: Global___Fusion.ValueType
     """How a hybrid search fuses."""
     dense_weight: _builtins.float
-    """What meaning counts for in a hybrid search, 0 to 1, words having the rest; absent: 0.5."""
+    """What meaning counts for in a hybrid search, 0 to 1, words having the rest; absent: what the index has, else 0.5."""
     expand: _builtins.bool
-    """Search for further words, those that the best passages have in common; absent: where hybrid search fuses scores."""
+    """Search for further words, those that the best passages have in common; absent: what the index has, else where
+    hybrid search fuses scores.
+    """
     diversity: _builtins.float
     """How much what is new in a passage counts beside its score, 0 (not at all) to 1."""
     neighbours: _builtins.int
@@ -939,8 +942,11 @@ class GetIndexRequest(_message.Message):
 
     PRINCIPAL_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
     index: _builtins.str
     """Its name; one that does not exist is NOT_FOUND."""
+    count: _builtins.bool
+    """Count the documents and chunks that the principal may see."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -950,10 +956,11 @@ class GetIndexRequest(_message.Message):
         *,
         principal: _principal_pb2.Principal | None = ...,
         index: _builtins.str = ...,
+        count: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "index", b"index", "principal", b"principal"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -968,10 +975,16 @@ class GetIndexResponse(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     DIMENSION_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model that makes its vectors."""
     dimension: _builtins.int
     """Length of its vectors."""
+    document_count: _builtins.int
+    """Documents in it, where they were to be counted."""
+    chunk_count: _builtins.int
+    """Chunks in it, likewise."""
     @_builtins.property
     def settings(self) -> Global___IndexSettings:
         """What holds for it alone."""
@@ -982,10 +995,12 @@ class GetIndexResponse(_message.Message):
         embedding_model: _builtins.str = ...,
         dimension: _builtins.int = ...,
         settings: Global___IndexSettings | None = ...,
+        document_count: _builtins.int = ...,
+        chunk_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dimension", b"dimension", "embedding_model", b"embedding_model", "settings", b"settings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dimension", b"dimension", "document_count", b"document_count", "embedding_model", b"embedding_model", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1000,6 +1015,9 @@ class IndexSettings(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     CHUNK_TOKENS_FIELD_NUMBER: _builtins.int
     CHUNK_OVERLAP_FIELD_NUMBER: _builtins.int
+    FUSION_FIELD_NUMBER: _builtins.int
+    DENSE_WEIGHT_FIELD_NUMBER: _builtins.int
+    EXPAND_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model that makes its vectors. In a request empty: the default one, or the one that it has."""
     chunk_tokens: _builtins.int
@@ -1008,25 +1026,44 @@ class IndexSettings(_message.Message):
     """
     chunk_overlap: _builtins.int
     """Most tokens that a chunk repeats of the one before, less than it has; absent: as ingest is configured."""
+    fusion: Global___Fusion.ValueType
+    """How its searches fuse where they do not say. Of several indexes that are searched together a setting holds where all
+    have it alike.
+    """
+    dense_weight: _builtins.float
+    """What meaning counts for in a hybrid search of it, 0 to 1, where that does not say."""
+    expand: _builtins.bool
+    """Whether a search of it looks for further words, where that does not say."""
     def __init__(
         self,
         *,
         embedding_model: _builtins.str = ...,
         chunk_tokens: _builtins.int | None = ...,
         chunk_overlap: _builtins.int | None = ...,
+        fusion: Global___Fusion.ValueType = ...,
+        dense_weight: _builtins.float | None = ...,
+        expand: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "expand", b"expand"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "embedding_model", b"embedding_model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "embedding_model", b"embedding_model", "expand", b"expand", "fusion", b"fusion"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_overlap: _TypeAlias = _typing.Literal["chunk_overlap"]  # noqa: Y015
     _WhichOneofArgType__chunk_overlap: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap"]  # noqa: Y015
     _WhichOneofReturnType__chunk_tokens: _TypeAlias = _typing.Literal["chunk_tokens"]  # noqa: Y015
     _WhichOneofArgType__chunk_tokens: _TypeAlias = _typing.Literal["_chunk_tokens", b"_chunk_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__dense_weight: _TypeAlias = _typing.Literal["dense_weight"]  # noqa: Y015
+    _WhichOneofArgType__dense_weight: _TypeAlias = _typing.Literal["_dense_weight", b"_dense_weight"]  # noqa: Y015
+    _WhichOneofReturnType__expand: _TypeAlias = _typing.Literal["expand"]  # noqa: Y015
+    _WhichOneofArgType__expand: _TypeAlias = _typing.Literal["_expand", b"_expand"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_overlap) -> _WhichOneofReturnType__chunk_overlap | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_tokens) -> _WhichOneofReturnType__chunk_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_weight) -> _WhichOneofReturnType__dense_weight | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__expand) -> _WhichOneofReturnType__expand | None: ...
 
 Global___IndexSettings: _TypeAlias = IndexSettings  # noqa: Y015
 
@@ -1087,6 +1124,70 @@ class CreateIndexResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CreateIndexResponse: _TypeAlias = CreateIndexResponse  # noqa: Y015
+
+@_typing.final
+class UpdateIndexRequest(_message.Message):
+    """Which settings an index is to have."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Its name."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """The settings."""
+
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """Fields of `settings` to take over; one that is absent there is the platform's again. `embedding_model` is none."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        settings: Global___IndexSettings | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index", "principal", b"principal", "settings", b"settings", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateIndexRequest: _TypeAlias = UpdateIndexRequest  # noqa: Y015
+
+@_typing.final
+class UpdateIndexResponse(_message.Message):
+    """The index has them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """All its settings."""
+
+    def __init__(
+        self,
+        *,
+        settings: Global___IndexSettings | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateIndexResponse: _TypeAlias = UpdateIndexResponse  # noqa: Y015
 
 @_typing.final
 class RebuildIndexRequest(_message.Message):
@@ -1309,6 +1410,7 @@ class Index(_message.Message):
     DIMENSION_FIELD_NUMBER: _builtins.int
     DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
     CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     embedding_model: _builtins.str
@@ -1319,6 +1421,10 @@ class Index(_message.Message):
     """Number of documents."""
     chunk_count: _builtins.int
     """Number of chunks."""
+    @_builtins.property
+    def settings(self) -> Global___IndexSettings:
+        """What holds for it alone."""
+
     def __init__(
         self,
         *,
@@ -1327,10 +1433,11 @@ class Index(_message.Message):
         dimension: _builtins.int = ...,
         document_count: _builtins.int = ...,
         chunk_count: _builtins.int = ...,
+        settings: Global___IndexSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dimension", b"dimension", "document_count", b"document_count", "embedding_model", b"embedding_model", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "dimension", b"dimension", "document_count", b"document_count", "embedding_model", b"embedding_model", "name", b"name", "settings", b"settings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -75,6 +75,11 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.FromString,
                 _registered_method=True)
+        self.UpdateIndex = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/UpdateIndex',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexResponse.FromString,
+                _registered_method=True)
         self.RebuildIndex = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/RebuildIndex',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.RebuildIndexRequest.SerializeToString,
@@ -173,7 +178,7 @@ class RetrieverServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def GetIndex(self, request, context):
-        """What an index is, without a look at what is in it.
+        """What an index is; what is in it is counted only where that is asked for.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -182,6 +187,14 @@ class RetrieverServiceServicer:
     def CreateIndex(self, request, context):
         """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
         this name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UpdateIndex(self, request, context):
+        """Gives an index other settings, all but its model. What it holds stays as it is. FAILED_PRECONDITION (CONFLICT) while
+        it is rebuilt. For administrators.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -296,6 +309,11 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.CreateIndex,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.SerializeToString,
+            ),
+            'UpdateIndex': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateIndex,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexResponse.SerializeToString,
             ),
             'RebuildIndex': grpc.unary_unary_rpc_method_handler(
                     servicer.RebuildIndex,
@@ -560,6 +578,33 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/CreateIndex',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.CreateIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateIndex(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/UpdateIndex',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.UpdateIndexResponse.FromString,
             options,
             channel_credentials,
             insecure,

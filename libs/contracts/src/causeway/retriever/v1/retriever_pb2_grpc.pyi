@@ -52,10 +52,14 @@ class RetrieverServiceStub:
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]
     """Records of the catalogue that the principal may see, ordered by document id."""
     GetIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]
-    """What an index is, without a look at what is in it."""
+    """What an index is; what is in it is counted only where that is asked for."""
     CreateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]
     """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
     this name.
+    """
+    UpdateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]
+    """Gives an index other settings, all but its model. What it holds stays as it is. FAILED_PRECONDITION (CONFLICT) while
+    it is rebuilt. For administrators.
     """
     RebuildIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]
     """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
@@ -107,10 +111,14 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     ListDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """Records of the catalogue that the principal may see, ordered by document id."""
     GetIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]  # type: ignore[assignment]
-    """What an index is, without a look at what is in it."""
+    """What an index is; what is in it is counted only where that is asked for."""
     CreateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]  # type: ignore[assignment]
     """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
     this name.
+    """
+    UpdateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.UpdateIndexRequest, _retriever_pb2.UpdateIndexResponse]  # type: ignore[assignment]
+    """Gives an index other settings, all but its model. What it holds stays as it is. FAILED_PRECONDITION (CONFLICT) while
+    it is rebuilt. For administrators.
     """
     RebuildIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.RebuildIndexRequest, _retriever_pb2.RebuildIndexResponse]  # type: ignore[assignment]
     """Begins to make the vectors of an index anew, by another model, in the background; the index goes on as it is until
@@ -201,7 +209,7 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _retriever_pb2.GetIndexRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.GetIndexResponse, _abc.Awaitable[_retriever_pb2.GetIndexResponse]]:
-        """What an index is, without a look at what is in it."""
+        """What an index is; what is in it is counted only where that is asked for."""
 
     @_abc_1.abstractmethod
     def CreateIndex(
@@ -211,6 +219,16 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_retriever_pb2.CreateIndexResponse, _abc.Awaitable[_retriever_pb2.CreateIndexResponse]]:
         """Makes an index with nothing in it, with settings of its own. FAILED_PRECONDITION (CONFLICT) where there is one of
         this name.
+        """
+
+    @_abc_1.abstractmethod
+    def UpdateIndex(
+        self,
+        request: _retriever_pb2.UpdateIndexRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.UpdateIndexResponse, _abc.Awaitable[_retriever_pb2.UpdateIndexResponse]]:
+        """Gives an index other settings, all but its model. What it holds stays as it is. FAILED_PRECONDITION (CONFLICT) while
+        it is rebuilt. For administrators.
         """
 
     @_abc_1.abstractmethod
