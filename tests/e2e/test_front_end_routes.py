@@ -80,6 +80,27 @@ def test_an_upload_that_cannot_be_read_is_named(http: httpx.Client, content: byt
     assert name not in http.get("/list_uploaded").json()
 
 
+@pytest.mark.parametrize("path", ["/2024-01/chat", "/2024-04/chat", "/2026-04-10/chat"])
+def test_a_conversation_is_kept_under_its_state(http: httpx.Client, corpus: str, path: str) -> None:
+    """As the React front end does it: the first answer names it, later ones give the name back."""
+
+    def state(said: str | None) -> str:
+        context = {"overrides": {"index": corpus, "top": 1}}
+        body = {"messages": "When will the pivot bearing be renewed?", "context": context, "session_state": said}
+        answer = http.post(path, json=body).raise_for_status().json()
+        given = answer["choices"][0]["session_state"] if "choices" in answer else answer["session_state"]
+        assert isinstance(given, str)
+        return given
+
+    session = state(None)
+    assert session
+    assert state(session) == session
+    assert state(None) != session
+    assert http.post("/chat_history", json={"id": session, "answers": [["?", {}]]}).status_code == 201
+    assert http.get(f"/chat_history/sessions/{session}").json()["answers"] == [["?", {}]]
+    assert http.delete(f"/chat_history/sessions/{session}").status_code == 204
+
+
 def test_history_lasts(http: httpx.Client) -> None:
     """Kept, listed first, read as it was, deleted."""
     session = str(uuid.uuid4())

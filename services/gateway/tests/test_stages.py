@@ -296,19 +296,25 @@ async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
         "index": "docs",
         "score": 0.5,
         "reranker_score": None,
-        "headings": [],
     }
 
 
 @every
 @pytest.mark.parametrize(
     "state",
-    [b"null", b'{"a" : [1.0,1e400,12345678901234567890]}', b'"s"', b"7", b'{"deep":[[[{}]]],"e":"\\ud83d\\ude00"}'],
+    [
+        b'{"a" : [1.0,1e400,12345678901234567890]}',
+        b'"s"',
+        b'""',
+        b"{}",
+        b"7",
+        b'{"deep":[[[{}]]],"e":"\\ud83d\\ude00"}',
+    ],
 )
 async def test_9_the_session_state_goes_back_as_it_came(
     stage: Stage, client: httpx.AsyncClient, state: bytes
 ) -> None:
-    """Byte for byte, on the first line and the last, and in an answer in one piece."""
+    """Byte for byte, on the first line and the last, and in an answer in one piece; empty ones, too."""
     echoed = b'"%b":%b' % (stage.session_state.encode(), state)
     headers = {"content-type": "application/json"}
     whole = await client.post(stage.unary, content=b'{"messages":"hi",%b}' % echoed, headers=headers)
@@ -321,6 +327,20 @@ async def test_9_the_session_state_goes_back_as_it_came(
     assert echoed in first
     assert echoed in last
     assert not any(echoed in line for line in middle)
+
+
+@every
+@pytest.mark.parametrize("said", [{}, {"session_state": None, "sessionState": None}])
+async def test_9_without_a_state_there_is_a_new_name(
+    stage: Stage, ask: Any, stream: Any, said: dict[str, Any]
+) -> None:
+    """For the conversation in the history: another one each time, the same one on all lines of an answer."""
+    names = [stage.inside((await ask(stage, **said)).json())[stage.session_state] for _ in range(2)]
+    lines = await stream(stage, **said)
+    first, last = (stage.inside(line)[stage.session_state] for line in (lines[0], lines[-1]))
+    assert first == last
+    assert all(isinstance(name, str) and name for name in (*names, first))
+    assert len({*names, first}) == 3
 
 
 @every

@@ -16,7 +16,7 @@ Operation = Callable[[str, str, Schema, Schema, Schema], Schema]
 _MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "default": "hybrid"}
 _FLAG = {"type": ["boolean", "null"], "default": False}
 _OBJECT: Schema = {"type": "object"}
-_STATE = {"description": "Comes back as it went in"}
+_STATE = {"description": "Comes back as it went in; as a new name where nothing went in"}
 _LINES = {"schema": {"type": "string", "description": "One JSON object a line"}}
 
 

@@ -5,6 +5,7 @@ Source: the protocol's TypeSpec, as its npm client speaks it.
 
 import base64
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from servicekit import errors
@@ -12,7 +13,7 @@ from servicekit.errors import CausewayError, InvalidRequest, UnsupportedMedia
 
 from gateway.domain import Delta, Message, Turn
 from gateway.protocols import form
-from gateway.protocols.exchange import ChatRequest, Exchange, Media
+from gateway.protocols.exchange import ChatRequest, Exchange
 from gateway.protocols.lines import LineDialect, LineExchange, encode
 
 _FORM = "multipart/form-data"
@@ -47,7 +48,7 @@ class Chat20240529(LineDialect):
     """
 
     name = "2024-05-29"
-    media = Media(unary=b"application/json", stream=b"application/jsonl", form=True, retried=True)
+    media = replace(LineDialect.media, stream=b"application/jsonl", form=True, retried=True)
     roles = ("system", "assistant", "user")
     session_state = "sessionState"
     exchange = _Exchange

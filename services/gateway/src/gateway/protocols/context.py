@@ -170,7 +170,6 @@ def result(passage: Passage) -> dict[str, Any]:
         "category": passage.category or None,
         "sourcepage": passage.sourcepage,
         "sourcefile": passage.sourcefile,
-        "headings": list(passage.headings),
         "oids": list(passage.oids),
         "groups": list(passage.groups),
         "captions": [{"text": text, "highlights": None} for text in passage.captions],

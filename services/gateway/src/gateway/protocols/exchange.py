@@ -11,6 +11,10 @@ from gateway.domain import Batch, Turn
 from gateway.frontends import Frontend
 
 
+def _as_it_is(error: CausewayError) -> CausewayError:
+    return error
+
+
 @dataclass(frozen=True, slots=True)
 class Media:
     """Content types of a dialect's answers.
@@ -20,6 +24,7 @@ class Media:
         retried: Clients ask again by themselves after a 429 or a 5xx, which must mean that nothing was spent.
         named: A request must say that it is JSON; else it may leave that open.
         status: Says the status of an error.
+        told: Says which error clients get for one that happened.
         fails_inside: What fails once a stream was asked for is told inside of it, behind a 200, and is no status.
     """
 
@@ -29,6 +34,7 @@ class Media:
     retried: bool = False
     named: bool = False
     status: Callable[[CausewayError], int] = http_status
+    told: Callable[[CausewayError], CausewayError] = _as_it_is
     fails_inside: bool = False
 
 

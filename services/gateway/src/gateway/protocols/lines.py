@@ -4,6 +4,7 @@ A first line with what the answer rests on, a line for each piece of text, a las
 ends with ``\n``; there is no end marker. One turn has one answer: further choices have no place in this protocol.
 """
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,14 +14,14 @@ from servicekit.errors import CausewayError
 
 from gateway.domain import Batch, Delta, Done, Message, Turn
 from gateway.protocols import context as context_block
-from gateway.protocols import conversation, overrides, reading
+from gateway.protocols import conversation, overrides, reading, refusals
 from gateway.protocols.answer import Answer, Choice
 from gateway.protocols.exchange import ChatRequest, Exchange, Media
 from gateway.protocols.problem import one_line
 
 encode = msgspec.json.encode
 
-_NULL = msgspec.Raw(b"null")
+_NULL = b"null"
 
 
 def error_text(error: CausewayError) -> bytes:
@@ -93,7 +94,7 @@ class LineExchange(ABC):
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`: a line with the error."""
-        return self.error(error) + b"\n"
+        return self.error(refusals.translated(error)) + b"\n"
 
     def take(self, batch: Batch) -> None:
         """See `Exchange`."""
@@ -130,7 +131,7 @@ class LineDialect:
     """
 
     name: str
-    media = Media(unary=b"application/json", stream=b"application/json-lines")
+    media = Media(unary=b"application/json", stream=b"application/json-lines", told=refusals.translated)
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
     exchange: type[LineExchange]
@@ -162,8 +163,11 @@ class LineDialect:
         return self.exchange(turn, self.state(raw), streaming=bool(request.streaming))
 
     def state(self, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
-        """What goes back as it came."""
-        return raw.get(self.session_state, _NULL)
+        """What goes back as it came; a new name where nothing came. Under it clients keep the conversation in the
+        history, and without it they keep nothing.
+        """
+        said = bytes(raw.get(self.session_state, _NULL))
+        return msgspec.Raw(encode(uuid.uuid4().hex) if said == _NULL else said)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

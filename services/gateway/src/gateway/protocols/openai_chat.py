@@ -77,7 +77,7 @@ class OpenAiChat:
             frontend=request.frontend.name,
             model=request.frontend.model_for(known.text("model"), "model"),
             only_default_model=request.frontend.only_default_model,
-            original_json=request.body if raw.keys().isdisjoint(OURS) else _without(raw, OURS),
+            original_json=request.body if raw.keys().isdisjoint(OURS) else reading.without(raw, OURS),
             passthrough=True,
             blocked_message=request.frontend.blocked_message,
             answers_blocked=request.frontend.answers_blocked,
@@ -186,11 +186,6 @@ def _ratio(raw: Raw) -> float:
     return float(value)
 
 
-def _without(raw: Raw, names: Sequence[str]) -> bytes:
-    """The object less some members; the others keep their bytes."""
-    return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
-
-
 def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message], detectors: Detectors) -> Turn:
     """The turn of a request that is not passed through, its messages as they came."""
     for at, message in enumerate(messages):
@@ -207,7 +202,7 @@ def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message], 
         question_extra_json=last.extra_json if asks else b"",
         history=tuple(history if asks else messages),
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
-        parameters_json=_without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
+        parameters_json=reading.without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
         # Both names are OpenAI's; the newer one wins.
         max_tokens=known.integer("max_completion_tokens", 1, _LONGEST_ANSWER)
         or known.integer("max_tokens", 1, _LONGEST_ANSWER),
@@ -238,7 +233,7 @@ def _message(item: Raw, path: str) -> Message:
         raise InvalidRequest(f"{_INVALID}: 'content' must be a string or a list of parts.", field=field)
     if role == "user" and not content:
         raise InvalidRequest(f"{_INVALID}: user messages must contain 'content'.", field=field)
-    extra = _without(item, ("role", "content"))
+    extra = reading.without(item, ("role", "content"))
     extra = b"" if extra == b"{}" else extra
     if isinstance(content, list):
         texts = [part["text"] for part in content if _is_text(part)]

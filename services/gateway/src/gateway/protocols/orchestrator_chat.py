@@ -19,9 +19,8 @@ from gateway.protocols import reading
 from gateway.protocols.exchange import ChatRequest, Exchange, Media
 from gateway.protocols.openai_chat import OpenAiChat
 from gateway.protocols.orchestrator_fields import Raw, refused
-from gateway.protocols.orchestrator_forms import ChatForm
+from gateway.protocols.orchestrator_forms import ChatForm, Form
 from gateway.protocols.orchestrator_render import OrchestratorExchange
-from gateway.protocols.reading import Fields
 
 OURS = ("chunking", "input_scope")
 """Members of a request that are this route's and never reach a model server."""
@@ -69,27 +68,16 @@ class OrchestratorChat:
         messages = fields.objects(raw, "messages")
         said = asked(raw)
         self._check(said, request.frontend.detectors_for(said), messages[-1])
-        body = request.body if raw.keys().isdisjoint(OURS) else fields.without(raw, OURS)
+        body = request.body if raw.keys().isdisjoint(OURS) else reading.without(raw, OURS)
         turn = self._openai.parse(replace(request, body=body)).turn
-        context = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
         spoken = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
-        options = Fields({"stream_options": reading.value(raw.get("stream_options"), "stream_options")})
-        usage = options.object("stream_options")
-        return OrchestratorExchange(
-            replace(
-                guarded(turn, raw, self._wire),
-                detector_kinds=(
-                    *fields.kinds(spoken, said.input),
-                    *fields.kinds(fields.CONTENTS, said.context),
-                    *fields.kinds(context, said.output),
-                ),
-            ),
-            self._form,
-            self._wire,
-            streaming=reading.pick(raw, ("stream",)).flag("stream"),
-            include_usage=usage.flag("include_usage"),
-            continuous_usage=usage.flag("continuous_usage_stats"),
+        answered = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
+        kinds = (
+            *fields.kinds(spoken, said.input),
+            *fields.kinds(fields.CONTENTS, said.context),
+            *fields.kinds(answered, said.output),
         )
+        return exchange(replace(turn, detector_kinds=kinds), raw, self._form, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""
@@ -120,12 +108,32 @@ def asked(raw: Raw) -> Detectors:
     return detectors_block.parse(reading.pick(raw, ("detectors",)).object("detectors"))
 
 
-def guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
-    """A turn in the ways of these routes.
+def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange:
+    """A turn in the ways of these routes, and how it is answered.
+
+    Args:
+        turn: What is asked.
+        raw: The request's members.
+        form: Which kind of completion.
+        wire: Whose ways.
 
     Raises:
+        InvalidRequest: ``stream`` or ``stream_options`` is none.
         Unprocessable: ``chunking`` or ``input_scope`` is none.
     """
+    said = reading.pick(raw, ("stream", "stream_options"))
+    usage = said.object("stream_options")
+    return OrchestratorExchange(
+        _guarded(turn, raw, wire),
+        form,
+        wire,
+        streaming=said.flag("stream"),
+        include_usage=usage.flag("include_usage"),
+        continuous_usage=usage.flag("continuous_usage_stats"),
+    )
+
+
+def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
     ours = wire is GuardrailsWire.ADR
     chunking = fields.choice(raw, "chunking", CHUNKINGS)
     scope = fields.choice(raw, "input_scope", SCOPES)

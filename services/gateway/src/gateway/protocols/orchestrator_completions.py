@@ -14,9 +14,8 @@ from gateway.protocols import orchestrator_errors as errors
 from gateway.protocols import orchestrator_fields as fields
 from gateway.protocols import reading
 from gateway.protocols.exchange import ChatRequest, Exchange
-from gateway.protocols.orchestrator_chat import OURS, asked, guarded, media
+from gateway.protocols.orchestrator_chat import OURS, asked, exchange, media
 from gateway.protocols.orchestrator_forms import TextForm
-from gateway.protocols.orchestrator_render import OrchestratorExchange
 
 _OWN = (*OURS, "detectors", "model", "prompt", "stream", "stream_options")
 _OUTPUT = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
@@ -40,26 +39,16 @@ class OrchestratorCompletions:
         """See `Dialect`."""
         raw = fields.members(request.body)
         model = fields.text(raw, "model")
-        turn = text_turn(request, model, fields.text(raw, "prompt"), fields.without(raw, _OWN))
+        turn = text_turn(request, model, fields.text(raw, "prompt"), reading.without(raw, _OWN))
         said = asked(raw)
         turn = replace(turn, detectors=request.frontend.detectors_for(said))
         if self._wire is GuardrailsWire.ADR:
             fields.required(turn.detectors)
-        usage = reading.pick(raw, ("stream_options",)).object("stream_options")
-        return OrchestratorExchange(
-            replace(
-                guarded(turn, raw, self._wire),
-                detector_kinds=(
-                    *fields.kinds(fields.CONTENTS, (*said.input, *said.context)),
-                    *fields.kinds(_OUTPUT, said.output),
-                ),
-            ),
-            self._form,
-            self._wire,
-            streaming=reading.pick(raw, ("stream",)).flag("stream"),
-            include_usage=usage.flag("include_usage"),
-            continuous_usage=usage.flag("continuous_usage_stats"),
+        kinds = (
+            *fields.kinds(fields.CONTENTS, (*said.input, *said.context)),
+            *fields.kinds(_OUTPUT, said.output),
         )
+        return exchange(replace(turn, detector_kinds=kinds), raw, self._form, self._wire)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

@@ -5,8 +5,6 @@ status, behind words that say who said it; the reference orchestrator tells what
 as a 500.
 """
 
-import contextlib
-
 import msgspec
 from servicekit.errors import (
     CausewayError,
@@ -20,6 +18,7 @@ from servicekit.errors import (
 
 from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
 from gateway.frontends import GuardrailsWire
+from gateway.protocols.refusals import words
 
 UNEXPECTED = "unexpected error occurred while processing request"
 """All that the reference says of what is not the request's fault."""
@@ -47,14 +46,6 @@ class DetectorFailed(UpstreamRejected):
 
 class Unexpected(Internal):
     """What the reference says no more of."""
-
-
-class _Message(msgspec.Struct):
-    message: str
-
-
-class _Nested(msgspec.Struct):
-    error: _Message
 
 
 def check_failures(failures: tuple[DetectorFailure, ...], direction: Direction, detectors: Detectors) -> None:
@@ -123,14 +114,5 @@ def _details(error: CausewayError, asked: str) -> str:
         return "Expected request with `Content-Type: application/json`"
     if not isinstance(error, UpstreamRejected) or isinstance(error, DetectorFailed):
         return error.message
-    said = _said(error.body) or error.message
+    said = words(error.body) or error.body or error.message
     return f"{asked} request failed for `{error.resource or ''}`: {said}" if asked else said
-
-
-def _said(text: str) -> str:
-    """What a model server's refusal says, where it is one of OpenAI's API."""
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(text, type=_Nested).error.message
-    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-        return msgspec.json.decode(text, type=_Message).message
-    return text

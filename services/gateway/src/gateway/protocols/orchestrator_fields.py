@@ -152,11 +152,6 @@ def required(asked: Detectors) -> None:
         raise refused("`detectors` is required", "detectors")
 
 
-def without(raw: Raw, names: Collection[str]) -> bytes:
-    """The object less some members; the others keep their bytes."""
-    return msgspec.json.encode({name: value for name, value in raw.items() if name not in names})
-
-
 def _detector(detector_id: str, params: Any, field: str) -> Detector:
     if params is not None and not isinstance(params, dict):
         raise refused(_PARAMS_OBJECT, field)

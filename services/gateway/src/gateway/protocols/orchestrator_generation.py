@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
-from gateway.domain import Batch, Chunking, Detections, DetectorKind, Detectors
+from gateway.domain import Batch, Chunking, Detections, DetectorKind, Detectors, Turn
 from gateway.frontends import GuardrailsWire
 from gateway.protocols import orchestrator_errors as errors
 from gateway.protocols import orchestrator_fields as fields
@@ -76,7 +76,7 @@ class _Generation:
 
     streaming = False
 
-    def __init__(self, turn: Any) -> None:
+    def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self._answer = Answer()
 

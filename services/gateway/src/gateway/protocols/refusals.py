@@ -1,0 +1,56 @@
+"""What a model server refuses, as the RAG chat protocol has it: a text, and a status that the protocol knows.
+
+OpenAI's clients get a model server's own status and body. These clients would take its 401 for one that is about
+their own sign-in, and its 500 for a defect of the gateway.
+"""
+
+import contextlib
+
+import msgspec
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    RateLimited,
+    Unavailable,
+    UpstreamRejected,
+)
+
+_WRONG = (400, 413, 422)
+_TOO_LATE = (408, 504)
+_TOO_OFTEN = 429
+_LONGEST = 1000
+
+
+class _Message(msgspec.Struct):
+    message: str
+
+
+class _Nested(msgspec.Struct):
+    error: _Message
+
+
+def translated(error: CausewayError) -> CausewayError:
+    """The error that a client gets: any but a model server's refusal as it is."""
+    if not isinstance(error, UpstreamRejected):
+        return error
+    told: CausewayError
+    if error.status in _WRONG:
+        told = InvalidRequest(words(error.body)[:_LONGEST] or error.message)
+    elif error.status == _TOO_OFTEN:
+        told = RateLimited("The model is asked too often.", retry_after=error.retry_after or 1)
+    elif error.status in _TOO_LATE:
+        told = DeadlineExceeded("The model took too long.")
+    else:
+        told = Unavailable("The model cannot answer at the moment.", retry_after=error.retry_after)
+    told.__cause__ = error
+    return told
+
+
+def words(body: str) -> str:
+    """What a model server says of its refusal, where it speaks like OpenAI's; else nothing."""
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(body, type=_Nested).error.message
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        return msgspec.json.decode(body, type=_Message).message
+    return ""
