@@ -183,6 +183,7 @@ def test_names_stay_what_they_are() -> None:
     ).decode().rstrip("=")
     assert str(keys.point_id("c", "d", 1, 0, "text")) == "17eeb072-ff66-514b-a3ff-b6282d98798c"
     assert str(keys.document_point_id("c", "d")) == "35290440-f897-5217-ae47-c2b3abd0d72b"
+    assert keys.own_oid("ann") == "own:ann"
     assert keys.document_id("a.pdf") == "a7949e623819aa32baf4c32d0457e275b4eff130ec61f43cf284ffdef26efcf4"
 
 

@@ -2,8 +2,9 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from gateway.adapters import Services
+from gateway.clients.link import NatsLink
 from gateway.domain import Detectors, Passage
 from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
 from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
@@ -27,7 +29,8 @@ from gateway.prices import Prices
 from gateway.quotas.ledger import Ledger
 from gateway.settings import Settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from servicekit.testing import span_exporter
+from servicekit.deadline import Deadline
+from servicekit.testing import nats_server, span_exporter
 from starlette.types import ASGIApp
 
 
@@ -192,6 +195,34 @@ def issuer_at(serve: Callable[[ASGIApp], int]) -> Callable[[], Issuer]:
 def spans() -> InMemorySpanExporter:
     """All spans that ended; without a provider every trace id is zero."""
     return span_exporter()
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    """Where a NATS server listens."""
+    async with nats_server(tmp_path / "nats") as url:
+        yield url
+
+
+async def _ready(link: NatsLink) -> None:
+    end = time.monotonic() + 10
+    while await link.problem(Deadline.after(1)) is not None:
+        assert time.monotonic() < end, "NATS did not become ready"
+        await asyncio.sleep(0.02)
+
+
+@pytest.fixture
+def ready() -> Callable[[NatsLink], Awaitable[None]]:
+    """Waits until a link has all that it needs of NATS."""
+    return _ready
+
+
+@pytest.fixture
+async def link(url: str) -> AsyncIterator[NatsLink]:
+    """A link that is ready."""
+    async with NatsLink(url) as link:
+        await _ready(link)
+        yield link
 
 
 @pytest.fixture

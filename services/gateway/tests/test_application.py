@@ -7,8 +7,9 @@ from gateway.domain import Detectors, Model
 from gateway.fakes import FakeGenerator, FakeIngest
 from gateway.fakes_retrieval import FakeDocument
 from gateway.frontends import Frontend, Frontends
-from gateway.identity.caller import Caller
+from gateway.identity.caller import Caller, with_own
 from gateway.identity.layers import Identity
+from gateway.ownership import OWNER
 from gateway.profiles import ProfileLayer
 from gateway.routes import application
 from gateway.routes.rest import rest
@@ -19,8 +20,8 @@ from servicekit.errors import CausewayError, Unavailable
 from servicekit.principal import LOCAL, Principal
 from starlette.types import ASGIApp, Scope
 
-ANN = Principal("local", "ann", oids=("ann-oid",), roles=("ask", "ingest"))
-BOB = Principal("local", "bob", oids=("bob",), roles=("ask", "ingest"))
+ANN = with_own(Principal("local", "ann", oids=("ann-oid", "shared"), roles=("ask", "ingest")))
+BOB = with_own(Principal("local", "bob", oids=("bob", "shared"), roles=("ask", "ingest")))
 
 
 class EndingIngest(FakeIngest):
@@ -63,7 +64,7 @@ def speaking(*args: Any, **more: Any) -> httpx.AsyncClient:
 
 def stored(name: str, owner: str, document_id: str = "") -> FakeDocument:
     record = StoredDocument(document_id or keys.document_id(name, owner), name, "text/plain", "0" * 64, 1, 0.0)
-    return FakeDocument(record, (owner,), {application.OWNER: owner})
+    return FakeDocument(record, (keys.own_oid(owner),), {OWNER: owner})
 
 
 DOCS = Frontend(default_index="docs")
@@ -138,7 +139,7 @@ async def test_an_upload_is_the_users_own(fakes: Any) -> None:
         "a b.md",
         b"# A",
         metadata_json=b'{"uploaded_by":"ann"}',
-        oids=("ann", "ann-oid"),
+        oids=("own:ann",),
         document_id=keys.document_id("a b.md", "ann"),
     )
 
@@ -201,7 +202,7 @@ async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
     """Another's document of the same name stays, as does one that came otherwise."""
     public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
     mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
-    owned = [FakeDocument(each.stored, ("ann-oid",), {application.OWNER: "ann"}) for each in (mine, mine_too)]
+    owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (mine, mine_too)]
     fakes.retriever.documents = {"docs": [public, *owned, theirs]}
     async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
         assert (await http.get("/list_uploaded")).json() == ["a.md", "b.md"]

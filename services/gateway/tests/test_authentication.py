@@ -102,6 +102,16 @@ async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys
     assert (await http.get("/chat", headers=headers)).headers["allow"] == "POST"
 
 
+async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: httpx.AsyncClient, keys: Keys) -> None:
+    """It is the name that is wrong, and not the path: for who is somebody."""
+    headers = keys.make("ann", "ask")
+    for path in ("/indexes/a%2Fb/documents", "/indexes/a%2Fb", "/indexes/a/b/documents", "/persist/a%2Fb"):
+        assert (await http.get(path)).status_code == 401
+        answer = await http.get(path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index")
+    assert (await http.get("/other/a%2Fb", headers=headers)).status_code == 404
+
+
 @pytest.mark.parametrize(("method", "path"), ERRORS_AS_TEXT)
 async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, method: str, path: str) -> None:
     """A text where clients read a text; with the challenge and the trace."""

@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-import time
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from servicekit.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarg
 from servicekit.principal import LOCAL, Principal
 from servicekit.testing import free_ports, nats_server
 
+Ready = Callable[[NatsLink], Awaitable[None]]
 ANN = Principal("local", "ann@example.com")
 BOB = Principal("local", "bob|ä *.>")
 OTHERS_ANN = Principal("another tenant", "ann@example.com")
@@ -25,20 +25,6 @@ STRANGE_IDS = ("a.b", "*", ">", "ä b", "../x", "x" * 200, "-")
 
 def soon() -> Deadline:
     return Deadline.after(10)
-
-
-async def ready(link: NatsLink) -> None:
-    end = time.monotonic() + 10
-    while await link.problem(Deadline.after(1)) is not None:
-        assert time.monotonic() < end, "NATS did not become ready"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
-    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
-        await ready(link)
-        yield link
 
 
 @pytest.fixture(params=["fake", "nats"])
@@ -142,7 +128,7 @@ async def test_there_is_a_most(history: History) -> None:
     await history.save(ANN, "one more", "", b"[]", soon())
 
 
-async def test_nats_goes_and_comes_back(tmp_path: Path) -> None:
+async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
     """Away: Unavailable within the deadline. Back: what was saved is there."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:

@@ -9,7 +9,7 @@ from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grp
 from gateway.clients.indexes import GrpcIndexes
 from gateway.clients.retriever import DESCRIPTOR
 from gateway.fakes_index import FakeIndexes
-from gateway.index_settings import IndexRebuild, IndexSettings
+from gateway.index_settings import IndexRebuild, IndexSettings, IndexSummary
 from gateway.ports_index import Indexes
 from gateway.texts import DocumentPage, Equals, ListedDocument
 from servicekit.deadline import Deadline
@@ -30,8 +30,18 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return self.principal
 
     async def ListIndexes(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        names = await self._fake.names(self._said(request), Deadline.of(context))
-        return retriever_pb2.ListIndexesResponse(indexes=[retriever_pb2.Index(name=name) for name in names])
+        found = await self._fake.summaries(self._said(request), Deadline.of(context))
+        return retriever_pb2.ListIndexesResponse(
+            indexes=[
+                retriever_pb2.Index(
+                    name=each.name,
+                    settings=_told(each.settings),
+                    document_count=each.documents,
+                    chunk_count=each.chunks,
+                )
+                for each in found
+            ]
+        )
 
     async def ListDocuments(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         page = await self._fake.documents(
@@ -62,12 +72,23 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
                 self._said(request), request.index, _asked(request.settings), Deadline.of(context)
             )
         return retriever_pb2.CreateIndexResponse(
-            index=retriever_pb2.Index(name=request.index, embedding_model=made.embedding or "")
+            index=retriever_pb2.Index(name=request.index, settings=_told(made))
         )
 
     async def GetIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
-        settings = await self._fake.settings(self._said(request), request.index, Deadline.of(context))
-        return retriever_pb2.GetIndexResponse(settings=_told(settings))
+        assert request.count
+        found = await self._fake.summary(self._said(request), request.index, Deadline.of(context))
+        return retriever_pb2.GetIndexResponse(
+            settings=_told(found.settings), document_count=found.documents, chunk_count=found.chunks
+        )
+
+    async def UpdateIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        names = ["embedding" if each == "embedding_model" else each for each in request.update_mask.paths]
+        with in_the_services_words():
+            settings = await self._fake.update(
+                self._said(request), request.index, _asked(request.settings), names, Deadline.of(context)
+            )
+        return retriever_pb2.UpdateIndexResponse(settings=_told(settings))
 
     async def RebuildIndex(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
         with in_the_services_words():
@@ -108,6 +129,13 @@ def _asked(message: Any) -> IndexSettings:
         message.embedding_model or None,
         message.chunk_tokens if message.HasField("chunk_tokens") else None,
         message.chunk_overlap if message.HasField("chunk_overlap") else None,
+        {
+            retriever_pb2.FUSION_UNSPECIFIED: None,
+            retriever_pb2.FUSION_SCORES: "scores",
+            retriever_pb2.FUSION_RANKS: "ranks",
+        }[message.fusion],
+        message.dense_weight if message.HasField("dense_weight") else None,
+        message.expand if message.HasField("expand") else None,
     )
 
 
@@ -116,6 +144,9 @@ def _told(settings: IndexSettings) -> Any:
         embedding_model=settings.embedding or "",
         chunk_tokens=settings.chunk_tokens,
         chunk_overlap=settings.chunk_overlap,
+        fusion=retriever_pb2.Fusion.Value(f"FUSION_{(settings.fusion or 'unspecified').upper()}"),
+        dense_weight=settings.dense_weight,
+        expand=settings.expand,
     )
 
 
@@ -183,7 +214,10 @@ async def listed(
 
 async def test_indexes_and_their_documents(indexes: Indexes) -> None:
     """Names in order; documents by id, with the beginning of their text, and how many there are."""
-    assert await indexes.names(LOCAL, soon()) == ("docs", "empty")
+    assert await indexes.summaries(LOCAL, soon()) == (
+        IndexSummary("docs", IndexSettings("fake-embedder"), 3, 3),
+        IndexSummary("empty", IndexSettings("fake-embedder"), 0, 0),
+    )
     page = await listed(indexes)
     assert page.total == 3
     first = page.documents[0]
@@ -205,7 +239,7 @@ async def test_all_conditions_hold(indexes: Indexes) -> None:
 async def test_an_index_is_deleted(indexes: Indexes) -> None:
     """Once."""
     await indexes.delete(LOCAL, "docs", soon())
-    assert await indexes.names(LOCAL, soon()) == ("empty",)
+    assert [each.name for each in await indexes.summaries(LOCAL, soon())] == ["empty"]
     with pytest.raises(NotFound, match="No such index: 'docs' exists"):
         await indexes.delete(LOCAL, "docs", soon())
 
@@ -231,14 +265,29 @@ async def test_snapshots(indexes: Indexes) -> None:
 
 async def test_an_index_with_settings(indexes: Indexes) -> None:
     """It has what was asked for, and the platform's model where none was; once, and with a model that there is."""
-    asked = IndexSettings("other-embedder", 128, 0)
+    asked = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False)
     assert await indexes.create(LOCAL, "new", asked, soon()) == asked
-    assert await indexes.settings(LOCAL, "new", soon()) == asked
+    assert await indexes.summary(LOCAL, "new", soon()) == IndexSummary("new", asked, 0, 0)
     assert await indexes.create(LOCAL, "plain", IndexSettings(), soon()) == IndexSettings("fake-embedder")
     with pytest.raises(Conflict):
         await indexes.create(LOCAL, "new", asked, soon())
     with pytest.raises(InvalidRequest) as caught:
         await indexes.create(LOCAL, "more", IndexSettings("gpt"), soon())
+    assert caught.value.field == "embedding"
+
+
+async def test_settings_are_changed_in_place(indexes: Indexes) -> None:
+    """Those that are named, also to nothing; not the model."""
+    some = IndexSettings(None, 128, 16, "scores", 0.25, expand=True)
+    assert await indexes.update(LOCAL, "docs", some, ("fusion", "chunk_tokens", "expand"), soon()) == IndexSettings(
+        "fake-embedder", 128, None, "scores", None, expand=True
+    )
+    names = ("chunk_tokens", "fusion", "dense_weight")
+    left = await indexes.update(LOCAL, "docs", IndexSettings(dense_weight=0.0), names, soon())
+    assert left == IndexSettings("fake-embedder", None, None, None, 0.0, expand=True)
+    assert (await indexes.summary(LOCAL, "docs", soon())).settings == left
+    with pytest.raises(InvalidRequest) as caught:
+        await indexes.update(LOCAL, "docs", IndexSettings("other-embedder"), ("embedding",), soon())
     assert caught.value.field == "embedding"
 
 
@@ -266,5 +315,5 @@ async def test_unknown_indexes(indexes: Indexes) -> None:
 async def test_who_asks_is_said(adapter: GrpcIndexes, servicer: Servicer) -> None:
     """With every call."""
     principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
-    await adapter.names(principal, soon())
+    await adapter.summaries(principal, soon())
     assert servicer.principal == principal

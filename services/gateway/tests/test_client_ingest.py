@@ -8,7 +8,7 @@ import io
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,28 +29,9 @@ from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLi
 from servicekit.principal import LOCAL, Principal
 from servicekit.testing import eventually, free_ports, nats_server
 
+Ready = Callable[[NatsLink], Awaitable[None]]
 STRANGER = Principal("another tenant")
 UPLOAD = Upload("docs", "Fährplan/Ä.md", b"# Times", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
-
-
-@pytest.fixture
-async def url(tmp_path: Path) -> AsyncIterator[str]:
-    async with nats_server(tmp_path / "nats") as url:
-        yield url
-
-
-async def ready(link: NatsLink) -> None:
-    end = time.monotonic() + 10
-    while await link.problem(Deadline.after(1)) is not None:
-        assert time.monotonic() < end, "NATS did not become ready"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def link(url: str) -> AsyncIterator[NatsLink]:
-    async with NatsLink(url) as link:
-        await ready(link)
-        yield link
 
 
 @pytest.fixture(params=["fake", "nats"])
@@ -135,7 +116,7 @@ async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
     assert job_of(state).stage == "fetching"
 
 
-async def test_a_disk_without_room_is_told(tmp_path: Path) -> None:
+async def test_a_disk_without_room_is_told(tmp_path: Path, ready: Ready) -> None:
     """Streams too large for the server: who asks whether NATS is there learns it. An upload that does not fit is
     refused, and nothing of it is accepted; what was accepted stays.
     """
@@ -251,7 +232,7 @@ async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
     assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
 
 
-async def test_nats_goes_and_comes_back(tmp_path: Path) -> None:
+async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
     """Away: Unavailable within the deadline, the probe says so. Back: what was accepted is there, it goes on."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
@@ -276,7 +257,7 @@ async def test_nats_goes_and_comes_back(tmp_path: Path) -> None:
             assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 2
 
 
-async def test_a_nats_that_hangs_is_away(tmp_path: Path) -> None:
+async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
     """A server that is frozen, not gone: the deadline holds, and an answer that comes late breaks nothing."""
     async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
         await ready(link)
@@ -303,7 +284,7 @@ def _frozen(directory: Path) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path) -> None:
+async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, ready: Ready) -> None:
     """It says so meanwhile, and is ready by itself once NATS is; leaving it before that takes no time."""
     [port] = free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
@@ -320,7 +301,7 @@ async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path) -
     assert time.monotonic() - begin < 1
 
 
-async def test_leaving_a_link_whose_nats_is_gone_takes_no_time(tmp_path: Path) -> None:
+async def test_leaving_a_link_whose_nats_is_gone_takes_no_time(tmp_path: Path, ready: Ready) -> None:
     """A process that stops does not wait for a server that is away."""
     async with nats_server(tmp_path / "nats") as url:
         link = NatsLink(url)

@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
+import nats.errors
 import pytest
 from causeway.ingest.v1 import ingest_pb2
 from gateway.clients.backlog import Backlog
@@ -19,6 +21,7 @@ from gateway.fakes import FakeIngest
 from gateway.fakes_jobs import FakeJobs
 from gateway.ports import Ingest
 from gateway.ports_jobs import DeadLetter, JobChange, Jobs, Replay
+from nats.js import JetStreamContext
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, InvalidRequest, NotFound, RateLimited
@@ -275,6 +278,27 @@ async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink)
     assert left.job_id == "none"
 
 
+async def test_a_page_looks_at_a_bounded_number(link: NatsLink) -> None:
+    """A filter that nearly nothing meets: the page ends, and the next one goes on; nobody waits for all of them."""
+    transport = await link.ingest()
+
+    async def put(number: int, state: str) -> None:
+        job = ingest_pb2.Job(job_id=f"{number:032x}", index="docs", state=STATES[state], sourcefile=f"{number}.md")
+        key = keys.job_key(LOCAL.tenant, job.job_id)
+        await transport.jetstream.publish(f"$KV.{keys.JOBS_BUCKET}.{key}", job.SerializeToString())
+
+    await put(0, "failed")
+    for first in range(1, 2101, 300):
+        await asyncio.gather(*(put(number, "succeeded") for number in range(first, first + 300)))
+    jobs, pages = NatsJobs(link.ingest), []
+    token, more = "", True
+    while more:
+        page = await jobs.page(LOCAL, index="", state="failed", count=50, token=token, deadline=soon())
+        pages.append([job.sourcefile for job in page.jobs])
+        token, more = page.next_token, bool(page.next_token)
+    assert pages == [[], ["0.md"]]
+
+
 async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
     """Across stretches, one subject among others, from a place on; nothing of it is left on the server."""
     jetstream = (await link.ingest()).jetstream
@@ -291,3 +315,36 @@ async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
     assert await read(places[499]) == []
     assert await read(places[200]) == places[201:]
     assert not await jetstream.consumers_info(f"KV_{keys.JOBS_BUCKET}")
+
+
+class Slow:
+    """A connection's JetStream, or a subscription of it, whose first fetches come too late."""
+
+    def __init__(self, real: Any, late: int) -> None:
+        self._real, self._late = real, late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def pull_subscribe_bind(self, **where: str) -> "Slow":
+        return Slow(await self._real.pull_subscribe_bind(**where), self._late)
+
+    async def fetch(self, batch: int, timeout: float) -> Any:  # noqa: ASYNC109  # as the client's
+        self._late -= 1
+        if self._late >= 0:
+            raise nats.errors.TimeoutError
+        return await self._real.fetch(batch, timeout=timeout)
+
+
+@pytest.mark.parametrize("late", [0, 2, 3])
+async def test_a_slow_server_is_asked_again(link: NatsLink, late: int) -> None:
+    """What comes late is not left out; what never comes is an error and not an empty page."""
+    transport = await link.ingest()
+    await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))
+    jetstream = cast("JetStreamContext", Slow(transport.jetstream, late))
+    found = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.a.*")
+    if late < 3:
+        assert len([message async for message in found]) == 5
+    else:
+        with pytest.raises(nats.errors.TimeoutError):
+            await anext(found)

@@ -1,9 +1,8 @@
 """What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
 
 import asyncio
-import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -20,26 +19,13 @@ from servicekit.errors import NotFound, Unavailable
 from servicekit.principal import LOCAL, Principal
 from servicekit.testing import free_ports, nats_server
 
+Ready = Callable[[NatsLink], Awaitable[None]]
 STRANGER = Principal("another tenant")
 Put = Callable[[bytes], Awaitable[str]]
 
 
 def soon() -> Deadline:
     return Deadline.after(20)
-
-
-async def ready(link: NatsLink) -> None:
-    end = time.monotonic() + 10
-    while await link.problem(Deadline.after(1)) is not None:
-        assert time.monotonic() < end, "NATS did not become ready"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
-    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
-        await ready(link)
-        yield link
 
 
 @pytest.fixture
@@ -140,7 +126,7 @@ async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: 
     assert asked == 1
 
 
-async def test_nats_is_away(tmp_path: Path, cache: Path) -> None:
+async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
     """Unavailable within the deadline, and nothing stays on the disk."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:

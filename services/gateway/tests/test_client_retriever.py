@@ -335,7 +335,7 @@ async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, serv
     plain = servicer.request
     assert not any(plain.HasField(name) for name in ("rerank", "dense_weight", "expand"))
     assert (plain.fusion, plain.captions) == (retriever_pb2.FUSION_UNSPECIFIED, False)
-    tuning = Tuning(True, 0.25, expand=False, diversity=0.5, neighbours=2, reranker="r")
+    tuning = Tuning("ranks", 0.25, expand=False, diversity=0.5, neighbours=2, reranker="r")
     wanted = Retrieval(
         ("docs",), minimum_reranker_score=0.5, semantic_ranker=True, semantic_captions=True, tuning=tuning
     )

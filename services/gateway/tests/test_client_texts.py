@@ -3,8 +3,7 @@
 import asyncio
 import hashlib
 import io
-import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable
 from servicekit.principal import LOCAL
 from servicekit.testing import free_ports, nats_server
 
+Ready = Callable[[NatsLink], Awaitable[None]]
 Work = Callable[..., Any]
 
 
@@ -32,20 +32,6 @@ def document(name: str, text: str = "A text.", metadata: bytes = b"{}") -> TextD
 
 def soon() -> Deadline:
     return Deadline.after(10)
-
-
-async def ready(link: NatsLink) -> None:
-    end = time.monotonic() + 10
-    while await link.problem(Deadline.after(1)) is not None:
-        assert time.monotonic() < end, "NATS did not become ready"
-        await asyncio.sleep(0.02)
-
-
-@pytest.fixture
-async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
-    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
-        await ready(link)
-        yield link
 
 
 async def work(link: NatsLink, **end: Any) -> ingest_pb2.IngestJob:
@@ -136,7 +122,7 @@ async def test_what_a_worker_gets(link: NatsLink) -> None:
     ]
 
 
-async def test_a_broker_that_is_away(tmp_path: Path) -> None:
+async def test_a_broker_that_is_away(tmp_path: Path, ready: Ready) -> None:
     """Nothing is accepted; what was accepted is waited for until it is back."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:

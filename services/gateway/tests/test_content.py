@@ -104,6 +104,16 @@ async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
     assert response.headers["content-range"] == "bytes */1024"
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["lines=1-2", "bytes", "bytes=", "bytes=abc", "bytes=-", "bytes=9-3", "bytes=0-1,x", "bytes=" + "9" * 5000],
+)
+async def test_what_is_no_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
+    """Another unit, numbers that are none: the whole document, as if nothing had been said."""
+    response = await http.get("/content/a.pdf", headers={"range": said})
+    assert (response.status_code, response.content) == (200, BYTES)
+
+
 async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) -> None:
     """If-Range names what the client has: parts of two versions never meet."""
     headers = {"range": "bytes=0-9"}

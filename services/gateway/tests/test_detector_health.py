@@ -1,5 +1,6 @@
 """The guardrails orchestrator's health API."""
 
+import asyncio
 from typing import Any
 
 import httpx
@@ -35,9 +36,27 @@ class Away(FakeGuardrails):
         raise Unavailable("away")
 
 
-def client(guardrails: FakeGuardrails) -> httpx.AsyncClient:
+class Asked(Guardrails):
+    """Counts how often it is asked; takes a while."""
+
+    times = 0
+
+    async def detectors(self, *args: Any, **more: Any) -> tuple[DetectorInfo, ...]:
+        self.times += 1
+        await asyncio.sleep(0.01)
+        return await super().detectors(*args, **more)
+
+
+class Hanging(FakeGuardrails):
+    """Keeps to no deadline."""
+
+    async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
+        await asyncio.Event().wait()
+
+
+def client(guardrails: FakeGuardrails, **more: Any) -> httpx.AsyncClient:
     probes = [FakeProbe("generator"), FakeProbe("nats", "not connected")]
-    app = DetectorHealth(guardrails, probes, version="1.2.3")
+    app = DetectorHealth(guardrails, probes, version="1.2.3", **more)
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://health")
 
 
@@ -58,6 +77,23 @@ async def test_how_everything_is() -> None:
 async def test_without_guardrails_the_services_are_told() -> None:
     """Their own probe says what is wrong."""
     async with client(Away()) as http:
+        assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
+
+
+async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
+    """Credentials are not needed here: one look is for all who ask within a moment; then comes a new one."""
+    guardrails = Asked()
+    async with client(guardrails, fresh=0.2) as http:
+        await asyncio.gather(*(http.get("/info") for _ in range(30)))
+        assert guardrails.times == 1
+        await asyncio.sleep(0.3)
+        await http.get("/info")
+        assert guardrails.times == 2
+
+
+async def test_guardrails_that_hang_are_not_waited_for() -> None:
+    """The services are told within the time of a look."""
+    async with client(Hanging(), timeout=0.05) as http, asyncio.timeout(5):
         assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
 
 

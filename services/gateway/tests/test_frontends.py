@@ -119,14 +119,6 @@ def test_a_request_belongs_to_its_mount_else_its_host_else_its_origin(
     assert ALL.resolve(path, host, origin) == (found, rest)
 
 
-def test_mounts_are_found_by_name() -> None:
-    """The default one has none here."""
-    assert ALL.by_mount("help") is HELP
-    assert ALL.by_mount("") is None
-    assert ALL.by_mount("default") is None
-    assert ALL.default is DEFAULT
-
-
 def test_origins_that_may_call() -> None:
     """Those that belong to the profile, those that may besides, and everyone where it says so."""
     frontend = Frontend(origins=frozenset({"https://a"}), cors=frozenset({"https://b"}))

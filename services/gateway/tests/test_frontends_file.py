@@ -156,7 +156,7 @@ def test_each_setting_can_be_a_default(name: str) -> None:
 def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
     """Missing or wrong: the error names it, and what is wrong."""
     path = tmp_path / "frontends.yaml"
-    with pytest.raises(InvalidRequest, match=r"frontends\.yaml cannot be read"):
+    with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_FRONTENDS_FILE: .*frontends\.yaml"):
         FrontendsFile(path).load(BASE, SERVED)
     path.write_text("frontends: [{name: a, mount: chat}]")
     with pytest.raises(InvalidRequest, match=r"frontends\.yaml, line 1, frontends\[0\]\.mount"):
@@ -184,9 +184,7 @@ async def test_the_policy_stands_before_each_profile() -> None:
     others = (Frontend("a", mount="a", detectors=Detectors(input=(own,))),)
     profiles = Profiles(BASE, lambda: now[0], lambda: others)
     first = profiles()
-    found = first.by_mount("a")
-    assert found is not None
-    assert found.detectors.input == (policy, own)
+    assert named(first, "a").detectors.input == (policy, own)
     assert first.default.detectors.input == (policy,)
     assert profiles() is first
     now[0] = Detectors()
@@ -234,8 +232,8 @@ def test_a_profile_names_the_policy_of_the_service() -> None:
 
 
 def named(frontends: Frontends, mount: str) -> Frontend:
-    found = frontends.by_mount(mount)
-    assert found is not None
+    found, path = frontends.resolve(f"/{mount}/chat")
+    assert path == "/chat"
     return found
 
 
@@ -245,7 +243,7 @@ def test_a_profile_called_default_stands_for_the_deployments() -> None:
     named = read(b"frontends: [{name: default, index: other}, {name: a, mount: a}]")
     frontends: Frontends = Profiles(BASE, Detectors, lambda: named)()
     assert (frontends.default.name, frontends.default.default_index) == ("default", "other")
-    assert frontends.by_mount("a") == named[1]
+    assert frontends.resolve("/a/chat") == (named[1], "/chat")
 
 
 def test_the_example_is_right() -> None:

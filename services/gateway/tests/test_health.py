@@ -73,6 +73,24 @@ async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
     assert response.json()["services"]["nats"]["status"] == "ok"
 
 
+async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
+    """Credentials are not needed here: who asks while they are being asked gets the same answer."""
+
+    class Asked(FakeProbe):
+        times = 0
+
+        async def check(self, deadline: Deadline) -> str | None:
+            self.times += 1
+            await asyncio.sleep(0.05)
+            return None
+
+    probe, app = Asked("nats"), FastAPI()
+    app.include_router(health.router([probe]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
+        await asyncio.gather(*(http.get("/readyz?verbose") for _ in range(30)))
+    assert probe.times == 1
+
+
 async def test_health_in_ragengines_words(client: httpx.AsyncClient) -> None:
     """Always well, as long as somebody answers; also when the gateway takes no more requests."""
     response = await client.get("/health")

@@ -8,15 +8,56 @@ import pytest
 
 async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None:
     """It is told with what it has, once; what is not said is the platform's."""
-    asked = {"index_name": "notes", "embedding": "other-embedder", "chunk_tokens": 128, "chunk_overlap": 16}
+    asked = {
+        "index_name": "notes",
+        "embedding": "other-embedder",
+        "chunk_tokens": 128,
+        "chunk_overlap": 16,
+        "fusion": "ranks",
+        "dense_weight": 0.25,
+        "expand": False,
+    }
     made = await client.post("/indexes", json=asked)
     assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", asked)
-    assert (await client.get("/indexes/notes")).json() == asked
+    assert (await client.get("/indexes/notes")).json() == asked | {"documents": 0, "chunks": 0}
     again = await client.post("/indexes", json=asked)
     assert (again.status_code, again.json()["detail"]) == (409, "Index 'notes' exists already.")
     plain = await client.post("/indexes", json={"index_name": "plain"})
     assert plain.json()["chunk_tokens"] is None
     assert "plain" in (await client.get("/indexes")).json()
+
+
+async def test_indexes_are_told_in_detail(client: httpx.AsyncClient) -> None:
+    """The list tells each as its own route does, where that is wanted, and their names elsewhere."""
+    listed = (await client.get("/indexes", params={"details": "true"})).json()
+    assert [each["index_name"] for each in listed] == (await client.get("/indexes")).json() == ["docs", "empty"]
+    assert listed[0] == (await client.get("/indexes/docs")).json()
+
+
+async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
+    """What is named is other then, null is the platform's again, all else stays; what is wrong changes nothing."""
+    path = "/indexes/docs"
+    changed = await client.patch(path, json={"fusion": "ranks", "dense_weight": 0.25, "chunk_tokens": 64})
+    assert changed.status_code == 200
+    assert changed.json()["index_name"] == "docs"
+    again = (await client.patch(path, json={"dense_weight": None, "expand": True})).json()
+    assert (again["fusion"], again["dense_weight"], again["chunk_tokens"], again["expand"]) == (
+        "ranks",
+        None,
+        64,
+        True,
+    )
+    for body, field in (
+        ({"fusion": "best"}, "fusion"),
+        ({"fusion": "scores", "dense_weight": 1.1}, "dense_weight"),
+        ({"expand": "yes"}, "expand"),
+        ({"expand": False, "embedding": "other-embedder"}, "embedding"),
+        ({"color": "red"}, "color"),
+    ):
+        answer = await client.patch(path, json=body)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, field)
+    assert (await client.patch("/indexes/nope", json={})).status_code == 404
+    assert (await client.patch(path, json={})).json() == again
 
 
 async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from gateway.identity.caller import with_own
 from gateway.identity.key_ring import KeyRing
 from servicekit import api_keys
 from servicekit.errors import Unauthenticated, Unavailable
@@ -13,7 +14,7 @@ def test_a_key_says_who_asks() -> None:
     ring = KeyRing()
     ring.replace([RECORD])
     caller = ring.caller(KEY)
-    assert caller.principal == RECORD.principal()
+    assert caller.principal == with_own(RECORD.principal())
     assert (caller.key_id, caller.key_name, caller.profiles) == (RECORD.id, "ann", frozenset({"help"}))
 
 

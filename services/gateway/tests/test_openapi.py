@@ -92,6 +92,14 @@ async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
     assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]
 
 
+async def test_credentials_are_refused_in_the_words_of_the_route(client: httpx.AsyncClient) -> None:
+    """A 401 and a 403 of a chat are what its other errors are: text here, an object there."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        responses = paths[path]["post"]["responses"]
+        assert responses["401"]["content"] == responses["403"]["content"] == responses["400"]["content"], path
+
+
 async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
     """For people."""
     response = await client.get("/docs")

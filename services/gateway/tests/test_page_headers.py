@@ -15,6 +15,21 @@ async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
     assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat", {"messages": [{"role": "user", "content": "When?"}]}),
+        ("/chat/stream", {"messages": [{"role": "user", "content": "When?"}]}),
+        ("/v1/chat/completions", {}),
+        ("/api/v2/text/detection/stream-content", {"detectors": {"words": {}}, "content": "a"}),
+    ],
+)
+async def test_nothing_is_guessed_about_answers(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    """Whole ones, streams and refusals."""
+    response = await client.post(path, json=body)
+    assert response.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
 @pytest.mark.parametrize("path", ["/docs", "/docs/oauth2-redirect"])
 async def test_the_page_loads_from_here_alone(client: httpx.AsyncClient, path: str) -> None:
     """And is in nobody's frame."""

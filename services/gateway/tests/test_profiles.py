@@ -10,6 +10,7 @@ from gateway.frontends_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit import api_keys
 from servicekit.errors import InvalidRequest
 from structlog.testing import capture_logs
 
@@ -174,6 +175,25 @@ async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, span
     assert said == ["closed", "closed", "default"]
     servers = [span for span in spans.get_finished_spans() if span.parent is None]
     assert [(span.attributes or {}).get("causeway.frontend") for span in servers] == ["closed", "closed", "default"]
+
+
+async def test_where_credentials_are_needed_nobody_learns_of_the_limit(
+    fakes: Any, settings: Settings, tmp_path: Path
+) -> None:
+    """401 first; whoever has a key is told."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text(FILE)
+    fakes.frontends = FrontendsFile(path)
+    key, record = api_keys.make("ann", "local", roles=("admin",))
+    fakes.keys.replace([record])
+    app = build_app(settings.model_copy(update={"auth": "keys"}), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        for where in ("/closed/indexes", "/closed/nowhere"):
+            refused = await http.get(where)
+            assert (refused.status_code, "limits" in refused.text) == (401, False)
+        told = await http.get("/closed/indexes", headers={"api-key": key})
+    assert (told.status_code, "limits its indexes" in told.text) == (404, True)
 
 
 async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:

@@ -224,3 +224,22 @@ async def test_closing_ends_what_runs(issuer: Any) -> None:
     await keys.close()
     with pytest.raises(asyncio.CancelledError):
         await asking
+
+
+async def test_the_end_comes_although_a_cancellation_is_lost(clock: Clock) -> None:
+    """As `asyncio.wait_for` loses them before Python 3.12."""
+
+    async def deaf(url: str) -> bytes:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+        raise OSError(url)
+
+    keys = ProviderKeys("https://issuer.example", deaf, ALGORITHMS, clock=clock)
+    asking = asyncio.create_task(keys.find("one"))
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        await keys.close()
+    with pytest.raises(asyncio.CancelledError):
+        await asking

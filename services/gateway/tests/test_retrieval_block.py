@@ -30,7 +30,7 @@ def test_a_block() -> None:
         "indexes: [more], fusion: ranks, dense_weight: 0, expand: false, diversity: 0.2, neighbours: 1,"
         " rerank: true, reranker: r"
     )
-    assert found.tuning == Tuning(True, 0, expand=False, diversity=0.2, neighbours=1, reranker="r")
+    assert found.tuning == Tuning("ranks", 0, expand=False, diversity=0.2, neighbours=1, reranker="r")
     assert (found.indexes_beside, found.rerank) == (("more",), True)
     assert found.indexes_for((), "index") == ("docs", "more")
 

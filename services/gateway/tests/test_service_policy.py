@@ -35,6 +35,23 @@ async def test_it_is_known_soon_and_follows_its_file() -> None:
         await eventually(lambda: policy() is None)
 
 
+async def test_the_end_comes_although_a_cancellation_is_lost() -> None:
+    """As `asyncio.wait_for` loses them before Python 3.12."""
+
+    class Deaf(FakeGuardrails):
+        async def policy(self, deadline: Deadline) -> Policy | None:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                await asyncio.sleep(60)
+            return None
+
+    async with asyncio.timeout(10):
+        async with ServicePolicy(Deaf()) as policy:
+            assert policy() is None
+            await asyncio.sleep(0.01)
+
+
 async def test_nobody_is_asked_before_somebody_wants_it() -> None:
     """Most deployments have no profile that names it."""
     guardrails = Guardrails(rules=POLICY)

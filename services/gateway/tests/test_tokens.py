@@ -5,6 +5,7 @@ from typing import Any
 
 import jwt
 import pytest
+from gateway.identity.caller import with_own
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.tokens import Claims, Tokens
 from servicekit.errors import Unauthenticated
@@ -25,7 +26,7 @@ async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
     """User, ids, groups and roles from its claims; roles that are not ours are left aside."""
     token = issuer.token(oid="o1", groups=["staff", "night"], roles=["ask", "root", "ingest"])
     caller = await tokens.caller(token)
-    assert caller.principal == Principal("local", "ann", ("o1",), ("staff", "night"), ("ask", "ingest"))
+    assert caller.principal == Principal("local", "ann", ("o1", "own:ann"), ("staff", "night"), ("ask", "ingest"))
     assert (caller.key_id, caller.profiles) == ("", frozenset())
 
 
@@ -66,7 +67,7 @@ async def test_which_claim_says_what_can_be_set(
     issuer: Any, claims: Claims, said: dict[str, Any], caller: Principal
 ) -> None:
     """By name, or by a path into objects; a claim of another type says nothing."""
-    assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == caller
+    assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == with_own(caller)
 
 
 async def test_a_token_may_be_bound_to_front_ends(issuer: Any) -> None:

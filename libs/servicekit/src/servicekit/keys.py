@@ -221,6 +221,14 @@ def document_id(sourcefile: str, owner: str = "") -> str:
     return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
 
 
+def own_oid(user: str) -> str:
+    """What an access list names where a document is a user's own, and what that user alone holds.
+
+    It is none of the ids that users have elsewhere: these may be shared, or be another one's name.
+    """
+    return f"own:{user}"
+
+
 def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:
     """Id of a chunk's point: depends on what it is alone, so that writing it again changes nothing.
 

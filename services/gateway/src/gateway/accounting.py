@@ -178,7 +178,7 @@ class Account:
             currency=prices.currency if cost is not None else "",
             **self._common,
         )
-        return Record(keys.usage_subject(self.tenant), entry.id, _encode(entry))
+        return Record(keys.usage_subject(self.tenant), self.tenant, entry.id, _encode(entry))
 
     def verdicts(self) -> Counter[tuple[Direction, str, str]]:
         """How often each detector came to each verdict, or failed."""
@@ -223,7 +223,7 @@ class Account:
             **said,
             **self._common,
         )
-        return Record(keys.audit_subject(self.tenant, detector, verdict), entry.id, _encode(entry))
+        return Record(keys.audit_subject(self.tenant, detector, verdict), self.tenant, entry.id, _encode(entry))
 
 
 def _verdict(detections: Detections, found: Finding | DetectorFailure) -> tuple[Direction, str, str]:

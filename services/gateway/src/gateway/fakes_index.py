@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -14,7 +14,7 @@ from servicekit.principal import Principal
 
 from gateway.documents import Job
 from gateway.embeddings import EmbeddingModel, Embeddings
-from gateway.index_settings import IndexRebuild, IndexSettings
+from gateway.index_settings import IndexRebuild, IndexSettings, IndexSummary
 from gateway.texts import DocumentPage, Equals, ListedDocument, TextDocument, TextOutcome
 
 Documents = dict[str, ListedDocument]
@@ -29,9 +29,14 @@ class FakeIndexes:
     made: dict[str, IndexSettings] = field(default_factory=dict)
     rebuilds: dict[str, IndexRebuild] = field(default_factory=dict)
 
-    async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
+    async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
         """See `ports_index.Indexes`."""
-        return tuple(sorted(self.indexes))
+        return tuple([await self.summary(principal, name, deadline) for name in sorted(self.indexes)])
+
+    async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
+        """See `ports_index.Indexes`; a document is one chunk here."""
+        count = len(self.there(index))
+        return IndexSummary(index, self.made.get(index, IndexSettings("fake-embedder")), count, count)
 
     async def documents(
         self,
@@ -71,10 +76,20 @@ class FakeIndexes:
         self.indexes[index], self.made[index] = {}, made
         return made
 
-    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
+    async def update(
+        self,
+        principal: Principal,
+        index: str,
+        settings: IndexSettings,
+        names: Collection[str],
+        deadline: Deadline,
+    ) -> IndexSettings:
         """See `ports_index.Indexes`."""
-        self.there(index)
-        return self.made.get(index, IndexSettings("fake-embedder"))
+        if "embedding" in names:
+            raise InvalidRequest("'embedding' cannot be changed in place.", field="embedding")
+        old = (await self.summary(principal, index, deadline)).settings
+        self.made[index] = replace(old, **{name: getattr(settings, name) for name in names})
+        return self.made[index]
 
     async def rebuild(
         self, principal: Principal, index: str, settings: IndexSettings, deadline: Deadline

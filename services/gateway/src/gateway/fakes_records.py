@@ -28,6 +28,6 @@ class FakeRecords:
         else:
             self.written.append(record)
 
-    async def reachable(self) -> bool:
+    async def reachable(self, tenant: str) -> bool:
         """See `ports_records.Records`."""
         return not self.away

@@ -228,10 +228,6 @@ class Frontends:
         """Names of the profiles that an API key of this name is bound to; empty: it is bound to none."""
         return self._bound.get(key, frozenset())
 
-    def by_mount(self, segment: str) -> Frontend | None:
-        """The profile whose paths begin with this segment."""
-        return self._mounts.get(segment)
-
     def resolve(self, path: str, host: str = "", origin: str = "") -> tuple[Frontend, str]:
         """The profile that a request belongs to, by its mount, else its host, else its origin; and its path below.
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import BadFile, Document, Key
+from servicekit.yaml_file import Document, Key, of_setting
 
 from gateway.domain import Detectors, Policy
 from gateway.frontends import ANY_ORIGIN, Audit, Frontend, Frontends, GuardrailsWire
@@ -238,12 +238,8 @@ class FrontendsFile:
         Raises:
             InvalidRequest: The file cannot be read, or is wrong.
         """
-        try:
+        with of_setting("frontends_file"):
             file = self._file = Reloadable(self._path, lambda raw: parse(raw, str(self._path), base, served))
-        except BadFile as error:
-            raise InvalidRequest(f"The front ends' file cannot be used: {error}") from None
-        except OSError as error:
-            raise InvalidRequest(f"The front ends' file {self._path} cannot be read: {error.strerror}") from None
         return lambda: file.current
 
     async def __aenter__(self) -> Self:

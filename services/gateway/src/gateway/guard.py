@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncGenerator
 
 from servicekit.errors import Unavailable
+from servicekit.tasks import ended
 
 from gateway.domain import Batch, Delta, Detections, Direction, Event, Finish, Start, Usage
 from gateway.held import HeldChoice
@@ -212,9 +213,7 @@ class OutputGuard:
 
 
 async def _stopped(*tasks: "asyncio.Task[None]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    await ended(*tasks)
     for task in tasks:
         # Looked at, so that asyncio does not report a failure that came too late as forgotten.
         with contextlib.suppress(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""What is known of an index besides its documents: its settings, and how far a rebuild of it is."""
+"""What is known of an index besides its documents: its settings, how much it holds, how far a rebuild of it is."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,27 @@ class IndexSettings:
         embedding: Name of the model that makes its vectors.
         chunk_tokens: Most tokens of a chunk's text.
         chunk_overlap: Most tokens that a chunk repeats of the one before.
+        fusion: How searches fuse that do not say: ``scores`` or ``ranks``.
+        dense_weight: What meaning counts for in hybrid searches that do not say, 0 to 1.
+        expand: Whether searches that do not say look for further words.
     """
 
     embedding: str | None = None
     chunk_tokens: int | None = None
     chunk_overlap: int | None = None
+    fusion: str | None = None
+    dense_weight: float | None = None
+    expand: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSummary:
+    """An index, with the numbers of what the asker may see in it."""
+
+    name: str
+    settings: IndexSettings
+    documents: int
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,8 @@ def build_app(settings: Settings, services: Services, metrics: Metrics | None = 
     app = AuditRequired(app, services.records)
     if services.ledger is not None:
         app = QuotaLayer(app, services.ledger, [*chats, embeddings.PATH], _UPLOADS)
+    # Within the identity: who is nobody learns of no path.
+    app = Reach(app, first_segments([*chats, *HEALTH]) | of_front_ends)
     app = _identity(app, settings, services, profiles)
     app = Admission(
         app,
@@ -128,8 +130,7 @@ def build_app(settings: Settings, services: Services, metrics: Metrics | None = 
         answers=chats,
         batch=_BATCH,
     )
-    app = Preflight(Reach(app, first_segments([*chats, *HEALTH]) | of_front_ends))
-    app = Recording(Tracing(app, error_body), services.records, services.prices, HEALTH)
+    app = Recording(Tracing(Preflight(app), error_body), services.records, services.prices, HEALTH)
     app = CorsHeaders(Measured(app, metrics, HEALTH))
     return ProfileLayer(app, profiles)
 

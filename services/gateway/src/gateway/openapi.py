@@ -145,9 +145,11 @@ def _describe_errors(operation: dict[str, Any]) -> None:
         schema = openapi_stages.TEXT_ERROR
     elif openapi_orchestrator.TAG in operation.get("tags", ()) and "requestBody" in operation:
         schema = openapi_orchestrator.ERROR
+    # A route that shows what is a wrong request shows with it what its errors are like.
+    content = responses.get("400", {}).get("content", {"application/json": {"schema": schema}})
     for status, response in responses.items():
         if status >= "400":
-            response.setdefault("content", {"application/json": {"schema": schema}})
+            response.setdefault("content", content)
 
 
 def _refusals(operation: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -6,7 +6,9 @@ themselves what they may do (`routes.content`).
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_ALWAYS = ((b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer"))
+from gateway.responses import NOSNIFF
+
+_ALWAYS = (NOSNIFF, (b"referrer-policy", b"no-referrer"))
 _POLICY = b"content-security-policy"
 # Data: nothing is loaded for it, and no page shows it in a frame.
 _DATA = b"default-src 'none'; frame-ancestors 'none'"

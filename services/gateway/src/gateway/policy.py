@@ -5,9 +5,8 @@ from typing import Any, Literal
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
-from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document
+from servicekit.yaml_file import Document, of_setting
 
 from gateway.domain import Action, Detector, Detectors, Policy
 
@@ -60,10 +59,8 @@ def load(path: Path) -> Reloadable[Detectors]:
     Raises:
         InvalidRequest: The file cannot be read, or is wrong.
     """
-    try:
+    with of_setting("policy_file"):
         return Reloadable(path, lambda raw: parse(raw, str(path)))
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"The policy file {path} cannot be used: {error}") from None
 
 
 def parse(raw: bytes, name: str = "policy") -> Detectors:

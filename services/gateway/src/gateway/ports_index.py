@@ -1,6 +1,6 @@
 """What the routes need that manage indexes. Adapters: `clients`. Fakes: `fakes_index`. Both pass the same tests."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from servicekit.deadline import Deadline
@@ -8,7 +8,7 @@ from servicekit.principal import Principal
 
 from gateway.documents import Job
 from gateway.embeddings import EmbeddingModel, Embeddings
-from gateway.index_settings import IndexRebuild, IndexSettings
+from gateway.index_settings import IndexRebuild, IndexSettings, IndexSummary
 from gateway.texts import DocumentPage, Equals, TextDocument
 
 
@@ -51,8 +51,12 @@ class Texts(Protocol):
 class Indexes(Protocol):
     """Manages the indexes of a tenant. One that does not exist for the principal is NotFound."""
 
-    async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
-        """The indexes, in order."""
+    async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
+        """The indexes, ordered by name."""
+        ...
+
+    async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
+        """One of them."""
         ...
 
     async def documents(
@@ -80,8 +84,21 @@ class Indexes(Protocol):
         """
         ...
 
-    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
-        """The index's own settings."""
+    async def update(
+        self,
+        principal: Principal,
+        index: str,
+        settings: IndexSettings,
+        names: Collection[str],
+        deadline: Deadline,
+    ) -> IndexSettings:
+        """Gives an index those of the settings that are named; all that it has then.
+
+        Raises:
+            Conflict: It is being rebuilt.
+            PermissionDenied: The principal is no administrator.
+            InvalidRequest: Naming the setting; the model is none that can be changed so.
+        """
         ...
 
     async def rebuild(

@@ -10,11 +10,13 @@ class Record:
 
     Attributes:
         subject: Where it goes: `keys.usage_subject`, `keys.audit_subject`.
+        tenant: Whose it is.
         id: Its own; a record that is sent twice is there once.
         payload: A JSON object (docs/usage.md).
     """
 
     subject: str
+    tenant: str
     id: str
     payload: bytes
 
@@ -34,6 +36,6 @@ class Records(Protocol):
         """Takes a record, without waiting; one that finds no room is dropped and counted."""
         ...
 
-    async def reachable(self) -> bool:
-        """Whether a record that is written now will get where it should, as far as can be told."""
+    async def reachable(self, tenant: str) -> bool:
+        """Whether a tenant's record that is written now will get where it should, as far as can be told."""
         ...

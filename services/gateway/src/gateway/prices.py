@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
-from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document
+from servicekit.yaml_file import Document, of_setting
 
 _PER = 1_000_000
 
@@ -60,10 +59,8 @@ def load(path: Path) -> Reloadable[Prices]:
     Raises:
         InvalidRequest: It cannot be read, or is wrong; the message says where.
     """
-    try:
+    with of_setting("prices_file"):
         return Reloadable(path, lambda raw: _parsed(raw, path.name))
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"CAUSEWAY_PRICES_FILE: {error}", field="prices_file") from None
 
 
 def _parsed(raw: bytes, name: str) -> Prices:

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway import log_line
 from gateway.accounting import Account
 from gateway.frontends import Audit
+from gateway.identity.caller import caller_of
 from gateway.ports_records import Records
 from gateway.prices import Prices
 from gateway.profiles import frontend_of
@@ -133,7 +134,7 @@ class AuditRequired:
             scope["type"] == "http"
             and frontend_of(scope).audit is Audit.REQUIRED
             and scope["method"] == "POST"
-            and not await self._records.reachable()
+            and not await self._records.reachable(caller_of(scope).principal.tenant)
         ):
             raise Unavailable("The audit cannot be written at the moment. Try again shortly.", retry_after=5)
         await self._app(scope, receive, send)

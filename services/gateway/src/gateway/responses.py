@@ -8,6 +8,9 @@ from starlette.types import Scope, Send
 JSON = b"application/json"
 
 Header = tuple[bytes, bytes]
+NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
+"""Browsers take an answer for what it says to be (Fetch standard)."""
+
 ErrorBody = Callable[[Scope, CausewayError], bytes]
 """A request, error → the error's body in the dialect that is spoken there."""
 
@@ -39,6 +42,6 @@ async def refuse(send: Send, error: CausewayError, body: bytes, status: int | No
 
 async def respond(send: Send, status: int, media: bytes, body: bytes, headers: Sequence[Header] = ()) -> None:
     """Answers with a body in one piece."""
-    start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), *headers]
+    start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), NOSNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})

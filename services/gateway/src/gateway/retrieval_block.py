@@ -30,7 +30,7 @@ class RetrievalEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     indexes: list[Annotated[str, AfterValidator(index_name)]] = []
-    fusion: Literal["scores", "ranks"] = "scores"
+    fusion: Literal["scores", "ranks"] | None = None
     dense_weight: _Share | None = None
     expand: bool | None = None
     diversity: _Share = 0.0
@@ -41,7 +41,7 @@ class RetrievalEntry(BaseModel):
     def tuning(self) -> Tuning:
         """It, as a search takes it."""
         return Tuning(
-            by_ranks=self.fusion == "ranks",
+            fusion=self.fusion,
             dense_weight=self.dense_weight,
             expand=self.expand,
             diversity=self.diversity,

@@ -7,6 +7,7 @@ from typing import Self
 import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
+from servicekit.tasks import ended
 
 from gateway.domain import Policy
 from gateway.ports import Guardrails
@@ -45,8 +46,7 @@ class ServicePolicy:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         assert self._task is not None
-        self._task.cancel()
-        await asyncio.wait([self._task])
+        await ended(self._task)
 
     async def _watch(self) -> None:
         await self._wanted.wait()

@@ -1,20 +1,27 @@
 """The retriever's management of indexes over gRPC."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import grpc
 from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
+from google.protobuf import field_mask_pb2
 from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound
 from servicekit.principal import Principal
 
-from gateway.index_settings import IndexRebuild, IndexSettings
+from gateway.index_settings import IndexRebuild, IndexSettings, IndexSummary
 from gateway.texts import DocumentPage, Equals, ListedDocument
 
-_NAMES = {"embedding_model": "embedding"}
+_FIELDS = {"embedding": "embedding_model"}
+_NAMES = {field: name for name, field in _FIELDS.items()}
+FUSIONS: "Mapping[str | None, retriever_pb2.Fusion.ValueType]" = {
+    None: retriever_pb2.FUSION_UNSPECIFIED,
+    "scores": retriever_pb2.FUSION_SCORES,
+    "ranks": retriever_pb2.FUSION_RANKS,
+}
+_FUSION_NAMES = {code: name for name, code in FUSIONS.items()}
 _STATES = {
     retriever_pb2.REBUILD_STATE_RUNNING: "running",
     retriever_pb2.REBUILD_STATE_SUCCEEDED: "succeeded",
@@ -28,11 +35,20 @@ class GrpcIndexes:
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
 
-    async def names(self, principal: Principal, deadline: Deadline) -> tuple[str, ...]:
+    async def summaries(self, principal: Principal, deadline: Deadline) -> tuple[IndexSummary, ...]:
         """See `ports_index.Indexes`."""
         request = retriever_pb2.ListIndexesRequest(principal=principal.to_proto())
         response: retriever_pb2.ListIndexesResponse = await rpc.unary(self._stub.ListIndexes, request, deadline)
-        return tuple(index.name for index in response.indexes)
+        return tuple(
+            IndexSummary(each.name, _settings(each.settings), each.document_count, each.chunk_count)
+            for each in response.indexes
+        )
+
+    async def summary(self, principal: Principal, index: str, deadline: Deadline) -> IndexSummary:
+        """See `ports_index.Indexes`."""
+        request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index, count=True)
+        response: retriever_pb2.GetIndexResponse = await rpc.unary(self._stub.GetIndex, request, deadline)
+        return IndexSummary(index, _settings(response.settings), response.document_count, response.chunk_count)
 
     async def documents(
         self,
@@ -76,12 +92,25 @@ class GrpcIndexes:
         )
         with _in_the_routes_words():
             response: retriever_pb2.CreateIndexResponse = await rpc.unary(self._stub.CreateIndex, request, deadline)
-        return replace(settings, embedding=response.index.embedding_model)
+        return _settings(response.index.settings)
 
-    async def settings(self, principal: Principal, index: str, deadline: Deadline) -> IndexSettings:
+    async def update(
+        self,
+        principal: Principal,
+        index: str,
+        settings: IndexSettings,
+        names: Collection[str],
+        deadline: Deadline,
+    ) -> IndexSettings:
         """See `ports_index.Indexes`."""
-        request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index)
-        response: retriever_pb2.GetIndexResponse = await rpc.unary(self._stub.GetIndex, request, deadline)
+        request = retriever_pb2.UpdateIndexRequest(
+            principal=principal.to_proto(),
+            index=index,
+            settings=_settings_message(settings),
+            update_mask=field_mask_pb2.FieldMask(paths=[_FIELDS.get(name, name) for name in names]),
+        )
+        with _in_the_routes_words():
+            response: retriever_pb2.UpdateIndexResponse = await rpc.unary(self._stub.UpdateIndex, request, deadline)
         return _settings(response.settings)
 
     async def rebuild(
@@ -143,6 +172,9 @@ def _settings_message(settings: IndexSettings) -> retriever_pb2.IndexSettings:
         embedding_model=settings.embedding or "",
         chunk_tokens=settings.chunk_tokens,
         chunk_overlap=settings.chunk_overlap,
+        fusion=FUSIONS[settings.fusion],
+        dense_weight=settings.dense_weight,
+        expand=settings.expand,
     )
 
 
@@ -151,6 +183,9 @@ def _settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
         message.embedding_model,
         message.chunk_tokens if message.HasField("chunk_tokens") else None,
         message.chunk_overlap if message.HasField("chunk_overlap") else None,
+        _FUSION_NAMES.get(message.fusion),
+        message.dense_weight if message.HasField("dense_weight") else None,
+        message.expand if message.HasField("expand") else None,
     )
 
 

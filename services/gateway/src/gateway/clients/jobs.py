@@ -23,8 +23,10 @@ from gateway.documents import ENDED, Job
 from gateway.ports_jobs import DeadPage, JobChange, JobPage, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
-_MOST_READ = 20_000
+_MOST_READ = 2000
 """Jobs that one page looks at: a filter that nothing meets must not read them all."""
+_AT_ONCE = 100
+"""Jobs that are looked at before others get their turn."""
 _QUIET_SECONDS = 5.0
 _READ_SECONDS = 10.0
 _TRIES = 10
@@ -69,6 +71,8 @@ class NatsJobs:
                         return JobPage(tuple(found), str(last))
                     last = message.metadata.sequence.stream
                     looked += 1
+                    if looked % _AT_ONCE == 0:
+                        await asyncio.sleep(0)
                     job = ingest_pb2.Job.FromString(message.data)
                     if wanted in (None, job.state) and index in ("", job.index):
                         found.append(job_of(job))
@@ -111,7 +115,8 @@ class NatsJobs:
                 if job.state in ENDED:
                     return
                 try:
-                    await asyncio.wait_for(changed.wait(), self._quiet)
+                    async with asyncio.timeout(self._quiet):
+                        await changed.wait()
                 except TimeoutError:
                     yield None
         finally:

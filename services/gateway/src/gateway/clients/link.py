@@ -68,7 +68,11 @@ class NatsLink:
         if self._connecting is not None:
             await ended(self._connecting)
         if self._client is not None:
+            # The client cancels it once, and cancellations get lost: see `servicekit.tasks`.
+            reconnecting = self._client._reconnection_task  # it has no public name
             await self._client.close()
+            if reconnecting is not None:
+                await ended(reconnecting)
 
     async def ingest(self) -> IngestTransport:
         """The streams and buckets of ingest.
@@ -126,7 +130,8 @@ class NatsLink:
             return self._trouble or "not connected"
         try:
             # Not the client's `flush`: an answer to it that comes too late ends the client's reading for a minute.
-            await asyncio.wait_for(self._ingest.jetstream.account_info(), deadline.timeout())
+            async with asyncio.timeout(deadline.timeout()):
+                await self._ingest.jetstream.account_info()
         except _FAILURES as error:
             return type(error).__name__
         return None

@@ -11,6 +11,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 _FIRST_STRETCH, _LONGEST_STRETCH = 512, 8192
 _BATCH = 256
 _FETCH_SECONDS = 1.0
+_SILENT_FETCHES = 3
 
 
 async def newest_first(
@@ -52,12 +53,17 @@ async def _stretch(jetstream: JetStreamContext, stream: str, subjects: str, star
     subscription = await jetstream.pull_subscribe_bind(stream=stream, name=name)
     try:
         found: list[Msg] = []
-        left = (await subscription.consumer_info()).num_pending or 0
+        left, silent = (await subscription.consumer_info()).num_pending or 0, 0
         while left:
             try:
                 messages = await subscription.fetch(min(left, _BATCH), timeout=_FETCH_SECONDS)
             except nats.errors.TimeoutError:
-                break  # what was there has been replaced meanwhile, and stands farther up
+                # What was there has been replaced meanwhile, and stands farther up; or the server is slow.
+                silent += 1
+                left = (await subscription.consumer_info()).num_pending or 0
+                if left and silent == _SILENT_FETCHES:
+                    raise
+                continue
             for message in messages:
                 if message.metadata.sequence.stream > end:
                     return found

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -13,6 +12,7 @@ from nats.js import JetStreamContext
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.clients.record_queue import RecordQueue
 from gateway.ports_records import Record
 
 _log = structlog.get_logger(__name__)
@@ -21,17 +21,21 @@ _SEND_SECONDS = 5.0
 _LAST_SECONDS = 3.0
 _LARGEST = 512 * 1024
 """Bytes of a record; half of what a broker takes unless it is told otherwise."""
+_SPARE = 0.125
+"""Share of the room that must be left where nothing may be missed: a request writes many records."""
 
 
 class Outbox:
     """Implements `ports_records.Records` on NATS JetStream.
 
     A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. One
-    that finds no room is dropped and counted: those who wait for answers are not made to wait for records.
+    that finds no room is dropped and counted: those who wait for answers are not made to wait for records. The
+    tenants share the room and the way (`record_queue`): many records of one keep nobody else's from their stream.
 
     Args:
         jetstream: The streams; `Unavailable` while they cannot be reached.
-        room: Most records that wait.
+        room: Most records that wait; half of them of one tenant.
+        room_bytes: Most bytes of these, likewise.
         at_once: Most records that are sent together.
         retry: Seconds between attempts.
     """
@@ -40,15 +44,15 @@ class Outbox:
         self,
         jetstream: Callable[[], Awaitable[JetStreamContext]],
         *,
-        room: int = 10_000,
+        room: int = 20_000,
+        room_bytes: int = 32 * 1024 * 1024,
         at_once: int = 128,
         retry: float = 0.5,
     ) -> None:
         self._jetstream = jetstream
-        self._room = room
         self._at_once = at_once
         self._retry = retry
-        self._waiting: deque[Record] = deque()
+        self._waiting = RecordQueue(room, room_bytes)
         self._some = asyncio.Event()
         self._sent = asyncio.Event()
         self._sending: asyncio.Task[None] | None = None
@@ -62,7 +66,8 @@ class Outbox:
     async def __aexit__(self, *exc: object) -> None:
         if self._waiting and self._reached:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._sent.wait(), _LAST_SECONDS)
+                async with asyncio.timeout(_LAST_SECONDS):
+                    await self._sent.wait()
         if self._sending is not None:
             await ended(self._sending)
         if self._waiting:
@@ -75,19 +80,19 @@ class Outbox:
 
     def write(self, record: Record) -> None:
         """See `ports_records.Records`."""
-        if len(self._waiting) >= self._room or len(record.payload) > _LARGEST:
+        fits = len(record.payload) <= _LARGEST
+        if not fits or not self._waiting.add(record):
             if self.dropped == 0:
-                why = "too many wait" if len(record.payload) <= _LARGEST else "one is too large"
+                why = "too many wait" if fits else "one is too large"
                 _log.error(f"records are dropped: {why}", waiting=len(self._waiting), size=len(record.payload))
             self.dropped += 1
             return
-        self._waiting.append(record)
         self._sent.clear()
         self._some.set()
 
-    async def reachable(self) -> bool:
+    async def reachable(self, tenant: str) -> bool:
         """See `ports_records.Records`."""
-        if len(self._waiting) >= self._room // 2:
+        if self._waiting.left(tenant) < _SPARE:
             return False
         try:
             await self._jetstream()
@@ -113,7 +118,7 @@ class Outbox:
             self._sent.set()
 
     async def _send_some(self, jetstream: JetStreamContext) -> None:
-        some = [self._waiting[at] for at in range(min(self._at_once, len(self._waiting)))]
+        some = self._waiting.take(self._at_once)
         acknowledged = await asyncio.gather(
             *(
                 jetstream.publish(
@@ -123,13 +128,15 @@ class Outbox:
             ),
             return_exceptions=True,
         )
-        failures = [answer for answer in acknowledged if isinstance(answer, BaseException)]
+        failures: list[BaseException] = []
+        kept: list[Record] = []
+        for record, answer in zip(some, acknowledged, strict=True):
+            if isinstance(answer, BaseException):
+                failures.append(answer)
+                kept.append(record)
+            else:
+                self._waiting.done(record)
         # In the order in which they came; what was taken already is known by its id.
-        kept = [
-            record for record, answer in zip(some, acknowledged, strict=True) if isinstance(answer, BaseException)
-        ]
-        for _ in some:
-            self._waiting.popleft()
-        self._waiting.extendleft(reversed(kept))
+        self._waiting.back(kept)
         if failures:
             raise failures[0]

@@ -60,8 +60,9 @@ class QuotaShare:
         if self._sharing is not None:
             await ended(self._sharing)
         with contextlib.suppress(Unavailable, *_FAILURES):  # else the others will miss it by themselves
-            bucket = await asyncio.wait_for(self._bucket(), _BEAT)
-            await bucket.delete(keys.quota_replica_key(self._ledger.replica))
+            async with asyncio.timeout(_BEAT):
+                bucket = await self._bucket()
+                await bucket.delete(keys.quota_replica_key(self._ledger.replica))
 
     async def _share(self) -> None:
         told = ""

@@ -9,7 +9,7 @@ from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.clients.indexes import metadata_condition
+from gateway.clients.indexes import FUSIONS, metadata_condition
 from gateway.documents import Removal, StoredDocument, StoredPage
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode
 
@@ -45,7 +45,7 @@ class GrpcRetriever:
             top=top,
             filter=_filter(retrieval),
             minimum_score=retrieval.minimum_score,
-            fusion=retriever_pb2.FUSION_RANKS if retrieval.tuning.by_ranks else retriever_pb2.FUSION_UNSPECIFIED,
+            fusion=FUSIONS[retrieval.tuning.fusion],
             dense_weight=retrieval.tuning.dense_weight,
             expand=retrieval.tuning.expand,
             diversity=retrieval.tuning.diversity,

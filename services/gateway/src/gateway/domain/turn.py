@@ -42,10 +42,10 @@ class RetrievalMode(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a search weighs what it finds; a front end's profile says it. None: as the retriever has it.
+    """How a search weighs what it finds; a front end's profile says it. None: as the indexes have it.
 
     Attributes:
-        by_ranks: A hybrid search fuses ranks instead of scores.
+        fusion: How a hybrid search fuses: ``scores`` or ``ranks``.
         dense_weight: What meaning counts for in a hybrid search, 0 to 1, words having the rest.
         expand: Further words are searched for, those that the best passages have in common.
         diversity: How much what is new in a passage counts beside its score, 0 to 1.
@@ -53,7 +53,7 @@ class Tuning:
         reranker: The one that orders what was found, where one is wanted; empty: the default.
     """
 
-    by_ranks: bool = False
+    fusion: str | None = None
     dense_weight: float | None = None
     expand: bool | None = None
     diversity: float = 0.0

@@ -84,7 +84,7 @@ TABLE: Table = {
     "/indexes/{index}/documents": {"GET": Role.ASK, "POST": Role.INGEST},
     "/indexes/{index}/documents/delete": {"POST": Role.INGEST},
     # Indexes as a whole, and the platform.
-    "/indexes/{index}": {"GET": Role.ASK, "DELETE": Role.ADMIN},
+    "/indexes/{index}": {"GET": Role.ASK, "PATCH": Role.ADMIN, "DELETE": Role.ADMIN},
     "/indexes/{index}/rebuild": {"GET": Role.ADMIN, "POST": Role.ADMIN},
     "/persist/{index}": {"POST": Role.ADMIN},
     "/load/{index}": {"POST": Role.ADMIN},

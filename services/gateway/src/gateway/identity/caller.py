@@ -1,9 +1,10 @@
 """Who asks, as everything inside the layers of identity finds it."""
 
 from collections.abc import MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from servicekit import keys
 from servicekit.principal import LOCAL, Principal
 
 
@@ -26,6 +27,11 @@ class Caller:
     expires_at: float | None = None
 
 
+def with_own(principal: Principal) -> Principal:
+    """Who asks, holding also what opens the documents of the user's own."""
+    return replace(principal, oids=(*principal.oids, keys.own_oid(principal.user)))
+
+
 LOOPBACK = Caller(LOCAL)
 """Who asks where nobody is asked who they are."""
 
@@ -45,4 +51,10 @@ def place(scope: MutableMapping[str, Any], caller: Caller) -> None:
 def caller_of(scope: MutableMapping[str, Any]) -> Caller:
     """Who asks."""
     found: Caller = scope["state"]["caller"]
+    return found
+
+
+def principal_of(scope: MutableMapping[str, Any]) -> Principal:
+    """Who asks, as services behind the gateway know it."""
+    found: Principal = scope["state"]["principal"]
     return found

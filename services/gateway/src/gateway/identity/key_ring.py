@@ -7,7 +7,7 @@ from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 from servicekit.errors import Unauthenticated, Unavailable
 
-from gateway.identity.caller import Caller
+from gateway.identity.caller import Caller, with_own
 
 
 class KeyRing:
@@ -62,7 +62,7 @@ INVALID = {"challenge": "invalid_token"}
 
 
 def _caller(key: ApiKey) -> Caller:
-    return Caller(key.principal(), key.id, key.name, frozenset(key.profiles), key.expires_at)
+    return Caller(with_own(key.principal()), key.id, key.name, frozenset(key.profiles), key.expires_at)
 
 
 def _wrong() -> Unauthenticated:

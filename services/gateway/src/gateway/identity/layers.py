@@ -3,7 +3,7 @@
 from typing import Protocol
 
 from servicekit import api_keys
-from servicekit.errors import CausewayError, PermissionDenied, Unauthenticated
+from servicekit.errors import CausewayError, NotFound, PermissionDenied, Unauthenticated
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.frontends import FrontendsNow
@@ -11,6 +11,7 @@ from gateway.identity.access import Access, Role
 from gateway.identity.caller import LOOPBACK, NOBODY, Caller, place
 from gateway.identity.credentials import credential
 from gateway.identity.key_ring import INVALID, KeyRing
+from gateway.nothing_there import nothing_at
 from gateway.profiles import frontend_of
 
 
@@ -83,6 +84,8 @@ class Authentication:
         role, nothing_there = Role.ADMIN, None
         try:
             role = self._access.role(scope["path"], scope["method"])
+        except NotFound:
+            nothing_there = nothing_at(scope)
         except CausewayError as error:
             nothing_there = error
         if role is Role.OPEN:

@@ -13,6 +13,7 @@ import structlog
 from jwt import PyJWK
 from jwt.exceptions import PyJWKError, PyJWTError
 from servicekit.errors import Unauthenticated, Unavailable
+from servicekit.tasks import ended
 
 from gateway.identity.key_ring import INVALID
 from gateway.identity.settings import is_safe
@@ -93,8 +94,7 @@ class ProviderKeys:
     async def close(self) -> None:
         """Ends what runs beside the requests."""
         if self._loading is not None:
-            self._loading.cancel()
-            await asyncio.wait([self._loading])
+            await ended(self._loading)
 
     def _named(self, key_id: str | None) -> PyJWK | None:
         if key_id is None:

@@ -22,7 +22,7 @@ from jwt.exceptions import (
 from servicekit.errors import Unauthenticated
 from servicekit.principal import ROLES, Principal
 
-from gateway.identity.caller import Caller
+from gateway.identity.caller import Caller, with_own
 from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_keys import ProviderKeys
 
@@ -85,7 +85,7 @@ class Claims:
             tuple(role for role in ROLES if role in roles),
         )
         profiles = frozenset(_texts(claims, self.profiles)) if self.profiles else frozenset()
-        return Caller(principal, profiles=profiles, expires_at=float(claims["exp"]))
+        return Caller(with_own(principal), profiles=profiles, expires_at=float(claims["exp"]))
 
 
 class Tokens:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from pydantic import BaseModel, ByteSize, ConfigDict, Field
-from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
-from servicekit.yaml_file import Document
+from servicekit.yaml_file import Document, of_setting
 
 from gateway.identity.caller import Caller
 from gateway.quotas.uses import DAY, MINUTE, PRESENT, Window
@@ -121,10 +120,8 @@ def load(path: Path) -> Reloadable[Quotas]:
     Raises:
         InvalidRequest: It cannot be read, or is wrong; the message says where.
     """
-    try:
+    with of_setting("quotas_file"):
         return Reloadable(path, lambda raw: parsed(raw, path.name))
-    except (OSError, ValueError) as error:
-        raise InvalidRequest(f"CAUSEWAY_QUOTAS_FILE: {error}", field="quotas_file") from None
 
 
 def parsed(raw: bytes, name: str) -> Quotas:

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-import msgspec
 import structlog
 from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
 from servicekit import keys
@@ -19,15 +18,15 @@ from servicekit.principal import Principal
 
 from gateway.documents import ENDED, Job, Upload
 from gateway.frontends import Frontend
+from gateway.identity.caller import principal_of
 from gateway.openapi import FRONT_ENDS
+from gateway.ownership import own_metadata, owned_by
 from gateway.ports import Catalogue, Generator, Ingest, Originals, Pictures
 from gateway.profiles import frontend_of
+from gateway.routes.body import json_answer
 from gateway.routes.uploads import Turns, file_names, multipart
 
 _log = structlog.get_logger(__name__)
-
-OWNER = "uploaded_by"
-"""Key of the metadata that says whose own a document is."""
 
 _POLL = 0.1
 _SLOWEST_POLL = 1.0
@@ -79,12 +78,12 @@ def router(
     async def config(request: Request) -> Response:
         """Booleans that the Azure RAG demo's front end reads at its start."""
         frontend = frontend_of(request.scope)
-        return _json(_config(frontend, pictures=await _takes_pictures(generator, frontend, _reader(request))))
+        return json_answer(_config(frontend, pictures=await _takes_pictures(generator, frontend, _reader(request))))
 
     @routes.get("/auth_setup", summary="How a front end signs its users in")
     async def auth_setup(request: Request) -> Response:
         """By OpenID Connect where a client for it is set, else not at all: who answers for the page sends a key."""
-        return _json(_auth_setup(frontend_of(request.scope), login))
+        return json_answer(_auth_setup(frontend_of(request.scope), login))
 
     @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
     async def speech() -> Response:
@@ -105,7 +104,7 @@ def router(
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
         """Puts a document into the front end's index, for the user alone; answers once it can be found."""
-        principal: Principal = request.scope["state"]["principal"]
+        principal = principal_of(request.scope)
         index = _index(request)
         [name] = file_names([file])
         deadline = Deadline.after(timeout)
@@ -115,18 +114,18 @@ def router(
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
         if job.state not in ENDED:
-            return _json({"message": f"{name} is stored, and is still being read.", "job": job.id}, 202)
-        return _json({"message": f"{name} was uploaded."})
+            return json_answer({"message": f"{name} is stored, and is still being read.", "job": job.id}, 202)
+        return json_answer({"message": f"{name} was uploaded."})
 
     @routes.get("/list_uploaded", summary="Names of one's own documents")
     async def list_uploaded(request: Request) -> Response:
         """Those that came by ``/upload``, in order of their names."""
         principal = _reader(request)
         try:
-            found = await catalogue.find(principal, _index(request), _owned_by(principal), Deadline.after(timeout))
+            found = await catalogue.find(principal, _index(request), owned_by(principal), Deadline.after(timeout))
         except NotFound:
-            return _json([])  # nobody has uploaded anything yet
-        return _json(sorted(document.sourcefile for document in found))
+            return json_answer([])  # nobody has uploaded anything yet
+        return json_answer(sorted(document.sourcefile for document in found))
 
     @routes.post(
         "/delete_uploaded",
@@ -138,14 +137,14 @@ def router(
     ) -> Response:
         """Removes a document that came by ``/upload``, with all its passages."""
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
-        wanted = {**_owned_by(principal), "sourcefile": filename}
+        wanted = {**owned_by(principal), "sourcefile": filename}
         found = await catalogue.find(principal, index, wanted, deadline)
         if not found:
             raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
         removal = await catalogue.remove(principal, index, [each.document_id for each in found], deadline)
         await pictures.forget(principal, index, removal.pictured)
         await originals.forget(principal, index, removal.originals)
-        return _json({"message": f"{filename} was deleted."})
+        return json_answer({"message": f"{filename} was deleted."})
 
     return routes
 
@@ -223,7 +222,7 @@ def _index(request: Request) -> str:
 
 
 def _reader(request: Request) -> Principal:
-    return frontend_of(request.scope).principal_for(request.scope["state"]["principal"], filter_asked=False)
+    return frontend_of(request.scope).principal_for(principal_of(request.scope), filter_asked=False)
 
 
 def _own(principal: Principal, index: str, name: str, content: bytes) -> Upload:
@@ -233,14 +232,10 @@ def _own(principal: Principal, index: str, name: str, content: bytes) -> Upload:
         index=index,
         sourcefile=name,
         content=content,
-        metadata_json=msgspec.json.encode({OWNER: user}),
-        oids=tuple(dict.fromkeys((user, *principal.oids))) if user else (),
+        metadata_json=own_metadata(principal),
+        oids=(keys.own_oid(user),) if user else (),
         document_id=keys.document_id(name, user),
     )
-
-
-def _owned_by(principal: Principal) -> dict[str, str]:
-    return {f"metadata.{OWNER}": principal.user}
 
 
 async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadline) -> Job:
@@ -253,7 +248,3 @@ async def _ended(ingest: Ingest, principal: Principal, job: Job, deadline: Deadl
                 pause = min(pause * 1.5, _SLOWEST_POLL)
                 job = await ingest.job(principal, job.id, Deadline.after(_STATE_SECONDS))
     return job
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")

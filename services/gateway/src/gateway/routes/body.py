@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+import msgspec
 from fastapi import Request, Response
 from servicekit.errors import Cancelled, UnsupportedMedia
+from servicekit.tasks import ended
 from starlette.requests import ClientDisconnect
 
 T = TypeVar("T")
@@ -35,9 +37,10 @@ def is_large(request: Request) -> bool:
     return length is None or int(length) > _LARGE
 
 
-def json_answer(body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer of JSON."""
-    return Response(body, status, headers, media_type=_JSON)
+def json_answer(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """An answer of JSON: bytes go as they are, anything else is written as msgspec does."""
+    encoded = body if isinstance(body, bytes) else msgspec.json.encode(body)
+    return Response(encoded, status, headers, media_type=_JSON)
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -53,9 +56,7 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
             raise Cancelled("The client left.")
         return working.result()
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.wait((working, leaving))
+        await ended(working, leaving)
 
 
 async def _left(request: Request) -> None:

@@ -19,14 +19,16 @@ from servicekit.errors import (
     UnsupportedMedia,
     http_status,
 )
+from servicekit.tasks import ended
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.domain import Batch, Done, Step
 from gateway.frontends import Frontend
+from gateway.identity.caller import principal_of
 from gateway.pipeline import Pipeline
 from gateway.profiles import frontend_of
 from gateway.protocols.exchange import ChatRequest, Dialect, Exchange, Media
-from gateway.responses import JSON, refuse, respond
+from gateway.responses import JSON, NOSNIFF, refuse, respond
 from gateway.timeline import Timeline
 
 _log = structlog.get_logger(__name__)
@@ -94,9 +96,7 @@ class ChatEndpoint:
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await ended(*tasks)
         answering, _ = tasks
         if not answering.cancelled():
             answering.result()
@@ -138,6 +138,10 @@ class ChatEndpoint:
             # The client reads no more, or is too slow: nothing that was written now would reach it in time.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
             return
+        told = dialect.media.told(failure)
+        if told is not failure:
+            _log.warning("answer failed", dialect=dialect.name, error=failure.message)
+            failure = told
         if timeline.heard and dialect.media.retried and _repeated(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
@@ -147,7 +151,7 @@ class ChatEndpoint:
         passed = self._passed_headers & headers.keys()
         return ChatRequest(
             body,
-            scope["state"]["principal"],
+            principal_of(scope),
             frontend_of(scope),
             self._streaming,
             headers.get(b"content-type", b"").decode("latin-1"),
@@ -225,6 +229,7 @@ async def _begin(send: Send, media: Media) -> None:
         (b"content-type", media.stream),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
+        NOSNIFF,
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 

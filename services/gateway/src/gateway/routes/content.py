@@ -16,6 +16,7 @@ from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.documents import StoredDocument
+from gateway.identity.caller import principal_of
 from gateway.openapi import FRONT_ENDS
 from gateway.ports import Catalogue, Originals
 from gateway.profiles import frontend_of
@@ -30,6 +31,11 @@ _PASSIVE = frozenset(
         *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
     }
 )
+# Ranges of bytes as RFC 9110 has them; servers of files take others for an error.
+_RANGES = re.compile(
+    r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
+)
+_RANGE = re.compile(r"(\d+)-(\d+)")
 # What is being read stays on the disk.
 _SENDING_SECONDS = 600.0
 _SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -45,6 +51,18 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     """
     routes = APIRouter(tags=[FRONT_ENDS])
 
+    @routes.get(
+        "/content/{path:path}",
+        summary="The original of a document",
+        response_class=Response,
+        responses={
+            200: {"description": "The document", "content": {"application/octet-stream": {}}},
+            206: {"description": "The parts that Range asks for"},
+            304: {"description": "If-None-Match names it"},
+            404: {"description": "No such document, or not for the caller"},
+            416: {"description": "The document is shorter"},
+        },
+    )
     async def content(
         request: Request,
         path: str,
@@ -55,7 +73,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         chosen = frontend.indexes_for((index,) if index else (), "index")
         if not chosen:
             raise InvalidRequest("There is no index to look in; name one.", field="index")
-        principal = frontend.principal_for(request.scope["state"]["principal"], filter_asked=False)
+        principal = frontend.principal_for(principal_of(request.scope), filter_asked=False)
         deadline = Deadline.after(timeout)
         kept: list[StoredDocument] = []
         for name in map(keys.index_name, chosen):
@@ -75,22 +93,6 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             return Response(headers=headers | length)
         return _Original(originals, principal, document, headers, deadline)
 
-    routes.add_api_route(
-        "/content/{path:path}",
-        content,
-        methods=["GET"],
-        summary="The original of a document",
-        response_class=Response,
-        responses={
-            200: {"description": "The document", "content": {"application/octet-stream": {}}},
-            206: {"description": "The parts that Range asks for"},
-            304: {"description": "If-None-Match names it"},
-            404: {"description": "No such document, or not for the caller"},
-            416: {"description": "The document is shorter"},
-        },
-    )
-    # One operation each in the OpenAPI document would be called the same.
-    routes.add_api_route("/content/{path:path}", content, methods=["HEAD"], include_in_schema=False)
     return routes
 
 
@@ -118,7 +120,7 @@ class _Original(Response):
         async with opened as path:
             try:
                 async with asyncio.timeout(_SENDING_SECONDS):
-                    await FileResponse(path, headers=self._described)(scope, receive, send)
+                    await FileResponse(path, headers=self._described)(_ranged(scope), receive, send)
             except TimeoutError:
                 # The server closes the connection of an answer that is not complete.
                 _log.warning("the client reads too slowly", document=document.document_id)
@@ -142,6 +144,18 @@ def _headers(document: StoredDocument) -> dict[str, str]:
     if media.partition(";")[0].strip().lower() not in _PASSIVE:
         headers["content-security-policy"] = _SANDBOX
     return headers
+
+
+def _ranged(scope: Scope) -> Scope:
+    """The request without a ``Range`` that is none: it has to be ignored, and the whole sent (RFC 9110, 14.2)."""
+    headers = [each for each in scope["headers"] if each[0] != b"range" or _is_range(each[1].decode("latin-1"))]
+    return {**scope, "headers": headers}
+
+
+def _is_range(said: str) -> bool:
+    if not _RANGES.fullmatch(said):
+        return False
+    return all(int(first) <= int(last) for first, last in _RANGE.findall(said))
 
 
 def _known(said: str, etag: str) -> bool:

@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.ports import Guardrails, Probe
 from gateway.responses import JSON, respond
+from gateway.shared_look import SharedLook
 
 _UNAVAILABLE = 503
 _PACKAGE = "causeway"
@@ -19,22 +20,30 @@ _PACKAGE = "causeway"
 
 class DetectorHealth:
     """An ASGI application: ``GET /health`` says that the process lives, ``GET /info`` how each service and each
-    remote detector is, as far as a look tells. Both are always 200.
+    remote detector is, as far as a look of the last second tells. Both are always 200.
 
     Args:
         guardrails: Have the detectors.
         probes: One for each service.
         version: The platform's.
         timeout: Seconds that each look may take.
+        fresh: Seconds for which what was seen is told again: who asks needs no credentials.
     """
 
     def __init__(
-        self, guardrails: Guardrails, probes: Sequence[Probe], *, version: str, timeout: float = 5.0
+        self,
+        guardrails: Guardrails,
+        probes: Sequence[Probe],
+        *,
+        version: str,
+        timeout: float = 5.0,
+        fresh: float = 1.0,
     ) -> None:
         self._guardrails = guardrails
         self._probes = probes
         self._version = version
         self._timeout = timeout
+        self._seen = SharedLook(self._services, fresh=fresh)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  # ASGI's signature
         """Serves one request."""
@@ -46,7 +55,7 @@ class DetectorHealth:
         elif scope["path"] == "/health":
             status, said = 200, {_PACKAGE: self._version}
         elif scope["path"] == "/info":
-            status, said = 200, {"services": await self._services()}
+            status, said = 200, {"services": await self._seen()}
         await respond(send, status, JSON, msgspec.json.encode(said))
 
     async def _services(self) -> dict[str, Any]:
@@ -55,16 +64,17 @@ class DetectorHealth:
 
     async def _probed(self, probe: Probe) -> dict[str, Any]:
         try:
-            problem = await asyncio.wait_for(probe.check(Deadline.after(self._timeout)), self._timeout)
+            async with asyncio.timeout(self._timeout):
+                problem = await probe.check(Deadline.after(self._timeout))
         except (TimeoutError, CausewayError):
             problem = f"no answer within {self._timeout:g} s"
         return {probe.name: _said(problem is None, problem or "")}
 
     async def _detectors(self) -> dict[str, Any]:
-        deadline = Deadline.after(self._timeout)
         try:
-            known = await self._guardrails.detectors(LOCAL, deadline, health=True)
-        except CausewayError:
+            async with asyncio.timeout(self._timeout):
+                known = await self._guardrails.detectors(LOCAL, Deadline.after(self._timeout), health=True)
+        except (TimeoutError, CausewayError):
             return {}  # the probe of the guardrails says why
         return {info.detector_id: _said(info.healthy, info.reason) for info in known if info.remote}
 

@@ -4,6 +4,7 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 
+from gateway.identity.caller import principal_of
 from gateway.ports import Guardrails
 from gateway.routes.body import json_answer
 from gateway.routes.schemas import answers
@@ -39,7 +40,7 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
     @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
     async def list_detectors(request: Request) -> Response:
         """Ordered by id, with what each looks at and what it can be told."""
-        known = await guardrails.detectors(request.scope["state"]["principal"], Deadline.after(timeout))
+        known = await guardrails.detectors(principal_of(request.scope), Deadline.after(timeout))
         listed = [
             {
                 "id": info.detector_id,
@@ -51,6 +52,6 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
             }
             for info in known
         ]
-        return json_answer(msgspec.json.encode({"detectors": listed}))
+        return json_answer({"detectors": listed})
 
     return routes

@@ -13,10 +13,13 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, RateLimited, Unavailable, http_status
 from servicekit.principal import Principal
 
+from gateway import ownership
 from gateway.documents import Job, StoredDocument, Upload
+from gateway.identity.caller import principal_of
 from gateway.ports import Catalogue, Ingest
 from gateway.protocols.problem import problem
 from gateway.responses import error_headers
+from gateway.routes.body import json_answer
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
@@ -49,7 +52,7 @@ def router(
         dependencies=[Depends(media_type)],
         responses={
             400: {"description": "A field, a file or a URL is wrong; nothing was accepted"},
-            403: {"description": "Documents are not fetched from that URL"},
+            403: {"description": "Documents are not fetched from that URL, or would be somebody else's own"},
             413: {"description": "The upload is too large"},
             415: {"description": "The body is neither a form of several parts nor JSON"},
             429: {"description": "Too many uploads are under way, or too many of your jobs wait; see Retry-After"},
@@ -90,11 +93,13 @@ def router(
                 pictures=pictures,
             )
             submission = of_form(allowed, common, file or (), url or ())
+        principal = principal_of(request.scope)
+        ownership.check(principal, [upload.metadata_json for upload in submission.uploads])
         deadline = Deadline.after(timeout)
         async with turns.turn(deadline):
-            accepted, error = await _submitted(ingest, request.scope["state"]["principal"], submission, deadline)
+            accepted, error = await _submitted(ingest, principal, submission, deadline)
         if error is None:
-            return _json({"jobs": [job_json(job) for job in accepted.values()]}, 202)
+            return json_answer({"jobs": [job_json(job) for job in accepted.values()]}, 202)
         if not accepted:
             raise error
         return _broken_off(error, accepted, [upload.sourcefile for upload in submission.uploads])
@@ -110,10 +115,10 @@ def router(
     ) -> Response:
         """What is known of each, without its text; by id, in pages."""
         keys.index_name(index)
-        principal = request.scope["state"]["principal"]
+        principal = principal_of(request.scope)
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
         documents = [_document_json(each) for each in page.documents]
-        return _json({"documents": documents, "next_page_token": page.next_token or None}, 200)
+        return json_answer({"documents": documents, "next_page_token": page.next_token or None}, 200)
 
     return routes
 
@@ -165,10 +170,6 @@ def _broken_off(error: CausewayError, jobs: Mapping[int, Job], names: Sequence[s
     kind = RateLimited if isinstance(error, RateLimited) else Unavailable
     told = kind(f"{error.message} {accepted}", retry_after=error.retry_after)
     body = msgspec.json.decode(problem(told)) | {"jobs": [job_json(job) for job in jobs.values()]}
-    response = _json(body, http_status(told))
+    response = json_answer(body, http_status(told))
     response.raw_headers += error_headers(told)
     return response
-
-
-def _json(value: Any, status: int) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")

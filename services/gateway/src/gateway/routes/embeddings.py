@@ -3,6 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 
+from gateway.identity.caller import principal_of
 from gateway.ports_index import Embedder
 from gateway.protocols import openai_embeddings
 from gateway.routes.body import json_answer, json_body, while_connected
@@ -29,7 +30,7 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
     async def embed(request: Request) -> Response:
         """Each of length 1. What a text has beyond the model's `max_model_len` tokens does not reach its vector."""
         asked = openai_embeddings.parse(await json_body(request))
-        principal, deadline = request.scope["state"]["principal"], Deadline.after(timeout)
+        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
         if asked.dimensions is not None:
             openai_embeddings.check_dimensions(asked, await embedder.models(principal, deadline))
         made = await while_connected(request, embedder.embed(principal, asked.model, asked.texts, deadline))

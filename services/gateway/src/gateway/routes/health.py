@@ -11,6 +11,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded
 
 from gateway.ports import Probe
+from gateway.shared_look import SharedLook
 
 
 def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
@@ -24,6 +25,12 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
     # Dependencies gate the start only. Later a dead one must not take all gateways out of service: that would turn
     # a clear 503 into refused connections.
     started = False
+
+    async def seen() -> list[dict[str, Any]]:
+        return await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
+
+    # Who asks needs no credentials: however many do, each dependency is asked by one of them at a time.
+    look = SharedLook(seen, fresh=0.0)
 
     @routes.get("/health", summary="The process lives, in RAGEngine's words")
     async def health() -> dict[str, str | None]:
@@ -47,7 +54,7 @@ def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:
         nonlocal started
         if started and verbose is None:
             return _state(True, {})
-        found = await asyncio.gather(*(_state_of(probe, timeout) for probe in probes))
+        found = await look()
         services = {probe.name: state for probe, state in zip(probes, found, strict=True)}
         well = all(state["status"] == "ok" for state in found)
         started = started or well
@@ -72,6 +79,7 @@ async def _state_of(probe: Probe, seconds: float) -> dict[str, Any]:
 
 async def _problem(probe: Probe, seconds: float) -> str | None:
     try:
-        return await asyncio.wait_for(probe.check(Deadline.after(seconds)), seconds)
+        async with asyncio.timeout(seconds):
+            return await probe.check(Deadline.after(seconds))
     except (TimeoutError, DeadlineExceeded):
         return f"no answer within {seconds:g} s"

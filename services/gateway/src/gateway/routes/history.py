@@ -1,15 +1,16 @@
 """The history of a user's chats, as the React front end of the Azure RAG demo keeps it on a server."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
-from servicekit.principal import Principal
 
+from gateway.identity.caller import principal_of
 from gateway.openapi import FRONT_ENDS
 from gateway.ports import History
+from gateway.routes.body import json_answer
 
 _LONGEST_ID = 200
 _LONGEST_TITLE = 50
@@ -48,8 +49,10 @@ def router(history: History, *, timeout: float) -> APIRouter:
     async def save(request: Request) -> Response:
         """Keeps a conversation under the client's own id, in the place of what was kept of it."""
         saved, title = _conversation(await request.body())
-        await history.save(_principal(request), saved.id, title, bytes(saved.answers), Deadline.after(timeout))
-        return _json({}, 201)
+        await history.save(
+            principal_of(request.scope), saved.id, title, bytes(saved.answers), Deadline.after(timeout)
+        )
+        return json_answer({}, 201)
 
     @routes.get("/sessions", summary="One's conversations, those last saved first")
     async def sessions(
@@ -59,13 +62,13 @@ def router(history: History, *, timeout: float) -> APIRouter:
         snake: Annotated[str, Query(alias="continuation_token", description="The same")] = "",
     ) -> Response:
         """A page of them; the token continues the list."""
-        principal = _principal(request)
+        principal = principal_of(request.scope)
         page = await history.page(principal, count, camel or snake, Deadline.after(timeout))
         listed = [
             {"id": each.id, "entra_oid": principal.user, "title": each.title, "timestamp": each.timestamp}
             for each in page.conversations
         ]
-        return _json({"sessions": listed, "continuation_token": page.next_token or None})
+        return json_answer({"sessions": listed, "continuation_token": page.next_token or None})
 
     @routes.get(
         "/sessions/{session:path}",
@@ -74,9 +77,9 @@ def router(history: History, *, timeout: float) -> APIRouter:
     )
     async def read(request: Request, session: str) -> Response:
         """The answers as they were saved."""
-        principal = _principal(request)
+        principal = principal_of(request.scope)
         answers = msgspec.Raw(await history.read(principal, session, Deadline.after(timeout)))
-        return _json({"id": session, "entra_oid": principal.user, "answers": answers})
+        return json_answer({"id": session, "entra_oid": principal.user, "answers": answers})
 
     @routes.delete(
         "/sessions/{session:path}",
@@ -86,7 +89,7 @@ def router(history: History, *, timeout: float) -> APIRouter:
     )
     async def delete(request: Request, session: str) -> Response:
         """It is gone then."""
-        await history.delete(_principal(request), session, Deadline.after(timeout))
+        await history.delete(principal_of(request.scope), session, Deadline.after(timeout))
         return Response(status_code=204)
 
     return routes
@@ -127,12 +130,3 @@ def _conversation(body: bytes) -> tuple[_Saved, str]:
         raise InvalidRequest("answers must be a list of pairs of a question and its answer.", field="answers")
     question = " ".join(answers[0][0].split())
     return saved, question if len(question) <= _LONGEST_TITLE else question[:_LONGEST_TITLE] + "..."
-
-
-def _principal(request: Request) -> Principal:
-    found: Principal = request.scope["state"]["principal"]
-    return found
-
-
-def _json(value: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(value), status, media_type="application/json")

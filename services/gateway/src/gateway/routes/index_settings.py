@@ -4,22 +4,22 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
-from servicekit.principal import Principal
 
-from gateway.index_settings import IndexRebuild, IndexSettings
+from gateway.identity.caller import principal_of
+from gateway.index_settings import IndexRebuild, IndexSettings, IndexSummary
 from gateway.ports_index import Indexes
 from gateway.protocols import ragengine
 from gateway.protocols.reading import Fields, members, value
 from gateway.routes.body import json_answer, json_body
-from gateway.routes.schemas import CREATION, INDEX, REBUILD, SETTINGS, answers, body
+from gateway.routes.schemas import CHANGES, CREATION, INDEX, INDEX_SETTINGS, REBUILD, SETTINGS, answers, body
 
-_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap")
+_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
 _MOST_TOKENS = 8192
 _UNKNOWN = {404: "No such index"}
 
 
 def router(indexes: Indexes, *, timeout: float) -> APIRouter:
-    """``POST /indexes``, ``GET /indexes/{index}`` and ``/indexes/{index}/rebuild``.
+    """``POST /indexes``, ``/indexes/{index}`` and ``/indexes/{index}/rebuild``.
 
     Args:
         indexes: Manages them.
@@ -31,7 +31,7 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         "/indexes",
         summary="Make an index with settings of its own",
         status_code=201,
-        responses={201: answers(INDEX)[200], 409: {"description": "There is one of this name"}},
+        responses={201: answers(INDEX_SETTINGS)[200], 409: {"description": "There is one of this name"}},
         openapi_extra=body(CREATION),
     )
     async def create_index(request: Request) -> Response:
@@ -39,15 +39,35 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         raw = members(await json_body(request))
         fields = _fields(raw, ("index_name", *_SETTINGS))
         name = ragengine.index_name(fields.text("index_name"), "index_name")
-        made = await indexes.create(_principal(request), name, _settings(fields), Deadline.after(timeout))
-        return json_answer(msgspec.json.encode(_index(name, made)), 201, {"location": f"/indexes/{name}"})
+        made = await indexes.create(principal_of(request.scope), name, _settings(fields), Deadline.after(timeout))
+        return json_answer(_own(name, made), 201, {"location": f"/indexes/{name}"})
 
     @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
     async def describe_index(request: Request, index: str) -> Response:
-        """Its embedding model, and what else is its own; null: as the platform is configured."""
+        """Its embedding model, and what else is its own; null: as the platform is configured. And how much of what
+        it holds is open to the caller.
+        """
         name = ragengine.index_name(index, "index")
-        settings = await indexes.settings(_principal(request), name, Deadline.after(timeout))
-        return json_answer(msgspec.json.encode(_index(name, settings)))
+        summary = await indexes.summary(principal_of(request.scope), name, Deadline.after(timeout))
+        return json_answer(index_json(summary))
+
+    @routes.patch(
+        "/indexes/{index}",
+        summary="Give an index other settings",
+        responses=answers(INDEX_SETTINGS, {**_UNKNOWN, 409: "It is being rebuilt"}),
+        openapi_extra=body(CHANGES),
+    )
+    async def update_index(request: Request, index: str) -> Response:
+        """Those that are named; null makes one the platform's again. The embedding model takes a rebuild."""
+        name = ragengine.index_name(index, "index")
+        raw = members(await json_body(request))
+        fields = _fields(raw, _SETTINGS)
+        if "embedding" in raw:
+            raise fields.wrong("embedding", f"is changed by POST /indexes/{name}/rebuild")
+        has = await indexes.update(
+            principal_of(request.scope), name, _settings(fields), list(raw), Deadline.after(timeout)
+        )
+        return json_answer(_own(name, has))
 
     @routes.post(
         "/indexes/{index}/rebuild",
@@ -66,8 +86,8 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         """
         name = ragengine.index_name(index, "index")
         fields = _fields(members(await json_body(request)), _SETTINGS)
-        begun = await indexes.rebuild(_principal(request), name, _settings(fields), Deadline.after(timeout))
-        return json_answer(msgspec.json.encode(_rebuild(begun)), 202, {"location": f"/indexes/{name}/rebuild"})
+        begun = await indexes.rebuild(principal_of(request.scope), name, _settings(fields), Deadline.after(timeout))
+        return json_answer(_rebuild(begun), 202, {"location": f"/indexes/{name}/rebuild"})
 
     @routes.get(
         "/indexes/{index}/rebuild",
@@ -77,15 +97,10 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
     async def last_rebuild(request: Request, index: str) -> Response:
         """The one that goes on, or the last one."""
         name = ragengine.index_name(index, "index")
-        found = await indexes.last_rebuild(_principal(request), name, Deadline.after(timeout))
-        return json_answer(msgspec.json.encode(_rebuild(found)))
+        found = await indexes.last_rebuild(principal_of(request.scope), name, Deadline.after(timeout))
+        return json_answer(_rebuild(found))
 
     return routes
-
-
-def _principal(request: Request) -> Principal:
-    principal: Principal = request.scope["state"]["principal"]
-    return principal
 
 
 def _fields(raw: dict[str, msgspec.Raw], names: tuple[str, ...]) -> Fields:
@@ -100,10 +115,18 @@ def _settings(fields: Fields) -> IndexSettings:
         fields.text("embedding") or None,
         fields.integer("chunk_tokens", 16, _MOST_TOKENS),
         fields.integer("chunk_overlap", 0, _MOST_TOKENS - 1),
+        fields.one_of("fusion", ("scores", "ranks")) or None,
+        fields.number("dense_weight", 0, 1),
+        None if fields.get("expand") is None else fields.flag("expand"),
     )
 
 
-def _index(name: str, settings: IndexSettings) -> dict[str, object]:
+def index_json(summary: IndexSummary) -> dict[str, object]:
+    """An index as the routes tell it."""
+    return {**_own(summary.name, summary.settings), "documents": summary.documents, "chunks": summary.chunks}
+
+
+def _own(name: str, settings: IndexSettings) -> dict[str, object]:
     return {"index_name": name, **_said(settings)}
 
 

@@ -1,20 +1,19 @@
 """The indexes and their documents, as RAGEngine's clients manage them."""
 
-import re
 from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Path, Query, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
-from servicekit.principal import Principal
-from starlette.types import Scope
 
+from gateway.identity.caller import principal_of
 from gateway.ports import Catalogue, Originals, Pictures
 from gateway.ports_index import Indexes
 from gateway.protocols import ragengine
 from gateway.routes.body import json_answer, json_body
-from gateway.routes.schemas import DOCUMENTS, MESSAGE, REMOVALS, answers, body
+from gateway.routes.index_settings import index_json
+from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, answers, body
 
 _LARGEST_OFFSET = 2**53
 _LONGEST_PATH = 1024
@@ -22,16 +21,14 @@ _MOST_CHARACTERS = 1_000_000
 """Of all texts of a page together."""
 _UNKNOWN = {404: "No such index"}
 _NAMES = {"type": "array", "items": {"type": "string"}}
+_LISTED = {"oneOf": [_NAMES, {"type": "array", "items": INDEX}]}
 _PAGE = {
     "type": "object",
     "properties": {"documents": DOCUMENTS, "count": {"type": "integer"}, "total_items": {"type": "integer"}},
 }
 
-_MISNAMED = re.compile(
-    r"/(?:indexes/(?P<name>.+?)(?P<tail>/documents(?:/delete)?|/rebuild)?|(?:persist|load)/(?P<other>.+))$"
-)
-
 _Name = Annotated[str, Path(description="The index")]
+_Details = Annotated[bool, Query(description="As GET /indexes/{index} tells them, in place of their names")]
 _SnapshotPath = Annotated[
     str,
     Query(
@@ -54,10 +51,11 @@ def router(
     """
     routes = APIRouter(tags=["indexes"])
 
-    @routes.get("/indexes", summary="The names of the indexes", responses=answers(_NAMES))
-    async def list_indexes(request: Request) -> Response:
+    @routes.get("/indexes", summary="The names of the indexes", responses=answers(_LISTED))
+    async def list_indexes(request: Request, *, details: _Details = False) -> Response:
         """In order."""
-        return json_answer(msgspec.json.encode(await indexes.names(_principal(request), Deadline.after(timeout))))
+        found = await indexes.summaries(principal_of(request.scope), Deadline.after(timeout))
+        return json_answer([index_json(each) if details else each.name for each in found])
 
     @routes.get(
         "/indexes/{index}/documents", summary="The documents of an index", responses=answers(_PAGE, _UNKNOWN)
@@ -80,7 +78,7 @@ def router(
             said = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
             raise InvalidRequest(said, field="max_text_length")
         page = await indexes.documents(
-            _principal(request),
+            principal_of(request.scope),
             name,
             offset=offset,
             limit=limit,
@@ -105,17 +103,17 @@ def router(
         """Removes documents with all their passages; ids that are not there are named."""
         name = ragengine.index_name(index, "index")
         ids = ragengine.removals(await json_body(request))
-        removal = await catalogue.remove(_principal(request), name, ids, Deadline.after(timeout))
-        await pictures.forget(_principal(request), name, removal.pictured)
-        await originals.forget(_principal(request), name, removal.originals)
+        removal = await catalogue.remove(principal_of(request.scope), name, ids, Deadline.after(timeout))
+        await pictures.forget(principal_of(request.scope), name, removal.pictured)
+        await originals.forget(principal_of(request.scope), name, removal.originals)
         said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
-        return json_answer(msgspec.json.encode(said))
+        return json_answer(said)
 
     @routes.delete("/indexes/{index}", summary="Remove an index", responses=answers(MESSAGE, _UNKNOWN))
     async def delete_index(request: Request, index: _Name) -> Response:
         """Removes an index with everything in it, for good."""
         name = ragengine.index_name(index, "index")
-        principal, deadline = _principal(request), Deadline.after(timeout)
+        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
         documents = await catalogue.find(principal, name, {}, deadline)
         await indexes.delete(principal, name, deadline)
         await pictures.forget(principal, name)
@@ -127,7 +125,7 @@ def router(
         """In the place of one that is there."""
         name = ragengine.index_name(index, "index")
         place = _place(path, name)
-        await indexes.persist(_principal(request), name, place, Deadline.after(timeout))
+        await indexes.persist(principal_of(request.scope), name, place, Deadline.after(timeout))
         return _message(f"Successfully persisted index {name} to {place}.")
 
     @routes.post(
@@ -144,23 +142,10 @@ def router(
         """In one step; with `overwrite` also in the place of an index, with everything in it."""
         name = ragengine.index_name(index, "index")
         place = _place(path, name)
-        await indexes.load(_principal(request), name, place, Deadline.after(timeout), overwrite=overwrite)
+        await indexes.load(principal_of(request.scope), name, place, Deadline.after(timeout), overwrite=overwrite)
         return _message(f"Successfully loaded index {name} from {place}.")
 
     return routes
-
-
-def misnamed(scope: Scope) -> str:
-    """The name with a slash that is given where an index's stands, so that no route was found; else empty."""
-    found = _MISNAMED.search(scope["path"])
-    name: str = (found["name"] or found["other"]) if found else ""
-    is_encoded = b"%2f" in scope.get("raw_path", b"").lower()
-    return name if "/" in name and (is_encoded or not found or found["tail"] or found["other"]) else ""
-
-
-def _principal(request: Request) -> Principal:
-    principal: Principal = request.scope["state"]["principal"]
-    return principal
 
 
 def _place(path: str, name: str) -> str:
@@ -170,4 +155,4 @@ def _place(path: str, name: str) -> str:
 
 
 def _message(text: str) -> Response:
-    return json_answer(msgspec.json.encode({"message": text}))
+    return json_answer({"message": text})

@@ -10,7 +10,9 @@ from fastapi.responses import StreamingResponse
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
+from gateway import ownership
 from gateway.documents import Job
+from gateway.identity.caller import principal_of
 from gateway.ports import Retriever
 from gateway.ports_index import Texts
 from gateway.protocols import ragengine
@@ -26,6 +28,7 @@ _OTHERS = {
     400: "Something is wrong with the request; nothing of it is applied",
     413: "Too many documents, or too large ones; nothing of it is applied",
     415: "The body is not JSON",
+    403: "A document would be somebody else's own",
     429: "Too many large requests are under way, or too many of your jobs wait; see Retry-After",
     503: "The queue is away, or full; see Retry-After",
 }
@@ -55,7 +58,7 @@ def router(
 
         The numbers are those of the document that each text of the request became.
         """
-        principal: Principal = request.scope["state"]["principal"]
+        principal = principal_of(request.scope)
         deadline = Deadline.after(upload_timeout)
         async with contextlib.AsyncExitStack() as stack:
             if is_large(request):
@@ -69,6 +72,7 @@ def router(
                 places = list(range(len(documents)))
                 await retriever.require(principal, [name], deadline)
             del raw
+            await asyncio.to_thread(ownership.check, principal, [each.metadata_json for each in documents])
             job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
             await asyncio.to_thread(_keep, spool, documents)
             return principal, job, places
@@ -134,4 +138,4 @@ def _sent(spool: Spool, parts: list[Part]) -> Response:
 
 def _under_way(spool: Spool, job: Job) -> Response:
     spool.close()
-    return json_answer(msgspec.json.encode({"job": job_json(job)}), 202, {"location": f"/jobs/{job.id}"})
+    return json_answer({"job": job_json(job)}, 202, {"location": f"/jobs/{job.id}"})

@@ -11,9 +11,9 @@ from fastapi.responses import StreamingResponse
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
-from servicekit.principal import Principal
 
 from gateway.documents import ENDED, Job
+from gateway.identity.caller import principal_of
 from gateway.ports import Ingest
 from gateway.ports_jobs import DeadLetter, JobChange, Jobs
 from gateway.routes.body import json_answer, json_body
@@ -61,14 +61,16 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         if index:
             keys.index_name(index)
         page = await jobs.page(
-            _principal(request),
+            principal_of(request.scope),
             index=index,
             state=state,
             count=limit,
             token=page_token,
             deadline=Deadline.after(timeout),
         )
-        return _json({"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None})
+        return json_answer(
+            {"jobs": [job_json(job) for job in page.jobs], "next_page_token": page.next_token or None}
+        )
 
     # Before the routes of one job: their ids are no words.
     @routes.get("/jobs/dead", summary="The jobs that were given up", responses=answers(DEAD_PAGE, _AWAY))
@@ -77,9 +79,9 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         first. They are kept until they are sent again.
         """
         deadline = Deadline.after(timeout)
-        page = await jobs.dead(_principal(request), count=limit, token=page_token, deadline=deadline)
+        page = await jobs.dead(principal_of(request.scope), count=limit, token=page_token, deadline=deadline)
         listed = [_letter_json(letter) for letter in page.letters]
-        return _json({"jobs": listed, "next_page_token": page.next_token or None})
+        return json_answer({"jobs": listed, "next_page_token": page.next_token or None})
 
     @routes.post(
         "/jobs/dead/replay",
@@ -90,13 +92,13 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
     async def replay(request: Request) -> Response:
         """As the jobs that they were, under their ids: they do not replace newer versions of their documents."""
         job_ids = _ids(await json_body(request))
-        found = await jobs.replay(_principal(request), job_ids, Deadline.after(timeout))
-        return _json({"replayed": found.replayed, "not_found": found.not_found})
+        found = await jobs.replay(principal_of(request.scope), job_ids, Deadline.after(timeout))
+        return json_answer({"replayed": found.replayed, "not_found": found.not_found})
 
     @routes.get("/jobs/{job_id}", summary="How far a job is", responses=answers(JOB, _UNKNOWN))
     async def read_job(request: Request, job_id: str) -> Response:
         """The job as it stands now."""
-        return _json(job_json(await ingest.job(_principal(request), job_id, Deadline.after(timeout))))
+        return json_answer(job_json(await ingest.job(principal_of(request.scope), job_id, Deadline.after(timeout))))
 
     @routes.post(
         "/jobs/{job_id}/cancel",
@@ -105,7 +107,9 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
     )
     async def cancel_job(request: Request, job_id: str) -> Response:
         """Whether it waits or is being worked on: nothing of it can be found, its document stays as it was."""
-        return _json(job_json(await jobs.cancel(_principal(request), job_id, Deadline.after(timeout))))
+        return json_answer(
+            job_json(await jobs.cancel(principal_of(request.scope), job_id, Deadline.after(timeout)))
+        )
 
     @routes.get(
         "/jobs/{job_id}/events",
@@ -121,7 +125,9 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         """Each event holds the job as `GET /jobs/{id}` has it; the first one as it stands now. The stream ends with
         the job. A client that comes again with `Last-Event-ID` gets what has changed since.
         """
-        changes = jobs.watch(_principal(request), job_id, _revision(request.headers.get("last-event-id", "")))
+        changes = jobs.watch(
+            principal_of(request.scope), job_id, _revision(request.headers.get("last-event-id", ""))
+        )
         first = await anext(changes, _NOTHING)
         if first is _NOTHING:
             return Response(status_code=204)
@@ -203,12 +209,3 @@ def _ids(raw: bytes) -> list[str] | None:
     if len(wanted.job_ids or ()) > _MOST_IDS:
         raise InvalidRequest(f"At most {_MOST_IDS} jobs at once.", field="job_ids")
     return None if wanted.all else wanted.job_ids
-
-
-def _principal(request: Request) -> Principal:
-    principal: Principal = request.scope["state"]["principal"]
-    return principal
-
-
-def _json(value: Any) -> Response:
-    return json_answer(msgspec.json.encode(value))

@@ -3,13 +3,13 @@
 import asyncio
 from typing import Any
 
-import msgspec
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unavailable
 
 from gateway.domain import Model
 from gateway.embeddings import EmbeddingModel
+from gateway.identity.caller import principal_of
 from gateway.ports import Generator
 from gateway.ports_index import Embedder
 from gateway.profiles import frontend_of
@@ -31,7 +31,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
 
     async def known(request: Request) -> tuple[list[Model], list[EmbeddingModel]]:
         """The models that the front end may ask, whether they can be reached or not; then those for embeddings."""
-        principal, deadline = request.scope["state"]["principal"], Deadline.after(timeout)
+        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
         chats, embeddings = await asyncio.gather(
             generator.models(principal, deadline), embedder.models(principal, deadline)
         )
@@ -45,7 +45,7 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         """
         chats, embeddings = await known(request)
         listed = [*(_chat(each) for each in chats if each.ready), *map(_embedding, embeddings)]
-        return json_answer(msgspec.json.encode({"object": "list", "data": listed}))
+        return json_answer({"object": "list", "data": listed})
 
     @routes.get(
         "/v1/models/{model:path}",
@@ -59,10 +59,10 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
             if chat.name == model:
                 if not chat.ready:
                     raise Unavailable(f"The model '{model}' cannot be reached at the moment.", resource=model)
-                return json_answer(msgspec.json.encode(_chat(chat)))
+                return json_answer(_chat(chat))
         for each in embeddings:
             if each.name == model:
-                return json_answer(msgspec.json.encode(_embedding(each)))
+                return json_answer(_embedding(each))
         raise NotFound(f"No such model: '{model}'.", field="model", resource=model)
 
     return routes

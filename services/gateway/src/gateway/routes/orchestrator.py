@@ -9,6 +9,7 @@ from starlette.types import Scope
 
 from gateway.detector_kinds import unsupported
 from gateway.frontends import Frontend, GuardrailsWire
+from gateway.identity.caller import principal_of
 from gateway.openapi_orchestrator import CHAT, CONTENT, CONTEXT, FOUND, GENERATED, REFUSALS
 from gateway.pipeline import Pipeline
 from gateway.ports import Guardrails
@@ -85,7 +86,7 @@ def router(guardrails: Guardrails, *, timeout: float, passed_headers: frozenset[
             raise refusal from error
 
     async def _judged(request: Request, question: text.Question) -> Response:
-        principal, deadline = request.scope["state"]["principal"], Deadline.after(timeout)
+        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
         kinds = {info.detector_id: info.kind for info in await guardrails.detectors(principal, deadline)}
         for each in question.detectors:
             if each.detector_id not in kinds:

@@ -1,18 +1,20 @@
 """The routes that are no chats, in FastAPI."""
 
-import errno
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
+import structlog
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi_offline import FastAPIOffline
+from servicekit.disk import is_full
 from servicekit.errors import (
     CausewayError,
     Internal,
     InvalidRequest,
     MethodNotAllowed,
-    NotFound,
     Unavailable,
     http_status,
 )
@@ -20,8 +22,10 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Mount, Route
 
 from gateway import openapi
+from gateway.nothing_there import nothing_at
 from gateway.responses import ErrorBody, error_headers
-from gateway.routes.indexes import misnamed
+
+_log = structlog.get_logger(__name__)
 
 VERSION = "0.1.0"
 
@@ -50,8 +54,27 @@ def rest(routers: Sequence[APIRouter], error_body: ErrorBody) -> FastAPI:
     )
     for router in routers:
         app.include_router(router)
+    app.include_router(_heads(app, *routers))
     openapi.describe(app)
     return app
+
+
+def _heads(*routers: FastAPI | APIRouter) -> APIRouter:
+    """What may be read, asked for its headers, which FastAPI leaves aside (RFC 9110, 9.3.2); the server sends no
+    body then. Streams have no end that a client could wait for, and so no HEAD.
+    """
+    heads = APIRouter(include_in_schema=False)
+    for route in [route for router in routers for route in router.routes]:
+        if not isinstance(route, APIRoute) or route.response_class is StreamingResponse:
+            continue
+        if "GET" in (route.methods or ()):
+            heads.add_api_route(route.path, route.endpoint, methods=["HEAD"])
+    return heads
+
+
+def _no_room() -> Unavailable:
+    # Large forms, and texts that wait to be sent, are on the disk.
+    return Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
 
 
 def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[..., Coroutine[Any, Any, Response]]]:
@@ -67,10 +90,12 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
         if isinstance(error.__cause__, CausewayError):
             # A body that a limit stopped while a form was read.
             failure = error.__cause__
-        elif error.status_code == 404 and (name := misnamed(request.scope)):
-            failure = InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
+        elif is_full(error.__cause__):
+            # FastAPI says of whatever goes wrong while a form is read that the form is.
+            _log.error("the disk is full", path=request.url.path, error=str(error.__cause__))
+            failure = _no_room()
         elif error.status_code == 404:
-            failure = NotFound(f"There is nothing at {request.url.path}.", resource=request.url.path)
+            failure = nothing_at(request.scope)
         elif error.status_code == 405:
             failure = MethodNotAllowed(f"{request.url.path} does not take {request.method}.")
         else:
@@ -86,11 +111,8 @@ def _refusals(error_body: ErrorBody) -> dict[int | type[Exception], Callable[...
 
     async def refused_by_a_defect(request: Request, error: Exception) -> Response:
         # It is raised on, and so gets to the log.
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            # Large forms, and texts that wait to be sent, are on the disk.
-            return await refused(
-                request, Unavailable("The gateway's disk is full. Try again later.", retry_after=60)
-            )
+        if is_full(error):
+            return await refused(request, _no_room())
         return await refused(request, Internal())
 
     return {

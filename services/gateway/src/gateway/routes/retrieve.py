@@ -5,6 +5,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 
 from gateway.domain import Retrieval
+from gateway.identity.caller import principal_of
 from gateway.ports import Retriever
 from gateway.profiles import frontend_of
 from gateway.protocols import ragengine
@@ -31,7 +32,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
         """By meaning and by words, best first, each with its scores."""
         search = ragengine.search(await json_body(request))
         request.scope["state"]["log"]["index"] = search.index
-        principal = request.scope["state"]["principal"]
+        principal = principal_of(request.scope)
         frontend = frontend_of(request.scope)
         retrieval = Retrieval(
             indexes=(search.index,),

@@ -46,29 +46,36 @@ UPDATES = _object(
 )
 REMOVALS = _object(["doc_ids"], {"doc_ids": ["bearing"]}, doc_ids=_list(_TEXT, MOST_DOCUMENTS))
 
-_SETTING: Schema = {"type": ["integer", "null"], "description": "null: as the platform is configured"}
+_OWN: dict[str, Schema] = {
+    "chunk_tokens": {"type": ["integer", "null"], "minimum": 16, "maximum": 8192},
+    "chunk_overlap": {"type": ["integer", "null"], "minimum": 0},
+    "fusion": {"enum": ["scores", "ranks", None]},
+    "dense_weight": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+    "expand": {"type": ["boolean", "null"]},
+}
+"""What an index may have of its own; null: as the platform is configured."""
 SETTINGS = _object(
     [],
     {"embedding": "bge-m3"},
     embedding={"type": "string", "description": "One of GET /v1/models; the one that it has where none is named"},
-    chunk_tokens={"type": "integer", "minimum": 16, "maximum": 8192},
-    chunk_overlap={"type": "integer", "minimum": 0},
+    **_OWN,
 )
+CHANGES = _object([], {"fusion": "ranks", "dense_weight": None}, **_OWN)
 CREATION = _object(
     ["index_name"],
     {"index_name": "notes", "chunk_tokens": 128},
     index_name=_TEXT,
     embedding={"type": "string", "description": "An embedding model of GET /v1/models; the default one"},
-    chunk_tokens={"type": "integer", "minimum": 16, "maximum": 8192},
-    chunk_overlap={"type": "integer", "minimum": 0},
+    **_OWN,
 )
-INDEX = _object([], index_name=_TEXT, embedding=_TEXT, chunk_tokens=_SETTING, chunk_overlap=_SETTING)
+INDEX_SETTINGS = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN)
+_COUNT: Schema = {"type": "integer"}
+INDEX = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN, documents=_COUNT, chunks=_COUNT)
 REBUILD = _object(
     [],
     state={"type": "string", "enum": ["running", "succeeded", "failed"]},
     embedding=_TEXT,
-    chunk_tokens=_SETTING,
-    chunk_overlap=_SETTING,
+    **_OWN,
     documents_done={"type": "integer"},
     documents_total={"type": "integer"},
     error=_TEXT,

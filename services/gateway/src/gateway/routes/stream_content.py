@@ -20,11 +20,12 @@ from starlette.types import Receive, Scope, Send
 from gateway.detector_kinds import unsupported
 from gateway.domain import Chunking, Detector, DetectorKind, Direction, Surroundings
 from gateway.frontends import GuardrailsWire
+from gateway.identity.caller import principal_of
 from gateway.ports import Guardrails, Watch
 from gateway.profiles import frontend_of
 from gateway.protocols import orchestrator_errors as errors
 from gateway.protocols import orchestrator_text as text
-from gateway.responses import refuse
+from gateway.responses import NOSNIFF, refuse
 
 PATH = "/api/v2/text/detection/stream-content"
 MEDIA = b"application/x-ndjson"
@@ -73,7 +74,7 @@ class StreamContent:
             raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
-        principal, deadline = scope["state"]["principal"], Deadline.after(self._timeout)
+        principal, deadline = principal_of(scope), Deadline.after(self._timeout)
         around = Surroundings(headers={n: v for n, v in headers.items() if n in self._passed_headers})
         lines = _lines(receive)
         async with aclosing(lines):
@@ -120,7 +121,12 @@ class _Answer:
 
     async def begin(self) -> None:
         self._begun = True
-        headers = [(b"content-type", MEDIA), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
+        headers = [
+            (b"content-type", MEDIA),
+            (b"cache-control", b"no-cache"),
+            (b"x-accel-buffering", b"no"),
+            NOSNIFF,
+        ]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def line(self, line: bytes) -> None:

@@ -65,7 +65,8 @@ class Turns:
             RateLimited: None came in time.
         """
         try:
-            await asyncio.wait_for(self._turns.acquire(), deadline.timeout())
+            async with asyncio.timeout(deadline.timeout()):
+                await self._turns.acquire()
         except TimeoutError:
             raise RateLimited("Too many uploads are under way.", retry_after=5) from None
         try:

@@ -1,0 +1,24 @@
+"""What is wrong with a path at which there is nothing: the same wherever it is noticed."""
+
+import re
+
+from servicekit.errors import CausewayError, InvalidRequest, NotFound
+from starlette.types import Scope
+
+_INDEX = re.compile(
+    r"/(?:indexes/(?P<name>.+?)(?P<tail>/documents(?:/delete)?|/rebuild)?|(?:persist|load)/(?P<other>.+))$"
+)
+
+
+def nothing_at(scope: Scope) -> CausewayError:
+    """The error: of the path, or of an index's name with a slash in it, which leads past the index's routes."""
+    if name := _misnamed(scope):
+        return InvalidRequest(f"Invalid index name: {name[:200]!r}.", field="index")
+    return NotFound(f"There is nothing at {scope['path']}.", resource=scope["path"])
+
+
+def _misnamed(scope: Scope) -> str:
+    found = _INDEX.search(scope["path"])
+    name: str = (found["name"] or found["other"]) if found else ""
+    is_encoded = b"%2f" in scope.get("raw_path", b"").lower()
+    return name if "/" in name and (is_encoded or not found or found["tail"] or found["other"]) else ""
