@@ -96,6 +96,14 @@ async def test_a_wrong_request_is_not_tried_again(gateway: Any, tmp_path: Path) 
     assert refused.value.status == 415
 
 
+async def test_a_key_that_is_missing(gateway: Any) -> None:
+    """The platform's message, and where commands take a key from."""
+    gateway.refusals = [(401, {})]
+    async with Client(gateway.url) as client:
+        with pytest.raises(RequestRefused, match=r"come back later .* from CAUSEWAY_API_KEY"):
+            await Library(client).job("job-1")
+
+
 async def test_nobody_answers(nobody: str, tmp_path: Path) -> None:
     """Every call says so, with the URL; what is tried again ends, too."""
     (tmp_path / "a").write_bytes(b"text")

@@ -138,3 +138,21 @@ def test_an_index_has_passages_of_its_own_length(http: httpx.Client, ingest: Ing
     assert counts["short"] > 3 * counts["long"]
     found = http.post("/retrieve", json={"index_name": names["short"], "query": "Where is buoy 7?"})
     assert all(len(node["text"].split()) <= 40 for node in found.raise_for_status().json()["results"])
+
+
+def test_an_index_says_how_it_is_searched(http: httpx.Client, ingest: Ingest, index: str) -> None:
+    """What is set for an index holds from the next search on, until it is the platform's again."""
+    ingest(index, {f"{name}.md": f"The {name} is on the pier.".encode() for name in ("crane", "ferry", "lamp")})
+
+    def scores() -> list[float]:
+        found = http.post("/retrieve", json={"index_name": index, "query": "Where is the ferry?"})
+        return [node["score"] for node in found.raise_for_status().json()["results"]]
+
+    usual = scores()
+    changed = http.patch(f"/indexes/{index}", json={"fusion": "ranks"}).raise_for_status().json()
+    assert (changed["fusion"], changed["chunk_tokens"]) == ("ranks", None)
+    assert max(scores()) < 0.1 < max(usual)
+    http.patch(f"/indexes/{index}", json={"fusion": None}).raise_for_status()
+    assert scores() == usual
+    told = [each for each in http.get("/indexes", params={"details": True}).json() if each["index_name"] == index]
+    assert [(each["documents"], each["chunks"]) for each in told] == [(3, 3)]

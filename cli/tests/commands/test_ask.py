@@ -90,6 +90,19 @@ def test_a_refused_question(gateway: Any, cli: Callable[..., Any]) -> None:
     assert "No such index." in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("indexes", "said"),
+    [(["handbook", "staff"], "There are: handbook, staff. Name one with --index."), ([], "causeway ingest")],
+)
+def test_an_index_that_is_not_there(gateway: Any, cli: Callable[..., Any], indexes: list[str], said: str) -> None:
+    """Exit code 1, the platform's message, and which indexes there are, or how one is made."""
+    gateway.indexes = indexes
+    result = cli("ask", "Why?", "--index", "nope", "--url", gateway.url)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "No such index: 'nope' exists. " in result.stderr
+    assert said in result.stderr
+
+
 def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
     """Exit code 3 and what to do about it."""
     result = cli("ask", "Why?", "--url", nobody)

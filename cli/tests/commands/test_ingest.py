@@ -1,4 +1,7 @@
 import json
+import signal
+import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +47,8 @@ def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     """One object a file, and nothing else."""
     for name in ("good.md", "bad.pdf"):
         (tmp_path / name).write_text("x")
-    result = cli("ingest", tmp_path / "good.md", tmp_path / "bad.pdf", "-i", "x", "--json", "--url", gateway.url)
+    files = (tmp_path / "good.md", tmp_path / "bad.pdf")
+    result = cli("ingest", *files, "-i", "x", "--at-once", "1", "--json", "--url", gateway.url)
     assert result.exit_code == 1
     found = {each["name"]: each for each in map(json.loads, result.stdout.splitlines())}
     assert found["good.md"] == {
@@ -135,3 +139,24 @@ def test_a_mirror(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
 def test_poll_goes_with_watch(gateway: Any, cli: Callable[..., Any], folder: Path) -> None:
     """Alone it means nothing: wrong usage."""
     assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2
+
+
+def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
+    """Ctrl-C ends the command with 130, and it says that what was sent goes on."""
+    (tmp_path / "stuck.md").write_text("x")
+    command = [*causeway, "ingest", "stuck.md", "-i", "x", "--url", gateway.url]
+    with subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            end = time.monotonic() + 60
+            while not gateway.uploads:
+                assert time.monotonic() < end
+                time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=30)
+        finally:
+            process.kill()
+    assert process.returncode == 130
+    assert "causeway jobs" in said
+    assert "Traceback" not in said

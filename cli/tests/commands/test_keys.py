@@ -124,13 +124,25 @@ def test_when_a_key_ends() -> None:
         _end("90", 0.0)
 
 
-def test_nobody_answers(cli: Callable[..., Any]) -> None:
-    """Exit code 3; a password in the address is not repeated."""
+async def test_no_keys(run: Run) -> None:
+    """A sentence that says how one is made, for machines nothing."""
+    result = await run("list")
+    assert result.stdout == "There is no API key; `causeway keys create --name NAME` makes one.\n"
+    assert "of tenant 'north'" in (await run("list", "--tenant", "north")).stdout
+    assert (await run("list", "--json")).stdout == ""
+
+
+@pytest.mark.parametrize("command", ["keys list", "usage"])
+def test_nobody_answers(cli: Callable[..., Any], command: str) -> None:
+    """Exit code 3 and one line, no log; a password in the address is not repeated."""
     [port] = free_ports(1)
-    result = cli("keys", "list", "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")
+    result = cli(*command.split(), "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")
     assert result.exit_code == 3
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1
     assert f"127.0.0.1:{port}" in result.stderr
-    assert "secret" not in result.stderr + result.stdout
+    assert "--data-dir" in result.stderr
+    assert "secret" not in result.stderr
 
 
 def test_certificates_that_are_not_there(cli: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

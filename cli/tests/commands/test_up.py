@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
+from causeway.cli.commands.up import command_name
 
 SERVICES = ["nats", "retriever", "generator", "guardrails", "ingest", "gateway"]
 
@@ -88,6 +89,20 @@ def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
     assert "gateway is ready" in shown
     assert "guardrails | guardrails serves on" in shown
     assert "\x1b" not in first + shown
+
+
+def test_the_command_is_called_by_what_a_shell_finds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its path as long as its name is not on the path, where somebody copies it from."""
+    command = tmp_path / "causeway"
+    command.write_text("#!/bin/sh\n")
+    command.chmod(0o755)
+    monkeypatch.setattr("sys.argv", [str(command), "up"])
+    monkeypatch.setenv("PATH", str(tmp_path / "elsewhere"))
+    assert command_name() == str(command)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert command_name() == "causeway"
+    monkeypatch.setattr("sys.argv", ["/somewhere/__main__.py", "up"])
+    assert command_name() == "causeway"
 
 
 def test_nothing_lingers_when_it_is_killed(start: Callable[..., Any]) -> None:

@@ -42,6 +42,9 @@ class Gateway:
         uploads: Index, file name and content of what was uploaded.
         asked: Bodies of the questions.
         lines: Of the next streamed answer, instead of the usual ones.
+        indexes: Their names; a question to another one is refused. None: every index is there.
+        settings: Of indexes, by name, as their routes tell them.
+        rebuilding: What their rebuilds come to, one step each time that they are asked for.
         source: What answers cite, instead of what they should.
         stored: Documents by index and name, with their files; None of one that came as text.
         removed: Names of those that were removed.
@@ -56,6 +59,9 @@ class Gateway:
         self.uploads: list[tuple[str, str, bytes]] = []
         self.asked: list[dict[str, Any]] = []
         self.lines: list[bytes] | None = None
+        self.indexes: list[str] | None = None
+        self.settings: dict[str, dict[str, Any]] = {}
+        self.rebuilding: list[dict[str, Any]] = []
         self.source = ""
         self.credentials: set[str] = set()
         self.stored: dict[str, dict[str, bytes | None]] = {}
@@ -71,6 +77,10 @@ class Gateway:
                 Route("/readyz", self._readyz),
                 Route("/documents", self._documents, methods=["POST"]),
                 Route("/documents", self._stored),
+                Route("/indexes", self._indexes),
+                Route("/indexes", self._create_index, methods=["POST"]),
+                Route("/indexes/{index}", self._index, methods=["GET", "PATCH", "DELETE"]),
+                Route("/indexes/{index}/rebuild", self._rebuild, methods=["GET", "POST"]),
                 Route("/indexes/{index}/documents/delete", self._delete, methods=["POST"]),
                 Route("/jobs", self._list_jobs),
                 Route("/jobs/dead", self._list_dead),
@@ -231,7 +241,39 @@ class Gateway:
         body = {"message": {"role": "assistant", "content": text}, "context": context}
         return JSONResponse(body, headers={"x-trace-id": TRACE})
 
+    async def _create_index(self, request: Request) -> Response:
+        made = await request.json()
+        self.settings[made["index_name"]] = {"documents": 0, "chunks": 0, "embedding": "minilm", **made}
+        return JSONResponse(made, status_code=201)
+
+    async def _index(self, request: Request) -> Response:
+        name = request.path_params["index"]
+        if name not in self.settings:
+            return JSONResponse({"detail": f"No such index: '{name}' exists."}, status_code=404)
+        if request.method == "DELETE":
+            del self.settings[name]
+            return JSONResponse({"message": "Successfully deleted."})
+        if request.method == "PATCH":
+            self.settings[name].update(await request.json())
+        return JSONResponse(self.settings[name])
+
+    async def _rebuild(self, request: Request) -> Response:
+        if request.method == "POST":
+            self.asked.append(await request.json())
+        elif not self.rebuilding:
+            return JSONResponse({"detail": "It has not been rebuilt."}, status_code=404)
+        step = self.rebuilding.pop(0) if len(self.rebuilding) > 1 else self.rebuilding[0]
+        return JSONResponse(step, status_code=202 if request.method == "POST" else 200)
+
+    async def _indexes(self, request: Request) -> Response:
+        if "details" in request.query_params:
+            return JSONResponse(list(self.settings.values()))
+        return JSONResponse(self.indexes)
+
     async def _stream(self, request: Request) -> Response:
+        index = (await request.json())["context"]["overrides"].get("index")
+        if self.indexes is not None and index not in self.indexes:
+            return JSONResponse({"error": f"No such index: '{index}' exists."}, status_code=404)
         text, source = await self._question(request)
         context = {
             "data_points": {"text": [], "citations": [source, "other.md#page=1"]},

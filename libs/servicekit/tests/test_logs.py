@@ -190,3 +190,12 @@ def test_configuring_twice_logs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     logging.getLogger("somebody.else").error("once")
     assert len(out.getvalue().splitlines()) == 1
     assert len(logging.getLogger().handlers) == 1
+
+
+def test_a_command_logs_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither stream gets a line inside; afterwards logs go where they went."""
+    before = structlog.get_config()
+    with logs.nothing_is_logged():
+        structlog.get_logger("nats").warning("nats", error="refused")
+    assert capfd.readouterr() == ("", "")
+    assert structlog.get_config() == before

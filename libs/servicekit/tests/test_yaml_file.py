@@ -4,7 +4,8 @@ from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator
-from servicekit.yaml_file import BadFile, Document
+from servicekit.errors import InvalidRequest
+from servicekit.yaml_file import BadFile, Document, of_setting
 
 
 class Part(BaseModel):
@@ -105,3 +106,21 @@ def test_further_problems_can_be_placed() -> None:
     """A check that no model can make names its key in the same way."""
     document = Document(b"a:\n- b: 1\n- b: 2\n", "f.yaml")
     assert str(document.wrong(("a", 1, "b"), "no")) == "f.yaml, line 3, a[1].b: no"
+
+
+@pytest.mark.parametrize(
+    "error", [BadFile("f.yaml, line 1: this is no YAML"), FileNotFoundError("there is no f.yaml")]
+)
+def test_a_settings_file_is_told_with_the_setting(error: Exception) -> None:
+    """By its variable and what is wrong; the cause, which may hold what stands in the file, is not passed on."""
+    with pytest.raises(InvalidRequest) as caught, of_setting("prices_file"):
+        raise error
+    assert caught.value.message == f"CAUSEWAY_PRICES_FILE: {error}"
+    assert caught.value.field == "prices_file"
+    assert caught.value.__suppress_context__
+
+
+def test_a_defect_is_not_a_files_fault() -> None:
+    """Other errors stay what they are."""
+    with pytest.raises(LookupError), of_setting("prices_file"):
+        raise LookupError

@@ -21,6 +21,7 @@ _ATTEMPTS = 6
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 60.0
 _BUSY = frozenset({429, 503})
+_KEYS = "The commands take a key from CAUSEWAY_API_KEY; `causeway keys create --name me` makes one."
 
 
 class Client:
@@ -108,7 +109,7 @@ class Client:
 
     async def ask(self, question: str, overrides: Mapping[str, object]) -> Answer:
         """Asks over ``/2024-04/chat``: the answer comes as one."""
-        await self._connect()
+        await self.connect()
         begin = time.perf_counter()
         with self._reaching():
             response = await self._http.post("/2024-04/chat", json=_turn(question, overrides))
@@ -130,7 +131,7 @@ class Client:
             on_text: Given each piece of the answer as it comes.
         """
         answer = Answer()
-        await self._connect()
+        await self.connect()
         begin = time.perf_counter()
         body = _turn(question, overrides)
         with self._reaching():
@@ -148,8 +149,8 @@ class Client:
         answer.total_ms = (time.perf_counter() - begin) * 1000
         return answer
 
-    async def _connect(self) -> None:
-        """So that the times of an answer hold neither the connecting nor the loading of code for it."""
+    async def connect(self) -> None:
+        """Connects now, so that what is timed next holds neither the connecting nor the loading of code for it."""
         with self._reaching():
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
@@ -195,8 +196,9 @@ def _checked(response: httpx.Response) -> httpx.Response:
         message = error_message(response.json())
     except ValueError:
         message = ""
+    message = message or f"HTTP {response.status_code} {response.reason_phrase}"
     raise RequestRefused(
-        message or f"HTTP {response.status_code} {response.reason_phrase}",
+        f"{message} {_KEYS}" if response.status_code == httpx.codes.UNAUTHORIZED else message,
         status=response.status_code,
         trace_id=_trace_id(response),
     )

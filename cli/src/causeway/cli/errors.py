@@ -45,10 +45,10 @@ class RequestRefused(CommandError):
 
     def __init__(self, message: str, *, status: int | None = None, trace_id: str = "") -> None:
         super().__init__(message)
+        self.message = message
         self.status = status
         self.trace_id = trace_id
 
     def __str__(self) -> str:
         """The message, with the trace id where there is one."""
-        text = super().__str__()
-        return f"{text} (trace {self.trace_id})" if self.trace_id else text
+        return f"{self.message} (trace {self.trace_id})" if self.trace_id else self.message

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from servicekit import key_value
 from servicekit.api_keys import ApiKey, id_of
 from servicekit.errors import CausewayError
+from servicekit.logs import nothing_is_logged
 from servicekit.nats import api_keys_bucket, connect
 from servicekit.settings import ServiceSettings
 from servicekit.tls import Certificates
@@ -84,13 +85,20 @@ async def opened(url: str, replicas: int, certificates: Certificates | None = No
     """
     try:
         async with asyncio.timeout(_SECONDS):
-            client = await connect(url, "causeway-keys", certificates=certificates)
+            with nothing_is_logged():
+                client = await connect(url, "causeway-keys", certificates=certificates)
             try:
                 yield KeyStore(await api_keys_bucket(client, replicas=replicas))
             finally:
                 await client.close()
     except (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error) as error:
-        server = url.rpartition("@")[2]  # without the password
-        raise Unreachable(
-            f"NATS does not answer at {server} ({type(error).__name__}); is --nats-url right?"
-        ) from error
+        raise no_nats(url, error) from error
+
+
+def no_nats(url: str, error: Exception) -> Unreachable:
+    """What is said where NATS does not answer."""
+    server = url.rpartition("@")[2]  # without the password
+    return Unreachable(
+        f"NATS does not answer at {server} ({type(error).__name__}); `causeway up` starts a stack, "
+        "--data-dir names the directory of one that runs, --nats-url another platform's NATS"
+    )

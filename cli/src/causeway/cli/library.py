@@ -1,6 +1,6 @@
-"""What the platform has, and what becomes of it: documents of an index, jobs, dead letters."""
+"""What the platform has, and what becomes of it: indexes, their documents, jobs, dead letters."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -24,7 +24,7 @@ class Replayed:
 
 
 class Library:
-    """The documents and jobs of a platform. Raises as `Client` does.
+    """The indexes, documents and jobs of a platform. Raises as `Client` does.
 
     Args:
         client: Of the platform.
@@ -48,7 +48,41 @@ class Library:
         """Removes documents; those that are gone already are none of its business."""
         for start in range(0, len(document_ids), _REMOVED_AT_ONCE):
             some = list(document_ids[start : start + _REMOVED_AT_ONCE])
-            await self._client.call("POST", f"/indexes/{quote(index)}/documents/delete", body={"doc_ids": some})
+            await self._client.call("POST", f"{_index(index)}/documents/delete", body={"doc_ids": some})
+
+    async def indexes(self) -> list[dict[str, Any]]:
+        """The indexes as the platform shows them, ordered by name."""
+        found = await self._client.call("GET", "/indexes", query={"details": "true"})
+        return [dict(each) for each in found]
+
+    async def index(self, name: str) -> dict[str, Any]:
+        """One of them."""
+        return dict(await self._client.call("GET", _index(name)))
+
+    async def create_index(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
+        """Makes an index; its settings."""
+        return dict(await self._client.call("POST", "/indexes", body={"index_name": name, **settings}))
+
+    async def update_index(self, name: str, changes: Mapping[str, object]) -> dict[str, Any]:
+        """Changes settings of an index, None to the platform's; all its settings."""
+        return dict(await self._client.call("PATCH", _index(name), body=dict(changes)))
+
+    async def delete_index(self, name: str) -> None:
+        """Removes an index with everything in it."""
+        await self._client.call("DELETE", _index(name))
+
+    async def rebuild(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
+        """Begins to rebuild an index; how far that is."""
+        return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))
+
+    async def last_rebuild(self, name: str) -> dict[str, Any] | None:
+        """The rebuild that goes on, or the last one; None where there was none, or it may not be seen."""
+        try:
+            return dict(await self._client.call("GET", f"{_index(name)}/rebuild"))
+        except RequestRefused as error:
+            if error.status in (403, 404):
+                return None
+            raise
 
     async def job(self, job_id: str) -> Job:
         """How far a job is."""
@@ -83,6 +117,10 @@ class Library:
             token = page["next_page_token"]
             if not token:
                 return
+
+
+def _index(name: str) -> str:
+    return f"/indexes/{quote(name, safe='')}"
 
 
 async def _first(most: int, found: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:

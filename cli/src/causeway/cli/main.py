@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.commands import ask, demo, ingest, jobs, keys, status, up, usage
+from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, status, up, usage
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
@@ -36,6 +36,23 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(ask.EXAMPLES, EXIT_CODES))(ask.ask)
     app.command(epilog=_epilog(status.EXAMPLES, EXIT_CODES))(status.status)
     app.command(epilog=_epilog(demo.EXAMPLES, EXIT_CODES_OF_A_STACK))(demo.demo)
+    of_index = typer.Typer(
+        name="index",
+        help="Indexes: list, settings, rebuild for another embedding model.",
+        epilog=_epilog(index.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, of_one in (
+        ("list", index.list_indexes),
+        ("show", index.show),
+        ("create", index.create),
+        ("set", index.set_settings),
+        ("rebuild", index.rebuild),
+        ("delete", index.delete),
+    ):
+        of_index.command(name, epilog=_epilog(_of(f"index {name}", index.EXAMPLES), EXIT_CODES))(of_one)
+    app.add_typer(of_index)
     of_jobs = typer.Typer(
         name="jobs",
         epilog=_epilog(jobs.EXAMPLES, EXIT_CODES),

@@ -7,6 +7,7 @@ import typer
 from causeway.cli import stack_file
 
 DEFAULT_URL = "http://127.0.0.1:8080"
+DEFAULT_NATS = "nats://127.0.0.1:4222"
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 nobody answers at the URL; 130 interrupted."
@@ -39,6 +40,14 @@ DataDir = Annotated[
         "--data-dir", envvar="CAUSEWAY_DATA_DIR", file_okay=False, help="Data directory of the local stack."
     ),
 ]
+NatsUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--nats-url",
+        envvar="CAUSEWAY_NATS_URL",
+        help=f"The platform's NATS. Default: that of the stack that runs on --data-dir, else {DEFAULT_NATS}.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
 
 DEFAULT_DATA_DIR = Path(".data")
@@ -47,3 +56,8 @@ DEFAULT_DATA_DIR = Path(".data")
 def resolve_url(url: str | None, data_dir: Path) -> str:
     """The URL that was given, else the running stack's, else the default."""
     return url or str(stack_file.read(data_dir).get("url") or DEFAULT_URL)
+
+
+def resolve_nats(url: str | None, data_dir: Path) -> str:
+    """The URL of NATS, likewise."""
+    return url or str(stack_file.read(data_dir).get("nats_url") or DEFAULT_NATS)

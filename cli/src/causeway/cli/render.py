@@ -53,6 +53,11 @@ def table(out: Console, columns: Sequence[str], rows: Iterable[Sequence[str | Te
     out.print(made)
 
 
+def counted(number: int, noun: str) -> str:
+    """The number and its noun, in the plural where it is not one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def state(text: str) -> Text:
     """A state in its colour."""
     good, bad = {"ok", "ready", "succeeded", "unchanged"}, {"failed", "unavailable", "not ready", "cancelled"}
@@ -67,7 +72,7 @@ def footnotes(out: Console, answer: Answer, *, traced: bool = False) -> None:
             page = f", page {citation.page}" if citation.page else ""
             line(out, f"  {number}. {citation.file}{page}")
     elif answer.sources:
-        line(out, f"Nothing is cited; {len(answer.sources)} passages were found.", "yellow")
+        line(out, f"Nothing is cited; {counted(len(answer.sources), 'passage')} found.", "yellow")
     if traced:
         trace(out, answer)
         return

@@ -19,7 +19,6 @@ from causeway.cli.supervisor import Program, Supervisor, with_last_lines
 from servicekit import permissions
 from servicekit.broker import Broker
 from servicekit.errors import CausewayError
-from servicekit.stream_room import STREAM_BYTES
 
 BROKER = "nats"
 GATEWAY = "gateway"
@@ -126,6 +125,9 @@ class Stack:
 
     def _stream_bytes(self) -> int:
         """What a stream may take: a small disk has no gibibyte for each, of which the broker takes 3/4."""
+        # With it comes the client of NATS, which takes longer to load than most commands to run.
+        from servicekit.stream_room import STREAM_BYTES
+
         return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:

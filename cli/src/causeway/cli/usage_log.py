@@ -7,10 +7,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import nats.errors
-from causeway.cli.errors import CommandError, Unreachable
+from causeway.cli.errors import CommandError
+from causeway.cli.key_store import certificates_of_the_environment, no_nats
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 from nats.js.errors import NotFoundError
 from servicekit import keys
+from servicekit.logs import nothing_is_logged
 from servicekit.nats import connect
 
 _AT_ONCE = 500
@@ -65,6 +67,7 @@ async def added_up(
 
     Raises:
         Unreachable: Nobody answers there.
+        UsageError: The certificates of the environment are wrong.
         CommandError: NATS does not let the caller read.
     """
     sums: dict[tuple[str, ...], Sum] = {}
@@ -80,9 +83,10 @@ async def added_up(
 
 async def _records(url: str, tenant: str, since: float) -> AsyncIterator[dict[str, Any]]:
     try:
-        client = await connect(url, "operator")
+        with nothing_is_logged():
+            client = await connect(url, "operator", certificates=certificates_of_the_environment())
     except (OSError, nats.errors.Error) as error:
-        raise Unreachable(f"nobody answers at {url.rpartition('@')[2]}: {error}") from None
+        raise no_nats(url, error) from None
     try:
         jetstream = client.jetstream(timeout=_SECONDS)
         subject = keys.usage_subject(tenant) if tenant else keys.USAGE_SUBJECTS

@@ -128,5 +128,5 @@ def _after(outcome: Outcome) -> str:
     job = outcome.job
     if job is None or not job.chunks_total:
         return ""
-    pages = f", {job.pages_total} pages" if job.pages_total else ""
-    return f"{pages}, {job.chunks_total} chunks"
+    pages = f", {render.counted(job.pages_total, 'page')}" if job.pages_total else ""
+    return f"{pages}, {render.counted(job.chunks_total, 'chunk')}"

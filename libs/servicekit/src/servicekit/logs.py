@@ -1,8 +1,9 @@
 """Structured logs: JSON lines in containers, colours on a terminal, the trace id on every line."""
 
+import contextlib
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import structlog
@@ -57,6 +58,17 @@ def configure(service: str, settings: ServiceSettings) -> None:
     # It would write a line for every request to a model server; traces have these.
     logging.getLogger("httpx2").setLevel(max(level, logging.WARNING))
     logging.captureWarnings(True)
+
+
+@contextlib.contextmanager
+def nothing_is_logged() -> Iterator[None]:
+    """For a command, which tells its user what is wrong itself, on streams that are not for logs."""
+    before = structlog.get_config()
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    try:
+        yield
+    finally:
+        structlog.configure(**before)
 
 
 def _trace_ids(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -1,11 +1,14 @@
 """Configuration files in YAML, checked by a pydantic model: what is wrong is said with file, line and key."""
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
+
+from servicekit.errors import InvalidRequest
 
 M = TypeVar("M", bound=BaseModel)
 Key = tuple[str | int, ...]
@@ -14,6 +17,23 @@ _MOST_PROBLEMS = 10
 
 class BadFile(ValueError):
     """The file cannot be used; the message is for the operator and holds no value of the file."""
+
+
+@contextlib.contextmanager
+def of_setting(setting: str) -> Iterator[None]:
+    """Around whatever reads a file that a setting names: what is wrong with it is said with the setting.
+
+    Args:
+        setting: As the service's settings call it, say ``prices_file``.
+
+    Raises:
+        InvalidRequest: The file cannot be read, or is wrong; the message names variable, file, line and key.
+    """
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        # Without its cause, which may hold what stands in the file.
+        raise InvalidRequest(f"CAUSEWAY_{setting.upper()}: {error}", field=setting) from None
 
 
 class _Loader(yaml.SafeLoader):

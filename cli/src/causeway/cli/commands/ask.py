@@ -1,15 +1,18 @@
 """``causeway ask``: a question, its answer as it comes, and what it rests on."""
 
 import asyncio
+import contextlib
 import dataclasses
 import enum
 import json
+from collections.abc import AsyncIterator
 from typing import Annotated
 
 import typer
 from causeway.cli import render
 from causeway.cli.answers import Answer, Step
 from causeway.cli.client import Client
+from causeway.cli.errors import CommandError, RequestRefused
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
 from rich.console import Console
 
@@ -31,6 +34,8 @@ Trace = Annotated[
     bool, typer.Option("--trace", help="Show every step with its time, those of the services below the gateway's.")
 ]
 Top = Annotated[int, typer.Option(min=1, max=100, help="Most passages that the answer may rest on.")]
+
+_MOST_INDEXES = 20
 
 EXAMPLES = (
     'causeway ask "How many leave days may be carried over?" --index skerry',
@@ -64,7 +69,7 @@ def ask(
 
 async def _ask(platform: Client, question: str, overrides: dict[str, object], traced: bool, as_json: bool) -> None:
     out = render.console()
-    async with platform as client:
+    async with platform as client, _told_of_indexes(client):
         if as_json:
             answer = await client.ask_streaming(question, overrides, lambda _: None)
             shown = as_object(answer) | ({"trace": [_object(step) for step in answer.trace]} if traced else {})
@@ -72,6 +77,25 @@ async def _ask(platform: Client, question: str, overrides: dict[str, object], tr
             return
         answer = await stream(client, out, question, overrides)
         render.footnotes(out, answer, traced=traced)
+
+
+@contextlib.asynccontextmanager
+async def _told_of_indexes(client: Client) -> AsyncIterator[None]:
+    """Adds to the refusal of an index that is not there which ones are."""
+    try:
+        yield
+    except RequestRefused as error:
+        if error.status != 404:
+            raise
+        try:
+            found = [str(name) for name in await client.call("GET", "/indexes")]
+        except CommandError:  # asking for them is no reason for another error
+            raise error from None
+        there = f"There are: {', '.join(found[:_MOST_INDEXES])}." if found else "There is none yet."
+        remedy = "Name one with --index" if found else "`causeway ingest FILES --index NAME` makes one"
+        raise RequestRefused(
+            f"{error.message} {there} {remedy}.", status=error.status, trace_id=error.trace_id
+        ) from error
 
 
 async def stream(client: Client, out: Console, question: str, overrides: dict[str, object]) -> Answer:

@@ -87,7 +87,11 @@ async def _ingest(platform: Client, sources: Sequence[Source], order: Order, *, 
     out, err = render.console(), render.console(stderr=True)
     async with platform as client:
         await client.readiness()  # one clear message, before anything is sent, where nobody is there
-        outcomes = await Mirror(client, order, _shown(out, err, as_json=as_json)).bring(sources)
+        try:
+            outcomes = await Mirror(client, order, _shown(out, err, as_json=as_json)).bring(sources)
+        except asyncio.CancelledError:
+            render.line(err, "interrupted; what was sent already goes on: `causeway jobs` shows it", "yellow")
+            raise
     if not as_json:
         summary(out, outcomes)
     return sum(not outcome.ok for outcome in outcomes)

@@ -5,18 +5,15 @@ import dataclasses
 import json
 import time
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from causeway.cli import moments, render, stack_file
+from causeway.cli import moments, render
 from causeway.cli.errors import UsageError
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, resolve_nats
 from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 from servicekit.principal import ROLES
-
-_DEFAULT_NATS = "nats://127.0.0.1:4222"
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -26,14 +23,6 @@ EXAMPLES = (
     "causeway keys revoke 0f3c5a7d9e1b2c4d",
 )
 
-NatsUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--nats-url",
-        envvar="CAUSEWAY_NATS_URL",
-        help=f"The platform's NATS. Default: that of the stack that runs on --data-dir, else {_DEFAULT_NATS}.",
-    ),
-]
 Replicas = Annotated[
     int,
     typer.Option(
@@ -92,7 +81,7 @@ def create(
         profiles=_list(profile),
         expires_at=_end(expires, time.time()) if expires else None,
     )
-    asyncio.run(_add(_nats(nats_url, data_dir), replicas, record))
+    asyncio.run(_add(resolve_nats(nats_url, data_dir), replicas, record))
     out, err = render.console(), render.console(stderr=True)
     if as_json:
         out.file.write(json.dumps({"key": key, **_shown(record)}, ensure_ascii=False) + "\n")
@@ -113,12 +102,16 @@ def list_keys(
     as_json: Json = False,
 ) -> None:
     """List the API keys, without their secrets. With --json one object a key."""
-    found = asyncio.run(_all(_nats(nats_url, data_dir), replicas))
+    found = asyncio.run(_all(resolve_nats(nats_url, data_dir), replicas))
     found = [key for key in found if not tenant or key.tenant == tenant]
     out = render.console()
     if as_json:
         for key in found:
             out.file.write(json.dumps(_shown(key), ensure_ascii=False) + "\n")
+        return
+    if not found:
+        of = f" of tenant {tenant!r}" if tenant else ""
+        render.line(out, f"There is no API key{of}; `causeway keys create --name NAME` makes one.")
         return
     now = time.time()
     rows = [
@@ -146,7 +139,7 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke API keys for good, within seconds at every gateway."""
-    url = _nats(nats_url, data_dir)
+    url = resolve_nats(nats_url, data_dir)
     out = render.console()
     for key in asyncio.run(_revoke(url, replicas, ids)):
         if as_json:
@@ -175,10 +168,6 @@ async def _revoke(url: str, replicas: int, ids: list[str]) -> list[ApiKey]:
 
     async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
         return [await store.revoke(each) for each in ids]
-
-
-def _nats(url: str | None, data_dir: Path) -> str:
-    return url or str(stack_file.read(data_dir).get("nats_url") or _DEFAULT_NATS)
 
 
 def _list(text: str) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ def status(
 
 async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> bool:
     async with Client(url, api_key=api_key) as client:
+        await client.connect()
         begin = time.perf_counter()
         readiness = await client.readiness()
         latency_ms = (time.perf_counter() - begin) * 1000

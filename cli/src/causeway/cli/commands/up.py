@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 import enum
 import json
+import shlex
+import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -106,8 +109,10 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
         header = ' -H "api-key: $CAUSEWAY_API_KEY"'
     if AuthMode.KEYS.value in auth.value:
         render.line(out, "Make a key, which the other commands take from CAUSEWAY_API_KEY:")
-        where = "" if stack.data_dir == DEFAULT_DATA_DIR.absolute() else f" --data-dir {stack.data_dir}"
-        render.line(out, f"  export CAUSEWAY_API_KEY=$(causeway keys create --name me --roles admin{where})")
+        elsewhere = stack.data_dir != DEFAULT_DATA_DIR.absolute()
+        where = f" --data-dir {shlex.quote(str(stack.data_dir))}" if elsewhere else ""
+        command = f"{shlex.quote(command_name())} keys create --name me --roles admin{where}"
+        render.line(out, f"  export CAUSEWAY_API_KEY=$({command})")
         render.line(out)
     render.line(out, "Bring documents in, ask about them:")
     render.line(
@@ -122,3 +127,10 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
     render.line(out, f"  curl {stack.url}/2024-04/chat{header} -H 'content-type: application/json' -d '{body}'")
     render.line(out, f"The interface is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
     render.line(out, "Ctrl-C stops everything.")
+
+
+def command_name() -> str:
+    """What a shell finds this command by: its name, or its path, where that is not on ``PATH``."""
+    called = sys.argv[0]
+    name = "causeway"
+    return name if Path(called).name != name or shutil.which(name) else called

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 from causeway.cli import moments, render
-from causeway.cli.commands.keys import NatsUrl, _nats
 from causeway.cli.errors import UsageError
-from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
+from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, resolve_nats
 
 GROUPS = ("day", "tenant", "user", "key", "frontend", "model", "route")
 
@@ -50,7 +49,7 @@ def usage(
 
     found = asyncio.run(
         usage_log.added_up(
-            _nats(nats_url, data_dir),
+            resolve_nats(nats_url, data_dir),
             groups,
             tenant=tenant,
             since=_moment("--since", since, now),
@@ -62,6 +61,9 @@ def usage(
         for group, total in found.items():
             named = dict(zip(groups, group, strict=True))
             out.file.write(json.dumps({**named, **dataclasses.asdict(total)}, ensure_ascii=False) + "\n")
+        return
+    if not found:
+        render.line(out, "There is no usage in that time.")
         return
     columns = [name.capitalize() for name in groups]
     rows = [

@@ -1,0 +1,71 @@
+"""Follows the rebuild of an index to its end."""
+
+import asyncio
+from typing import Any
+
+from causeway.cli import render
+from causeway.cli.library import Library
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+_POLL = 0.5
+
+
+async def followed(library: Library, name: str, begun: dict[str, Any], err: Console) -> dict[str, Any]:
+    """The rebuild when it is over, with a bar on the way; without a terminal a line for each tenth.
+
+    Args:
+        library: Has the index.
+        name: The index.
+        begun: The rebuild as it began.
+        err: Where it is shown.
+    """
+    last, tenths = begun, 0
+    with _bar(err) as bar:
+        task = bar.add_task(f"Embedding {render.printable(name)} anew", total=None)
+        while last["state"] == "running":
+            done, total = int(last["documents_done"]), int(last["documents_total"])
+            bar.update(task, completed=done, total=total or None)
+            if not err.is_terminal and (reached := 10 * done // total if total else 0) > tenths:
+                tenths = reached
+                render.line(err, f"{done:,} of {total:,} documents")
+            await asyncio.sleep(_POLL)
+            last = await library.last_rebuild(name) or last
+    return last
+
+
+def sentence(rebuild: dict[str, Any]) -> str:
+    """How far a rebuild is, or how it ended."""
+    done, total = f"{rebuild['documents_done']:,}", f"{rebuild['documents_total']:,}"
+    model = rebuild["embedding"]
+    match rebuild["state"]:
+        case "running":
+            return f"It is being rebuilt for {model}: {done} of {total} documents."
+        case "succeeded":
+            return f"It was rebuilt for {model}: {total} documents, at {_moment(rebuild['finished_at'])}."
+        case _:
+            return f"It was not rebuilt for {model}: {rebuild['error']}"
+
+
+def _moment(text: str | None) -> str:
+    return f"{str(text or '')[:19].replace('T', ' ')} UTC"
+
+
+def _bar(err: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )

@@ -1,0 +1,101 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+OWN = {"chunk_tokens": None, "chunk_overlap": None, "fusion": "ranks", "dense_weight": 0.25, "expand": False}
+
+
+def step(state: str, done: int, error: str = "") -> dict[str, Any]:
+    """A rebuild of four documents as its route tells it."""
+    finished = None if state == "running" else "2026-01-01T00:00:01.5Z"
+    counts = {"documents_done": done, "documents_total": 4}
+    return {"state": state, "embedding": "bge", **OWN, **counts, "error": error, "finished_at": finished}
+
+
+@pytest.fixture
+def index(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
+    """``causeway index`` against a gateway with one index."""
+    gateway.settings = {
+        "notes": {"index_name": "notes", "embedding": "minilm", **OWN, "documents": 1200, "chunks": 4000}
+    }
+    return lambda *arguments: cli("index", *arguments, "--url", gateway.url)
+
+
+def test_indexes_are_listed(gateway: Any, index: Callable[..., Any]) -> None:
+    """With what they hold and what is their own; as the platform has them with --json; none is no error."""
+    listed = index("list").stdout.splitlines()
+    own = "fusion ranks, dense-weight 0.25, expand no"
+    assert " ".join(listed[1].split()) == f"notes 1,200 4,000 minilm {own}"
+    assert json.loads(index("list", "--json").stdout) == gateway.settings["notes"]
+    gateway.settings = {}
+    none = index("list")
+    assert (none.exit_code, "causeway ingest" in none.stdout) == (0, True)
+    assert index("list", "--json").stdout == ""
+
+
+def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
+    """All its settings, and its last rebuild, where there was one; exit code 1 where there is no such index."""
+    shown = index("show", "notes").stdout
+    assert "dense-weight   0.25" in shown
+    assert "chunk-tokens   as the platform is configured" in shown
+    assert "1,200 documents in 4,000 passages" in shown
+    assert json.loads(index("show", "notes", "--json").stdout) == {**gateway.settings["notes"], "rebuild": None}
+    gateway.rebuilding = [step("succeeded", 4)]
+    assert "It was rebuilt for bge: 4 documents, at 2026-01-01 00:00:01 UTC." in index("show", "notes").stdout
+    missing = index("show", "other")
+    assert (missing.exit_code, missing.stderr) == (1, "causeway: No such index: 'other' exists.\n")
+
+
+def test_an_index_is_made(gateway: Any, index: Callable[..., Any]) -> None:
+    """Of the settings those go out that were given."""
+    made = index("create", "new", "-e", "bge", "--chunk-tokens", "64", "--no-expand", "--json")
+    said = {"index_name": "new", "embedding": "bge", "chunk_tokens": 64, "expand": False}
+    assert json.loads(made.stdout) == said
+    assert "new" in gateway.settings
+
+
+def test_settings_are_changed(gateway: Any, index: Callable[..., Any]) -> None:
+    """Set, and given back to the platform; what makes no sense is wrong usage, and nothing goes out."""
+    done = index("set", "notes", "--fusion", "scores", "--dense-weight", "0", "--unset", "expand")
+    assert done.exit_code == 0
+    has = gateway.settings["notes"]
+    assert (has["fusion"], has["dense_weight"], has["expand"]) == ("scores", 0.0, None)
+    for wrong in ([], ["--fusion", "best"], ["--dense-weight", "2"], ["--unset", "embedding"]):
+        assert index("set", "notes", *wrong).exit_code == 2
+    both = index("set", "notes", "--dense-weight", "1", "--unset", "dense-weight")
+    assert (both.exit_code, both.stderr) == (2, "causeway: dense-weight is both set and unset\n")
+    assert gateway.settings["notes"]["dense_weight"] == 0.0
+
+
+def test_a_rebuild_is_begun(gateway: Any, index: Callable[..., Any]) -> None:
+    """It goes on by itself unless it is waited for."""
+    gateway.rebuilding = [step("running", 0), step("succeeded", 4)]
+    begun = index("rebuild", "notes", "--embedding", "bge")
+    assert begun.exit_code == 0
+    assert begun.stdout.startswith("It is being rebuilt for bge: 0 of 4 documents.\n")
+    assert gateway.asked == [{"embedding": "bge"}]
+    assert len(gateway.rebuilding) == 1
+
+
+@pytest.mark.parametrize(("state", "exit_code"), [("succeeded", 0), ("failed", 1)])
+def test_a_rebuild_is_waited_for(gateway: Any, index: Callable[..., Any], state: str, exit_code: int) -> None:
+    """Its progress is told on the way; exit code 1 where it failed, with the reason."""
+    gateway.rebuilding = [step("running", 0), step("running", 2), step(state, 4, "It is away.")]
+    done = index("rebuild", "notes", "--embedding", "bge", "--wait")
+    assert done.exit_code == exit_code
+    assert done.stderr == "2 of 4 documents\n"
+    assert ("It is away." in done.stdout) == (state == "failed")
+    gateway.rebuilding = [step("running", 0), step(state, 4)]
+    machine = index("rebuild", "notes", "--wait", "--json")
+    assert (machine.exit_code, json.loads(machine.stdout)["state"]) == (exit_code, state)
+
+
+def test_an_index_is_removed(gateway: Any, index: Callable[..., Any]) -> None:
+    """Not without --yes where nobody can be asked."""
+    refused = index("delete", "notes")
+    assert (refused.exit_code, "1,200 documents; say --yes" in refused.stderr) == (2, True)
+    assert "notes" in gateway.settings
+    assert index("delete", "notes", "--yes").stdout == "removed: notes\n"
+    assert gateway.settings == {}
