@@ -35,6 +35,8 @@ from processes import running, wait_for
 from servicekit.broker import Broker
 from servicekit.testing import free_ports
 from servicekit.testing_triton import triton_server
+from tritonclient.grpc import InferInput
+from tritonclient.grpc.aio import InferenceServerClient
 
 STREAMS = (1, 8, 64)
 ROUNDS = 4
@@ -60,9 +62,6 @@ class Figures:
 
 async def direct(address: str, tokens: int, streams: int, answers: int) -> Load:
     """Asks Triton as its users do, so many streams at a time."""
-    from tritonclient.grpc import InferInput
-    from tritonclient.grpc.aio import InferenceServerClient
-
     parameters = json.dumps({"max_tokens": tokens}).encode()
     values: list[tuple[str, str, object]] = [
         ("text_input", "BYTES", f"user: {PROMPT}\n\nassistant:".encode()),

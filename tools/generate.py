@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from grpc_tools import protoc
+
 ROOT = Path(__file__).resolve().parent.parent
 PROTO = ROOT / "proto"
 TARGET = ROOT / "libs" / "contracts" / "src"
@@ -19,8 +21,6 @@ TARGET = ROOT / "libs" / "contracts" / "src"
 
 def generate(target: Path) -> None:
     """Writes messages, servicers, stubs and their types under ``target``."""
-    from grpc_tools import protoc
-
     sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.rglob("*.proto"))
     plugins = Path(sys.executable).parent
     include = Path(protoc.__file__).parent / "_proto"

@@ -33,6 +33,7 @@ def test_the_questions_to_curl_are_answered(http: httpx.Client) -> None:
         assert response.status_code == 200, (path, response.text)
         assert "handbook" in body
         assert ".md" in response.text or ".pdf" in response.text
+        assert ("[REDACTED]" in response.text) == ("detectors" in body)
 
 
 @pytest.mark.usefixtures("handbook")

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 ABOUT_FAULTS = ("test_faults.py", "test_frozen.py", "test_links.py", "test_garbage.py", "test_disk_full.py")
-FURTHER = ("test_killed_worker.py", "test_rolling.py")
+FURTHER = ("test_killed_worker.py", "test_rolling.py", "test_stopping.py")
 
 
 @pytest.fixture

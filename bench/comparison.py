@@ -1,0 +1,139 @@
+"""Contenders beside each other: one at a time, all under the same loads, before the same model server.
+
+The model server is a stub. Each contender is pinned, with all of its processes, to one core; the stub and the load
+have another.
+"""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from contenders import Running, Start
+from load import percentile, run
+from processes import cpu_seconds, memory_mib, pinned, running, wait_for
+from servicekit.testing import free_ports
+
+CONTENDER_CORE, LOAD_CORE = 0, 1
+MOST_REQUESTS = 4000
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stub:
+    """How the model server answers.
+
+    Attributes:
+        tokens: Of each answer.
+        pace: Seconds between two of them.
+    """
+
+    tokens: int
+    pace: float
+
+    @property
+    def label(self) -> str:
+        """For tables."""
+        return f"{self.tokens}, {self.pace * 1000:.0f} ms/token" if self.pace else f"{self.tokens}, burst"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of load."""
+
+    name: str
+    stream: bool
+    clients: int
+
+
+def arguments_of(description: str) -> argparse.Namespace:
+    """What the command line says: ``quick``, ``only`` and ``results``."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a second for each load, and not all of them")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="contenders whose names hold one of these")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    return parser.parse_args()
+
+
+def compare(
+    contenders: Mapping[str, Start],
+    loads: Mapping[Stub, Sequence[Case]],
+    show: Callable[[Row], str],
+    *,
+    only: Sequence[str] | None,
+    seconds: float,
+) -> dict[str, Any]:
+    """Date, machine, and a row for each contender under each load.
+
+    Args:
+        contenders: By their names.
+        loads: Each model server, with what is asked of it.
+        show: A row as a line, for people who watch.
+        only: Parts of the names of those contenders that are wanted; None: all.
+        seconds: Of each load.
+    """
+    os.sched_setaffinity(0, {LOAD_CORE})
+    wanted = {
+        name: start
+        for name, start in contenders.items()
+        if only is None or any(part.lower() in name.lower() for part in only)
+    }
+    rows: list[Row] = []
+    for stub, cases in loads.items():
+        with _serving(stub) as server:
+            for name, start in wanted.items():
+                for figures in _measured(start, server, cases, seconds):
+                    rows.append({**figures, "contender": name})
+                    print(show(rows[-1]), flush=True)
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "seconds": seconds,
+        "rows": rows,
+    }
+
+
+@contextmanager
+def _serving(stub: Stub) -> Iterator[str]:
+    """The stub's address."""
+    [port] = free_ports(1)
+    command = (sys.executable, "-m", "servicekit.testing_model_server", "--port", str(port))
+    answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
+    with running(pinned(LOAD_CORE, *command, *answers)):
+        server = f"http://127.0.0.1:{port}"
+        wait_for(f"{server}/v1/models")
+        yield server
+
+
+def _measured(start: Start, server: str, cases: Sequence[Case], seconds: float) -> Iterator[Row]:
+    with start(server, CONTENDER_CORE) as contender:
+        for case in cases:
+            yield {"case": case.name, **uvloop.run(_measure(case, contender, seconds))}
+
+
+async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, float]:
+    """One contender under one load, for so long and until its last answer is complete."""
+    messages = [{"role": "user", "content": "Tell me something."}]
+    body = json.dumps({"model": contender.model, "stream": case.stream, "messages": messages}).encode()
+    # Connections are made, caches filled, and what is done with a first request is done.
+    await run(contender.url, body, min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4)
+    before = cpu_seconds(contender.pids)
+    load = await run(contender.url, body, case.clients, MOST_REQUESTS, seconds=seconds)
+    cpu = (cpu_seconds(contender.pids) - before) / len(load.durations)
+    return {
+        "rate": load.rate,
+        "p50_ms": percentile(load.durations, 0.5) * 1000,
+        "p99_ms": percentile(load.durations, 0.99) * 1000,
+        "first_ms": percentile(load.first_bytes, 0.5) * 1000,
+        "cpu_ms": cpu * 1000,
+        "per_cpu_second": 1 / cpu if cpu else 0.0,
+        "memory_mib": memory_mib(contender.pids),
+    }
