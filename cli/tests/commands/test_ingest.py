@@ -2,7 +2,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +141,15 @@ def test_poll_goes_with_watch(gateway: Any, cli: Callable[..., Any], folder: Pat
     assert cli("ingest", folder, "-i", "x", "--poll", "1", "--url", gateway.url).exit_code == 2
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Ctrl-C reaches commands, as in a terminal: whatever a shell starts in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
     """Ctrl-C ends the command with 130, and it says that what was sent goes on."""
     (tmp_path / "stuck.md").write_text("x")

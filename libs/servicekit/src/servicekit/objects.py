@@ -76,6 +76,10 @@ async def put_once(
         if refused or not named:  # else nobody knows whether the object is there, and needs its pieces
             with contextlib.suppress(nats.errors.Error, TimeoutError, OSError):
                 async with asyncio.timeout(_PURGE_SECONDS):
+                    # A piece that was on its way when this was given up may come later than a purge; but once
+                    # the server has taken what was sent after it, it is there.
+                    with contextlib.suppress(nats.js.errors.APIError):
+                        await jetstream.publish(pieces, b"")
                     await jetstream.purge_stream(f"OBJ_{bucket}", subject=pieces)
         if not (isinstance(error, nats.js.errors.APIError) and error.err_code == _WRONG_LAST_SEQUENCE):
             raise
