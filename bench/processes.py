@@ -1,5 +1,6 @@
 """Processes of a benchmark: each on its core, with what it uses."""
 
+import contextlib
 import os
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 _JSON = {"Content-Type": "application/json"}
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _MIB = 2**20
+_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def pinned(core: int, *command: str, environment: dict[str, str] | None = None) -> "subprocess.Popen[bytes]":
@@ -55,20 +57,35 @@ def wait_for(url: str, body: bytes | None = None, seconds: float = 30) -> None:
 
 
 def family(pids: Sequence[int]) -> list[int]:
-    """The processes and all that they have started."""
+    """The processes and all that they have started; some may have ended since."""
     found = list(pids)
     for pid in found:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                found += map(int, (task / "children").read_text().split())
     return found
 
 
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """CPU that processes used so far, user and system."""
-    # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in ticks.
-    return sum(time.clock_gettime((~pid << 3) | 2) for pid in family(pids))
+    """CPU that processes used so far, user and system, with what they had started and has ended."""
+    return sum(map(_cpu_seconds, family(pids)))
 
 
 def memory_mib(pids: Sequence[int]) -> float:
     """Resident memory of processes."""
-    return sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in family(pids)) * _PAGE / _MIB
+    return sum(map(_pages, family(pids))) * _PAGE / _MIB
+
+
+def _cpu_seconds(pid: int) -> float:
+    with contextlib.suppress(OSError):
+        # The clock of another process (clock_getcpuclockid): to the nanosecond, where /proc/PID/stat counts in
+        # ticks. That of its children that have ended stands only there (proc_pid_stat(5), cutime and cstime).
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return time.clock_gettime((~pid << 3) | 2) + (int(fields[13]) + int(fields[14])) / _TICKS
+    return 0.0
+
+
+def _pages(pid: int) -> int:
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return 0
