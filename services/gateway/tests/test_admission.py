@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.admission import Admission
+from gateway.admission import Admission, expected_wait
 from gateway.frontends import Frontend
 from gateway.frontends_file import FrontendsFile
 from gateway.main import build_app
@@ -168,10 +168,38 @@ async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
         with pytest.raises(Unavailable, match="later than the client waits"):
             await ask(app, x_envoy_expected_rq_timeout_ms=wait)
     assert time.perf_counter() - begin < 0.1
+    await asyncio.sleep(0.15)  # until places are about to come free
     tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
     await settled()
     assert not tasks[-1].done()
     assert all(await ended(*tasks))
+
+
+async def test_nobody_waits_for_long_behind_a_burst() -> None:
+    """Where all places were taken at once they come free at once: who would wait until then is refused."""
+    service = Service(0.4)
+    app = admission(service, 8)
+    await ask(app)
+    tasks = asking(app, 8)
+    await asyncio.sleep(0.05)
+    with pytest.raises(Unavailable, match="limit of answers at once"):
+        await ask(app)
+    await asyncio.sleep(0.25)
+    late = asking(app, 2)
+    assert all(await ended(*tasks, *late))
+
+
+ages = st.lists(st.floats(0, 5), min_size=1, max_size=12).map(lambda found: sorted(found, reverse=True))
+
+
+@given(ages, st.integers(0, 11), st.floats(0.01, 5))
+def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: float) -> None:
+    """Where each answer takes as long as the last ones: whoever is ahead gets the places that come free earlier."""
+    expected = expected_wait(ahead, ages, seconds, len(ages))
+    assert 0 < expected <= max(seconds, seconds * (ahead + 1) / len(ages))
+    if ahead < len(ages):
+        assert expected >= max(0.0, seconds - ages[ahead])
+        assert expected_wait(ahead + 1, ages, seconds, len(ages)) >= expected
 
 
 async def test_a_slow_time_is_forgotten() -> None:
@@ -183,7 +211,9 @@ async def test_a_slow_time_is_forgotten() -> None:
     for _ in range(100):
         await ask(app, x_envoy_expected_rq_timeout_ms="100")
     service.seconds = 0.05
-    tasks = asking(app, 5, x_envoy_expected_rq_timeout_ms="5000")
+    tasks = asking(app, 4, x_envoy_expected_rq_timeout_ms="5000")
+    await asyncio.sleep(0.02)
+    tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="5000")
     assert all(await ended(*tasks))
 
 

@@ -1,7 +1,9 @@
 """What the gateway takes on at once: a place for each answer, a short queue, and a quick refusal of the rest.
 
 Whatever is accepted must be answered nearly as fast as if there were no crowd. So the queue is no longer than a
-quarter of the places: by Little's law a request waits in it for a quarter of what an answer takes, and no longer.
+quarter of the places: by Little's law a request waits in it for a quarter of what an answer takes, on average.
+After a burst places come free in bursts, too: so nobody is let in either who would wait for much longer than that,
+by the ages of the answers that take the places.
 """
 
 import asyncio
@@ -10,7 +12,8 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import count, islice
 
 from servicekit import metrics
 from servicekit.errors import Unavailable
@@ -22,6 +25,8 @@ from gateway.profiles import frontend_of
 
 _QUEUE_SHARE = 0.25
 _BATCH_SHARE = 0.75
+# Of what an answer takes: the longest wait that anybody is let in for.
+_WAIT_SHARE = 0.4
 _WEIGHT = 0.1
 # How long the client waits for the whole answer, as Envoy says it and clients may, too.
 _TIMEOUT_MS = b"x-envoy-expected-rq-timeout-ms"
@@ -81,6 +86,8 @@ class Admission:
         self._queue = math.ceil(places * _QUEUE_SHARE)
         self._for_batch = max(1, int(places * _BATCH_SHARE))
         self._running = 0
+        self._numbers = count()
+        self._begun: dict[int, float] = {}  # when each answer was begun, the oldest first
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._seconds = 0.0  # of an answer, on average
         measured.answers.set_function(lambda: self._running)
@@ -105,10 +112,12 @@ class Admission:
             self._all -= 1
 
     async def _serve(self, kind: Class, scope: Scope, receive: Receive, send: Send) -> None:
-        begin = time.perf_counter()
+        number, begin = next(self._numbers), time.perf_counter()
+        self._begun[number] = begin
         try:
             await self._app(scope, receive, send)
         finally:
+            del self._begun[number]
             self._give_back()
             if kind is Class.INTERACTIVE and scope["state"].get("done") is not None:
                 seconds = time.perf_counter() - begin
@@ -143,10 +152,12 @@ class Admission:
         # How long it will take is judged by the last answers. Where a place is free nobody is refused for them, so
         # that a slow time is forgotten when it is over.
         patience = max(0.0, _deadline(scope, self._timeout) - self._seconds)
-        expected = (len(self._waiting) + 1) * self._seconds / self._places
+        now = time.perf_counter()
+        ages = (now - begun for begun in self._begun.values())
+        expected = expected_wait(len(self._waiting), ages, self._seconds, self._places)
         if expected > patience:
             raise _refusal("deadline", "The answer would come later than the client waits.", expected)
-        if len(self._waiting) >= self._queue or expected > self._wait:
+        if len(self._waiting) >= self._queue or expected > min(self._wait, self._seconds * _WAIT_SHARE):
             raise _refusal("queue", "The gateway is at its limit of answers at once.", expected)
         await self._queued(min(self._wait, patience))
 
@@ -173,6 +184,19 @@ class Admission:
                 place.set_result(None)
                 return
         self._running -= 1
+
+
+def expected_wait(ahead: int, ages: Iterable[float], seconds: float, places: int) -> float:
+    """Seconds until a place comes free for who would wait behind so many others.
+
+    Args:
+        ahead: How many wait already.
+        ages: For how long the answers have been given that take the places, the oldest first; seconds.
+        seconds: How long an answer takes.
+        places: How many are given at once.
+    """
+    by_pace = (ahead + 1) * seconds / places
+    return max(by_pace, seconds - next(islice(ages, ahead, None), seconds))
 
 
 def _deadline(scope: Scope, timeout: float) -> float:
