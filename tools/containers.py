@@ -32,6 +32,7 @@ from manifests import Manifests
 
 READY_SECONDS = 180.0
 REPLICAS = 2  # where an autoscaler says how many
+_PROBE_SECONDS = 1.0  # as a readiness probe's timeout is where nothing is said
 _CALLERS_FIRST = ("gateway", "ingest", "generator", "guardrails", "retriever", "nats", "qdrant")
 DOCKER = os.environ.get("DOCKER", "docker")
 
@@ -203,7 +204,7 @@ class Run:
 
 def _answers(url: str) -> bool:
     try:
-        return httpx.get(url, timeout=5).status_code == httpx.codes.OK
+        return httpx.get(url, timeout=_PROBE_SECONDS).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
@@ -238,7 +239,9 @@ async def front(run: Run) -> AsyncIterator[str]:
     async def look() -> None:
         while True:
             addresses = await asyncio.to_thread(run.addresses, "gateway")
-            answers = [await asyncio.to_thread(_answers, f"http://{each}:8080/readyz") for each in addresses]
+            # At once: one that is gone does not answer, and the others are not asked later for it.
+            probes = (asyncio.to_thread(_answers, f"http://{each}:8080/readyz") for each in addresses)
+            answers = await asyncio.gather(*probes)
             ready[:] = [address for address, well in zip(addresses, answers, strict=True) if well]
             await asyncio.sleep(0.3)
 

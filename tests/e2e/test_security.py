@@ -207,6 +207,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
     bodies = {
         f"/indexes/{INDEX}/documents": {"documents": [{"doc_id": "x", "text": "y", "metadata": {}}]},
         f"/indexes/{INDEX}/documents/delete": {"doc_ids": ["x"]},
+        f"/indexes/{INDEX}": {"chunk_tokens": 128},
         f"/indexes/{INDEX}/rebuild": {"chunk_tokens": 128},
     }
     asked = 0
