@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import re
 import shutil
+import subprocess
 import sys
 import uuid
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -110,18 +111,13 @@ class Builder:
             self._exact_up_to,
             max(1, round(seconds)),
         )
-        child = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={},  # nothing of the service's settings or secrets
-        )
+        child = _started(self._command)
         watching = asyncio.create_task(self._watch(child))
+        talking = asyncio.create_task(asyncio.to_thread(child.communicate, msgspec.json.encode(job)))
         why = f"It took longer than {seconds:g} s."
         try:
             async with asyncio.timeout(seconds):
-                out, err = await child.communicate(msgspec.json.encode(job))
+                out, err = await asyncio.shield(talking)
             if child.returncode == 0:
                 return _done(_answer.decode(out))
             why = err[-_LAST_WORDS:].decode(errors="replace")
@@ -132,17 +128,30 @@ class Builder:
         finally:
             watching.cancel()
             _kill(child)
-            await child.wait()
+            await asyncio.wait([talking])
         if watching.done() and not watching.cancelled():
             why = f"It took more than {self._limits.memory} bytes of memory."
         _log.error("building failed", kind=kind, index=spec.name, exit_code=child.returncode, why=why)
         raise Unavailable(f"What index '{spec.name}' needs could not be built.", resource=spec.name, retry_after=60)
 
-    async def _watch(self, child: asyncio.subprocess.Process) -> None:
+    async def _watch(self, child: "subprocess.Popen[bytes]") -> None:
         """Ends the child when it has too much memory: by a limit of the kernel's the engine hangs instead."""
         while _memory_of(child.pid) <= self._limits.memory:  # noqa: ASYNC110  # the system tells nobody
             await asyncio.sleep(_WATCH_SECONDS)
         _kill(child)
+
+
+def _started(command: Sequence[str]) -> "subprocess.Popen[bytes]":
+    # Not by the event loop: uvloop runs Python between fork and exec, and in a process of many threads that ends
+    # the child with SIGSEGV now and then. By the loop's thread, which lives as long as the process does: the kernel
+    # ends the child together with the thread that has started it.
+    return subprocess.Popen(  # noqa: S603  # our own program
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={},  # nothing of the service's settings or secrets
+    )
 
 
 def _memory_of(pid: int) -> int:
@@ -155,7 +164,7 @@ def _memory_of(pid: int) -> int:
     return int(found[1]) * 1024 if found else 0
 
 
-def _kill(child: asyncio.subprocess.Process) -> None:
+def _kill(child: "subprocess.Popen[bytes]") -> None:
     with contextlib.suppress(ProcessLookupError):
         child.kill()
 
