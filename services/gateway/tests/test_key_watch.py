@@ -14,6 +14,7 @@ from gateway.clients.link import NatsLink
 from gateway.identity.key_ring import KeyRing
 from nats.js.kv import KeyValue
 from servicekit import api_keys
+from servicekit.deadline import Deadline
 from servicekit.errors import Unauthenticated, Unavailable
 from servicekit.testing import eventually, free_ports, nats_server
 
@@ -70,6 +71,20 @@ async def test_every_replica_follows_the_bucket(tmp_path: Path) -> None:
             assert not any(takes(ring, old) for ring in rings)
             await bucket.delete(new_record.id)
             await eventually(lambda: not any(takes(ring, new) for ring in rings))
+
+
+async def test_nobody_is_let_in_before_the_keys_are_known(tmp_path: Path) -> None:
+    """So the gateway is not ready until then; once they are known it stays so, also while NATS is away."""
+    ring = KeyRing()
+    async with contextlib.AsyncExitStack() as stack:
+        async with nats_server(tmp_path / "nats") as url:
+            link = await stack.enter_async_context(NatsLink(url, retry=0.05))
+            watch = KeyWatch(link.api_keys, ring, check=0.3, retry=0.05)
+            assert await watch.check(Deadline.after(1)) == "not read yet"
+            await stack.enter_async_context(watch)
+            await eventually(lambda: ring.filled)
+            assert await watch.check(Deadline.after(1)) is None
+        assert await watch.check(Deadline.after(1)) is None
 
 
 async def test_nothing_ends_the_watch(tmp_path: Path) -> None:

@@ -109,9 +109,10 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             ledger = Ledger(lambda: quotas.current)
             watch(ledger)
             await stack.enter_async_context(QuotaShare(link.quotas, ledger))
+        probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)]
         ring, tokens = KeyRing(), None
         if settings.takes_keys:
-            await stack.enter_async_context(KeyWatch(link.api_keys, ring))
+            probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, ring)))
         if settings.takes_tokens:
             from gateway.identity import oidc  # its libraries are large, and not needed otherwise
 
@@ -134,7 +135,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             embedder=GrpcEmbedder(channels["retriever"]),
             jobs=NatsJobs(link.ingest, backlog),
             records=records,
-            probes=(*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)),
+            probes=probes,
             policy=asked_always,
             frontends=FrontendsFile(settings.frontends_file) if settings.frontends_file is not None else None,
             service_policy=service_policy,

@@ -10,6 +10,7 @@ import structlog
 from nats.js.kv import KeyValue
 from servicekit import key_value
 from servicekit.api_keys import ApiKey
+from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
@@ -20,7 +21,7 @@ _FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
 
 
 class KeyWatch:
-    """Keeps a ring as the bucket is.
+    """Keeps a ring as the bucket is. A `Probe`: before the keys are known nobody can be let in.
 
     Args:
         bucket: Gives the bucket; raises `Unavailable` while NATS is away.
@@ -29,6 +30,8 @@ class KeyWatch:
             a word where its server has forgotten it.
         retry: Seconds between attempts.
     """
+
+    name = "api-keys"
 
     def __init__(
         self, bucket: Callable[[], Awaitable[KeyValue]], ring: KeyRing, *, check: float = 2.0, retry: float = 0.5
@@ -47,6 +50,10 @@ class KeyWatch:
     async def __aexit__(self, *exc: object) -> None:
         if self._watching is not None:
             await ended(self._watching)
+
+    async def check(self, deadline: Deadline) -> str | None:  # noqa: ARG002  # as the port has it
+        """See `ports.Probe`."""
+        return None if self._ring.filled else "not read yet"
 
     async def _watch(self) -> None:
         told = ""

@@ -24,6 +24,11 @@ class KeyRing:
         self._keys: dict[str, tuple[ApiKey, Caller]] = {}
         self._filled = False
 
+    @property
+    def filled(self) -> bool:
+        """Whether the keys are known."""
+        return self._filled
+
     def replace(self, keys: Iterable[ApiKey]) -> None:
         """These are the keys, and no others."""
         self._keys = {key.id: (key, _caller(key)) for key in keys}
