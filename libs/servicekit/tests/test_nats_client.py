@@ -61,6 +61,23 @@ async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Pro
     assert [entry["event"] for entry in log] == ["not everything was sent to nats"]
 
 
+async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, Client]) -> None:
+    """Not even an attempt to reconnect that has lost a cancellation: its process would not end either."""
+    _, client = server
+
+    async def reconnecting() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            await asyncio.sleep(60)
+
+    task = client._reconnection_task = asyncio.create_task(reconnecting())
+    await asyncio.sleep(0.01)
+    async with asyncio.timeout(30):
+        await client.close()
+    assert task.done()
+
+
 async def test_a_server_that_has_died_is_no_error(
     server: tuple[asyncio.subprocess.Process, Client],
 ) -> None:

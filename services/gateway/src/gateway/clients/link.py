@@ -68,11 +68,7 @@ class NatsLink:
         if self._connecting is not None:
             await ended(self._connecting)
         if self._client is not None:
-            # The client cancels it once, and cancellations get lost: see `servicekit.tasks`.
-            reconnecting = self._client._reconnection_task  # it has no public name
             await self._client.close()
-            if reconnecting is not None:
-                await ended(reconnecting)
 
     async def ingest(self) -> IngestTransport:
         """The streams and buckets of ingest.
