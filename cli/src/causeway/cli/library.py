@@ -1,15 +1,19 @@
 """What the platform has, and what becomes of it: indexes, their documents, jobs, dead letters."""
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
 from causeway.cli.answers import Job, StoredDocument
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, RequestRefused
+from causeway.cli.options import resolve_url
 
 R = TypeVar("R", Job, StoredDocument)
+T = TypeVar("T")
 
 _PAGE = 1000
 _REMOVED_AT_ONCE = 100
@@ -21,6 +25,16 @@ class Replayed:
 
     replayed: tuple[str, ...]
     not_found: tuple[str, ...]
+
+
+def asked(url: str | None, data_dir: Path, api_key: str, question: Callable[["Library"], Awaitable[T]]) -> T:
+    """What a command asks of a platform that its options of the same names say. Raises as `Client` does."""
+
+    async def ask() -> T:
+        async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
+            return await question(Library(client))
+
+    return asyncio.run(ask())
 
 
 class Library:

@@ -1,21 +1,15 @@
 """``causeway index``: the indexes, their settings, and rebuilding them for another embedding model."""
 
-import asyncio
 import enum
 import json
 import sys
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from causeway.cli import rebuilding, render
-from causeway.cli.client import Client
 from causeway.cli.errors import UsageError
-from causeway.cli.library import Library
-from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
-
-T = TypeVar("T")
+from causeway.cli.library import Library, asked
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 _OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
 
@@ -72,7 +66,7 @@ def list_indexes(
 
     It is what is open to the key that is counted. With --json one object an index.
     """
-    found = _asked(url, data_dir, api_key, lambda library: library.indexes())
+    found = asked(url, data_dir, api_key, lambda library: library.indexes())
     out = render.console()
     if as_json:
         for each in found:
@@ -111,7 +105,7 @@ def show(
     async def look(library: Library) -> tuple[dict[str, Any], dict[str, Any] | None]:
         return await library.index(name), await library.last_rebuild(name)
 
-    index, rebuild = _asked(url, data_dir, api_key, look)
+    index, rebuild = asked(url, data_dir, api_key, look)
     if as_json:
         _print({**index, "rebuild": rebuild})
         return
@@ -141,7 +135,7 @@ def create(
     It holds nothing yet. Others are made by their first document.
     """
     wanted = _settings(embedding, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
-    made = _asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
+    made = asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
     _show_settings(made, as_json=as_json)
 
 
@@ -170,7 +164,7 @@ def set_settings(
     if not wanted and not gone:
         raise UsageError("say what to set, or to --unset")
     changes = {**wanted, **dict.fromkeys(gone)}
-    has = _asked(url, data_dir, api_key, lambda library: library.update_index(name, changes))
+    has = asked(url, data_dir, api_key, lambda library: library.update_index(name, changes))
     _show_settings(has, as_json=as_json)
 
 
@@ -202,7 +196,7 @@ def rebuild(
         begun = await library.rebuild(name, wanted)
         return await rebuilding.followed(library, name, begun, err) if wait else begun
 
-    last = _asked(url, data_dir, api_key, begin)
+    last = asked(url, data_dir, api_key, begin)
     if as_json:
         _print(last)
     else:
@@ -234,7 +228,7 @@ def delete(
         await library.delete_index(name)
         return True
 
-    if not _asked(url, data_dir, api_key, remove):
+    if not asked(url, data_dir, api_key, remove):
         raise typer.Exit(1)
     if as_json:
         _print({"index_name": name, "deleted": True})
@@ -278,11 +272,3 @@ def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
 
 def _print(body: object) -> None:
     render.console().file.write(json.dumps(body, ensure_ascii=False) + "\n")
-
-
-def _asked(url: str | None, data_dir: Path, api_key: str, question: Callable[[Library], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
-            return await question(Library(client))
-
-    return asyncio.run(ask())

@@ -1,21 +1,16 @@
 """``causeway jobs``: what is being ingested, what could not be, and what to do about it."""
 
-import asyncio
 import enum
 import json
-from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 from causeway.cli import render
 from causeway.cli.answers import Job
-from causeway.cli.client import Client
 from causeway.cli.errors import RequestRefused, UsageError
-from causeway.cli.library import Library
-from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
-
-T = TypeVar("T")
+from causeway.cli.library import Library, asked
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 
 class JobState(enum.StrEnum):
@@ -66,7 +61,7 @@ def jobs(
     """
     if context.invoked_subcommand is not None:
         return
-    found = _asked(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
+    found = asked(url, data_dir, api_key, lambda library: library.jobs(index, state or "", most))
     _show(found, "There are no such jobs." if index or state else "There are no jobs.", as_json=as_json)
 
 
@@ -79,7 +74,7 @@ def dead(
     as_json: Json = False,
 ) -> None:
     """List the jobs that were given up, the newest first."""
-    found = _asked(url, data_dir, api_key, lambda library: library.dead(most))
+    found = asked(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
 
 
@@ -98,7 +93,7 @@ def replay(
     """
     if every == bool(job_ids):
         raise UsageError("name the jobs, or say --all")
-    found = _asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
+    found = asked(url, data_dir, api_key, lambda library: library.replay(None if every else job_ids))
     out = render.console()
     if as_json:
         out.file.write(json.dumps({"replayed": found.replayed, "not_found": found.not_found}) + "\n")
@@ -129,7 +124,7 @@ def cancel(
     async def stop_all(library: Library) -> list[tuple[str, Job | RequestRefused]]:
         return [(job_id, await _stopped(library, job_id)) for job_id in job_ids]
 
-    found = _asked(url, data_dir, api_key, stop_all)
+    found = asked(url, data_dir, api_key, stop_all)
     out = render.console()
     for job_id, outcome in found:
         refused = isinstance(outcome, RequestRefused)
@@ -151,14 +146,6 @@ async def _stopped(library: Library, job_id: str) -> Job | RequestRefused:
         if error.status not in (404, 409):
             raise
         return error
-
-
-def _asked(url: str | None, data_dir: Path, api_key: str, question: Callable[[Library], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        async with Client(resolve_url(url, data_dir), api_key=api_key) as client:
-            return await question(Library(client))
-
-    return asyncio.run(ask())
 
 
 def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> None:

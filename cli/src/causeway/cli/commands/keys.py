@@ -1,11 +1,13 @@
 """``causeway keys``: API keys, made, listed and revoked where the platform keeps them."""
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from causeway.cli import moments, render
@@ -14,6 +16,9 @@ from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json, NatsUrl, resol
 from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 from servicekit.principal import ROLES
+
+if TYPE_CHECKING:
+    from causeway.cli.key_store import KeyStore
 
 EXAMPLES = (
     "causeway keys create --name ann --roles ask",
@@ -148,25 +153,27 @@ def revoke(
             render.line(out, f"{key.id} ({key.name}) is revoked.")
 
 
-async def _add(url: str, replicas: int, record: ApiKey) -> None:
+@contextlib.asynccontextmanager
+async def _store(url: str, replicas: int) -> "AsyncIterator[KeyStore]":
     # With it comes the client of NATS, which the other commands do not need.
     from causeway.cli import key_store
 
     async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
+        yield store
+
+
+async def _add(url: str, replicas: int, record: ApiKey) -> None:
+    async with _store(url, replicas) as store:
         await store.add(record)
 
 
 async def _all(url: str, replicas: int) -> list[ApiKey]:
-    from causeway.cli import key_store  # as above
-
-    async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
+    async with _store(url, replicas) as store:
         return await store.all()
 
 
 async def _revoke(url: str, replicas: int, ids: list[str]) -> list[ApiKey]:
-    from causeway.cli import key_store  # as above
-
-    async with key_store.opened(url, replicas, key_store.certificates_of_the_environment()) as store:
+    async with _store(url, replicas) as store:
         return [await store.revoke(each) for each in ids]
 
 
