@@ -106,10 +106,15 @@ ARG SERVICE
 ARG BASE_IMAGE
 ARG VERSION
 ARG REVISION
+# Where the source is, and its licence as an SPDX expression.
+ARG SOURCE=
+ARG LICENSES=NOASSERTION
 LABEL org.opencontainers.image.title="causeway-${SERVICE}" \
       org.opencontainers.image.description="The ${SERVICE} of Causeway, a retrieval-augmented-generation platform" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.licenses="${LICENSES}" \
       org.opencontainers.image.base.name="${BASE_IMAGE}"
 USER 65532:65532
 # A link to the service's own command: an exec form knows no variables, and a shell would swallow SIGTERM.

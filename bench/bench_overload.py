@@ -27,10 +27,10 @@ from typing import Any
 
 import aiohttp
 import uvloop
+from causeway_testing.servers import free_ports
 from load import percentile
 from processes import running, wait_for
 from servicekit.broker import Broker
-from servicekit.testing import free_ports
 
 TOKENS, PACE = 64, 0.03
 QUESTION = {"model": "stub", "stream": True, "messages": [{"role": "user", "content": "Tell me something."}]}
@@ -128,7 +128,7 @@ def platform_of(places: int) -> Iterator[str]:
         return subprocess.Popen(command, env=told, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     with TemporaryDirectory() as directory, ExitStack() as stack:
-        stub = (sys.executable, "-m", "servicekit.testing_model_server", "--port", str(model))
+        stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
         processes = [
             start(*Broker(Path(directory), broker).command()),
             start(*stub, "--tokens", str(TOKENS), "--pace", str(PACE)),

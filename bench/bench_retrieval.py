@@ -24,11 +24,12 @@ from typing import Any
 import numpy as np
 import qdrant_edge as edge
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from causeway_testing.servers import free_ports
 from load import percentile
-from retriever.store import edge_schema, payload
+from retriever.stores import payload
+from retriever.stores.edge import schema as edge_schema
 from servicekit.channel import open_channel
 from servicekit.principal import LOCAL
-from servicekit.testing import free_ports
 
 INDEX = "bench"
 MODEL, DIMENSION = "all-minilm-l6-v2", 384

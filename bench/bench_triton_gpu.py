@@ -30,11 +30,11 @@ import load
 import numpy as np
 import uvloop
 import yaml
+from causeway_testing.servers import free_ports
+from causeway_testing.triton import triton_server
 from load import Load, percentile
 from processes import running, wait_for
 from servicekit.broker import Broker
-from servicekit.testing import free_ports
-from servicekit.testing_triton import triton_server
 from tritonclient.grpc import InferInput
 from tritonclient.grpc.aio import InferenceServerClient
 

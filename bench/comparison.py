@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import uvloop
+from causeway_testing.servers import free_ports
 from contenders import Running, Start
 from load import percentile, run
 from processes import cpu_seconds, memory_mib, pinned, running, wait_for
-from servicekit.testing import free_ports
 
 CONTENDER_CORE, LOAD_CORE = 0, 1
 MOST_REQUESTS = 4000
@@ -105,7 +105,7 @@ def compare(
 def _serving(stub: Stub) -> Iterator[str]:
     """The stub's address."""
     [port] = free_ports(1)
-    command = (sys.executable, "-m", "servicekit.testing_model_server", "--port", str(port))
+    command = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(port))
     answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))
     with running(pinned(LOAD_CORE, *command, *answers)):
         server = f"http://127.0.0.1:{port}"

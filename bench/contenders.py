@@ -8,10 +8,10 @@ from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from causeway_testing.servers import free_ports
 from peers import GUARDS, PEERS, Peer, Place
 from processes import pinned, running, wait_for
 from servicekit.broker import Broker
-from servicekit.testing import free_ports
 
 DIRECT = "model server itself"
 RELAY = "bare relay (Python)"

@@ -90,7 +90,7 @@ class Platform:
         }
         answer = await self._http.post("/retrieve", json=body)
         nodes = answer.raise_for_status().json()["results"]
-        names = [node["metadata"]["sourcepage"] if pages else node["doc_id"] for node in nodes]
+        names = [node["sourcepage"] if pages else node["doc_id"] for node in nodes]
         # Of pages each passage takes its place, as it does in a prompt; a document counts once, by its best one.
         return names if pages else list(dict.fromkeys(names))
 

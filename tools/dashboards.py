@@ -1,4 +1,4 @@
-"""Writes the Grafana dashboards of deploy/grafana: panels are said in a line each, and laid out here.
+"""Write the Grafana dashboards of deploy/grafana: each panel is declared in a line or two and laid out here.
 
 Usage: python tools/dashboards.py [--check]
 """
@@ -15,6 +15,10 @@ _COLUMNS, _HEIGHT = 3, 8
 _WIDTH = 24 // _COLUMNS
 
 
+OURS = 'app_kubernetes_io_part_of="causeway"'
+"""Selects the platform's series; the PodMonitors set the label."""
+
+
 @dataclass(frozen=True)
 class Panel:
     """A graph: its title, its unit in Grafana's words, and pairs of a PromQL expression and its legend."""
@@ -24,30 +28,49 @@ class Panel:
     queries: tuple[tuple[str, str], ...]
 
 
+def of(metric: str, where: str = "") -> str:
+    """Return the series of a metric that belong to the chosen installation."""
+    labels = ", ".join(filter(None, (OURS, 'namespace="$namespace"', where)))
+    return f"{metric}{{{labels}}}"
+
+
 def rate(metric: str, by: str, where: str = "") -> str:
-    """Events a second, by labels."""
-    return f"sum by ({by}) (rate({metric}{{{where}}}[$__rate_interval]))"
+    """Return events a second, by labels."""
+    return f"sum by ({by}) (rate({of(metric, where)}[$__rate_interval]))"
 
 
 def quantile(share: float, metric: str, by: str = "", where: str = "") -> str:
-    """A quantile of a histogram, by labels."""
+    """Return a quantile of a histogram, by labels."""
     labels = f"le, {by}" if by else "le"
-    return f"histogram_quantile({share}, sum by ({labels}) (rate({metric}_bucket{{{where}}}[$__rate_interval])))"
+    return (
+        f"histogram_quantile({share}, sum by ({labels}) (rate({of(f'{metric}_bucket', where)}[$__rate_interval])))"
+    )
 
 
 def spread(metric: str, by: str, legend: str, where: str = "") -> tuple[tuple[str, str], ...]:
-    """Median and 99th percentile."""
+    """Return the median and the 99th percentile."""
     return tuple((quantile(share, metric, by, where), f"{legend} p{share * 100:g}") for share in (0.5, 0.99))
 
 
 def mean(histogram: str) -> str:
-    """The mean of a histogram's values."""
-    return f"rate({histogram}_sum[$__rate_interval]) / rate({histogram}_count[$__rate_interval])"
+    """Return the mean of a histogram's values over all replicas."""
+    total, count = (f"sum(rate({of(f'{histogram}_{part}')}[$__rate_interval]))" for part in ("sum", "count"))
+    return f"{total} / {count}"
 
 
-def total(gauge: str) -> str:
-    """A gauge of all replicas, by deployment."""
-    return f"sum by (causeway_deployment) ({gauge})"
+def total(gauge: str, by: str = "") -> str:
+    """Return the sum of a gauge over all replicas, by labels."""
+    return f"sum{f' by ({by})' if by else ''} ({of(gauge)})"
+
+
+def most(gauge: str, by: str = "", where: str = "") -> str:
+    """Return the greatest value of a gauge, by labels."""
+    return f"max{f' by ({by})' if by else ''} ({of(gauge, where)})"
+
+
+def left(moment: str, by: str = "") -> str:
+    """Return the seconds until the earliest of several moments, by labels."""
+    return f"min{f' by ({by})' if by else ''} ({of(moment)}) - time()"
 
 
 HTTP = "http_server_request_duration_seconds"
@@ -55,6 +78,9 @@ RPC = "rpc_client_call_duration_seconds"
 FIRST = "gen_ai_client_operation_time_to_first_chunk_seconds"
 BETWEEN = "gen_ai_server_time_per_output_token_seconds"
 DETECTOR = "causeway_detector_duration_seconds"
+MESSAGES = "causeway_nats_stream_messages"
+SIZE, LIMIT = "causeway_nats_stream_size_bytes", "causeway_nats_stream_limit_bytes"
+STORED, STORAGE = "jetstream_server_total_message_bytes", "jetstream_server_max_storage"
 MODEL = "gen_ai_client_operation_duration_seconds"
 
 DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
@@ -78,7 +104,9 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 (
                     (
                         rate(
-                            f"{HTTP}_count", "http_response_status_code", 'http_response_status_code=~"4..|5..|0"'
+                            f"{HTTP}_count",
+                            "http_response_status_code",
+                            'http_response_status_code=~"4..|50[02-9]|0"',
                         ),
                         "{{http_response_status_code}}",
                     ),
@@ -95,7 +123,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "s",
                 ((quantile(0.95, "causeway_answer_step_seconds", "causeway_step"), "{{causeway_step}}"),),
             ),
-            Panel("Under way", "short", (("sum(num_requests_running)", "requests"),)),
+            Panel("Under way", "short", ((total("num_requests_running"), "requests"),)),
             Panel(
                 "Calls of services",
                 "reqps",
@@ -151,14 +179,17 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
             Panel(
                 "Circuits (0 closed, 1 half open, 2 open)",
                 "short",
-                (("max by (causeway_deployment) (causeway_deployment_circuit)", "{{causeway_deployment}}"),),
+                ((most("causeway_deployment_circuit", "causeway_deployment"), "{{causeway_deployment}}"),),
             ),
             Panel(
                 "Answers under way, and waiting",
                 "short",
                 (
-                    (total("causeway_deployment_busy"), "{{causeway_deployment}} busy"),
-                    (total("causeway_deployment_waiting"), "{{causeway_deployment}} waiting"),
+                    (total("causeway_deployment_busy", "causeway_deployment"), "{{causeway_deployment}} busy"),
+                    (
+                        total("causeway_deployment_waiting", "causeway_deployment"),
+                        "{{causeway_deployment}} waiting",
+                    ),
                 ),
             ),
             Panel(
@@ -176,7 +207,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "short",
                 (
                     (
-                        "sum by (causeway_tenant, currency) (increase(causeway_cost_total[1h]))",
+                        f"sum by (causeway_tenant, currency) (increase({of('causeway_cost_total')}[1h]))",
                         "{{causeway_tenant}} {{currency}}",
                     ),
                 ),
@@ -215,13 +246,18 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                 "s",
                 spread("causeway_embedding_duration_seconds", "gen_ai_request_model", "{{gen_ai_request_model}}"),
             ),
-            Panel("Jobs that wait", "short", (("max by (lane) (causeway_ingest_queue_depth)", "lane {{lane}}"),)),
+            Panel("Jobs that wait", "short", ((most("causeway_ingest_queue_depth", "lane"), "lane {{lane}}"),)),
             Panel(
                 "Age of the oldest job",
                 "s",
-                (("max by (lane) (causeway_ingest_queue_age_seconds)", "lane {{lane}}"),),
+                ((most("causeway_ingest_queue_age_seconds", "lane"), "lane {{lane}}"),),
             ),
             Panel("Jobs", "short", ((rate("causeway_ingest_jobs_total", "state"), "{{state}}"),)),
+            Panel(
+                "Jobs that were given up and wait",
+                "short",
+                ((most(MESSAGES, where='causeway_stream="CAUSEWAY_INGEST_DEAD"'), "dead letters"),),
+            ),
             Panel(
                 "Detections",
                 "short",
@@ -255,10 +291,60 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                     for share in (0.5, 0.95, 0.99)
                 ),
             ),
+        ),
+    ),
+    "storage": (
+        "Causeway: storage, certificates and processes",
+        (
+            Panel("Bytes of streams", "bytes", ((most(SIZE, "causeway_stream"), "{{causeway_stream}}"),)),
+            Panel(
+                "Streams, share of their limit",
+                "percentunit",
+                (
+                    (
+                        f"{most(SIZE, 'causeway_stream')} / {most(LIMIT, 'causeway_stream')}",
+                        "{{causeway_stream}}",
+                    ),
+                ),
+            ),
+            Panel(
+                "JetStream's storage, share that is used",
+                "percentunit",
+                ((f"{most(STORED, 'pod')} / {most(STORAGE, 'pod')}", "{{pod}}"),),
+            ),
+            Panel(
+                "How long records are kept",
+                "s",
+                (
+                    (most("causeway_records_horizon_seconds", "causeway_stream"), "{{causeway_stream}}"),
+                    (most("causeway_records_max_age_seconds", "causeway_stream"), "{{causeway_stream}} at most"),
+                ),
+            ),
             Panel(
                 "Records on their way, and dropped",
                 "short",
-                (("sum(causeway_records_waiting)", "waiting"), ("sum(causeway_records_dropped)", "dropped")),
+                (
+                    (total("causeway_records_waiting"), "waiting"),
+                    (total("causeway_records_dropped_total"), "dropped"),
+                ),
+            ),
+            Panel(
+                "Certificates, time left",
+                "s",
+                (
+                    (
+                        left("causeway_tls_certificate_not_after_seconds", "app_kubernetes_io_name"),
+                        "{{app_kubernetes_io_name}}",
+                    ),
+                    (left("causeway_nats_certificate_not_after_seconds"), "nats"),
+                ),
+            ),
+            Panel("Memory of processes", "bytes", ((most("process_resident_memory_bytes", "pod"), "{{pod}}"),)),
+            Panel("CPU of processes", "short", ((rate("process_cpu_seconds_total", "pod"), "{{pod}}"),)),
+            Panel(
+                "Open files of processes, share of their limit",
+                "percentunit",
+                ((f"{most('process_open_fds', 'pod')} / {most('process_max_fds', 'pod')}", "{{pod}}"),),
             ),
         ),
     ),
@@ -266,7 +352,8 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
 
 
 def dashboard(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any]:
-    """Grafana's JSON model of a dashboard."""
+    """Return Grafana's JSON model of a dashboard."""
+    source = {"type": "prometheus", "uid": "${source}"}
     return {
         "uid": f"causeway-{name}",
         "title": title,
@@ -275,7 +362,18 @@ def dashboard(name: str, title: str, panels: tuple[Panel, ...]) -> dict[str, Any
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "templating": {
-            "list": [{"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"}]
+            "list": [
+                {"name": "source", "label": "Data source", "type": "datasource", "query": "prometheus"},
+                {
+                    "name": "namespace",
+                    "label": "Installation",
+                    "type": "query",
+                    "datasource": source,
+                    "query": f"label_values(up{{{OURS}}}, namespace)",
+                    "refresh": 2,
+                    "sort": 1,
+                },
+            ]
         },
         "panels": [_graph(number, panel) for number, panel in enumerate(panels)],
     }
@@ -300,7 +398,7 @@ def _graph(number: int, panel: Panel) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Runs the command line; 1 where the check finds a file out of step."""
+    """Run the command line; return 1 where the check finds a file out of step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a file is out of step")
     check = parser.parse_args().check

@@ -9,7 +9,9 @@ import importlib
 import sys
 from pathlib import Path
 
-from gateway.identity.access import TABLE, Role
+from gateway.dialects.registry import registrations
+from gateway.routes.table import route_table
+from gateway.routing.route import Role
 from pydantic.fields import FieldInfo
 from servicekit.settings import ServiceSettings
 
@@ -41,13 +43,9 @@ def security() -> str:
     """The text of the page on security, with the table of the routes as the gateway has it."""
     before, _, rest = SECURITY.read_text().partition(BEGIN)
     rows = ["| role | routes |", "|---|---|"]
+    table = route_table(registrations())
     for role in Role:
-        routes = [
-            f"`{method} {path.replace(':path}', '}')}`"
-            for path, methods in TABLE.items()
-            for method, needed in methods.items()
-            if needed is role
-        ]
+        routes = [f"`{route.method} {route.path.replace(':path}', '}')}`" for route in table if route.role is role]
         rows.append(f"| {'none' if role is Role.OPEN else f'`{role}`'} | {', '.join(routes)} |")
     return before + BEGIN + "\n".join(rows) + "\n" + END + rest.partition(END)[2]
 

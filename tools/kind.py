@@ -2,9 +2,16 @@
 
 Usage: python tools/kind.py up | load | deploy | test | down | all
 
-`all` does one after the other and always ends with `down`; where one fails, the cluster's logs are in build/kind.
-Needs `kind` and a container engine with the images of `make images`; kubectl is part of the environment. KIND and
-DOCKER name other commands than `kind` and `docker`.
+`all` does one after the other and ends with `down`; where one fails, the cluster's logs are in build/kind. A
+cluster that is there already is left alone: `up` and `all` refuse to begin. All but `test` need `kind` and a
+container engine with the images of `make images`; KIND and DOCKER name other commands than `kind` and `docker`.
+kubectl is part of the environment.
+
+`test` runs against any cluster that kubectl reaches:
+
+    python tools/kind.py test --context CONTEXT --namespace causeway --url https://causeway.example.com
+
+It makes itself an admin's key at NATS, unless CAUSEWAY_E2E_KEY holds one, as it must where NATS wants certificates.
 """
 
 import argparse
@@ -15,6 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -22,22 +30,41 @@ import manifests
 
 CLUSTER = "causeway"
 CONTEXT = f"kind-{CLUSTER}"
-NAMESPACE = "causeway"
 URL = "http://127.0.0.1:30080"
 NATS_PORT = 34222
 KIND = os.environ.get("KIND", "kind")
 DOCKER = os.environ.get("DOCKER", "docker")
 LOGS = manifests.ROOT / "build" / "kind"
 BIN = Path(sys.executable).parent
-KUBECTL = (str(BIN / "kubectl"), "--context", CONTEXT, "--namespace", NAMESPACE)
 _MISSING = 69  # EX_UNAVAILABLE of sysexits.h
+_EXISTS = 73  # EX_CANTCREAT
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The platform that is deployed and tested.
+
+    Attributes:
+        context: Of kubectl's configuration.
+        namespace: Where it is.
+        url: Of its gateways.
+    """
+
+    context: str
+    namespace: str
+    url: str
+
+    @property
+    def kubectl(self) -> list[str]:
+        """How kubectl is called for it."""
+        return [str(BIN / "kubectl"), "--context", self.context, "--namespace", self.namespace]
 
 
 def check() -> None:
-    """Says what is missing.
+    """Check that kind and an engine are there.
 
     Raises:
-        SystemExit: Something is.
+        SystemExit: One is missing; stderr says which.
     """
     missing = [command for command in (KIND, DOCKER) if shutil.which(command) is None]
     if missing:
@@ -53,46 +80,54 @@ def run(*command: str | Path) -> None:
     subprocess.run([str(part) for part in command], check=True)
 
 
-def up() -> None:
-    """Makes the cluster."""
+def up(_: Target) -> None:
+    """Make the cluster.
+
+    Raises:
+        SystemExit: One of this name is there.
+    """
+    there = subprocess.run([KIND, "get", "clusters"], stdout=subprocess.PIPE, text=True, check=True).stdout.split()
+    if CLUSTER in there:
+        print(f"There is a cluster `{CLUSTER}` already. Remove it with: make kind-down", file=sys.stderr)
+        sys.exit(_EXISTS)
     run(KIND, "create", "cluster", "--config", manifests.K8S / "kind" / "cluster.yaml", "--wait", "180s")
 
 
-def load() -> None:
-    """Puts our images on the cluster's nodes; the others are pulled."""
+def load(_: Target) -> None:
+    """Put our images on the cluster's nodes; the others are pulled."""
     containers = manifests.build("kind").containers
     images = sorted({each["image"] for each in containers if each["image"].startswith("causeway/")})
     run(KIND, "load", "docker-image", "--name", CLUSTER, *images)
 
 
-def deploy() -> None:
-    """Applies the overlay and waits until everything is ready."""
-    run(*KUBECTL, "apply", "--kustomize", manifests.K8S / "overlays" / "kind")
+def deploy(target: Target) -> None:
+    """Apply the overlay and wait until everything is ready."""
+    run(*target.kubectl, "apply", "--kustomize", manifests.K8S / "overlays" / "kind")
     for workload in manifests.build("kind").workloads.values():
         name = f"{workload['kind'].lower()}/{workload['metadata']['name']}"
         try:
-            run(*KUBECTL, "rollout", "status", name, "--timeout", "300s")
+            run(*target.kubectl, "rollout", "status", name, "--timeout", "300s")
         except subprocess.CalledProcessError:
-            subprocess.run([*KUBECTL, "get", "pods,events"], check=False)
+            subprocess.run([*target.kubectl, "get", "pods,events"], check=False)
             raise
 
 
-def test() -> None:
-    """Runs the end-to-end tests, unchanged, and those that kill pods."""
-    key = _admin_key()
+def test(target: Target) -> None:
+    """Run the end-to-end tests, unchanged, and those that kill pods."""
+    key = os.environ.get("CAUSEWAY_E2E_KEY") or _admin_key(target)
     environment = {
-        "CAUSEWAY_E2E_URL": URL,
+        "CAUSEWAY_E2E_URL": target.url,
         "CAUSEWAY_E2E_KEY": key,
         "CAUSEWAY_API_KEY": key,
-        "CAUSEWAY_E2E_PODS": f"kubernetes:{CONTEXT}/{NAMESPACE}",
+        "CAUSEWAY_E2E_PODS": f"kubernetes:{target.context}/{target.namespace}",
     }
-    print(httpx.get(f"{URL}/readyz?verbose", timeout=10).text)
+    print(httpx.get(f"{target.url}/readyz?verbose", timeout=10).text)
     pytest = [str(BIN / "pytest"), "tests/e2e", "tests/cluster"]
     subprocess.run(pytest, env=os.environ | environment, check=True)
 
 
-def _admin_key() -> str:
-    with _forwarded("service/nats", NATS_PORT, 4222):
+def _admin_key(target: Target) -> str:
+    with _forwarded(target, "service/nats", NATS_PORT, 4222):
         command = [str(BIN / "causeway"), "keys", "create", "--name", "e2e", "--roles", "admin"]
         command += ["--nats-url", f"nats://127.0.0.1:{NATS_PORT}"]
         made = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -100,8 +135,9 @@ def _admin_key() -> str:
 
 
 @contextlib.contextmanager
-def _forwarded(target: str, here: int, there: int) -> Iterator[None]:
-    process = subprocess.Popen([*KUBECTL, "port-forward", target, f"{here}:{there}"], stdout=subprocess.PIPE)
+def _forwarded(target: Target, name: str, here: int, there: int) -> Iterator[None]:
+    command = [*target.kubectl, "port-forward", name, f"{here}:{there}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
         process.stdout.readline()  # written once it listens
@@ -111,26 +147,35 @@ def _forwarded(target: str, here: int, there: int) -> Iterator[None]:
         process.wait()
 
 
-def down() -> None:
-    """Removes the cluster."""
+def down(_: Target) -> None:
+    """Remove the cluster."""
     run(KIND, "delete", "cluster", "--name", CLUSTER)
 
 
-def everything() -> None:
-    """All steps; the cluster is gone afterwards, and build/kind has its logs where one of them failed."""
+def everything(target: Target) -> None:
+    """Take all steps; the cluster is gone afterwards, and build/kind has its logs where one of them failed.
+
+    Raises:
+        SystemExit: There is a cluster of this name, which is left alone.
+    """
+    _timed(up, target)  # kind removes by itself what it could not finish
     try:
-        for step in (up, load, deploy, test):
-            begin = time.monotonic()
-            step()
-            print(f"==> {step.__name__}: {time.monotonic() - begin:.0f} s", flush=True)
+        for step in (load, deploy, test):
+            _timed(step, target)
     except subprocess.CalledProcessError:
         subprocess.run([KIND, "export", "logs", "--name", CLUSTER, str(LOGS)], check=False)
         raise
     finally:
-        down()
+        down(target)
 
 
-STEPS: dict[str, Callable[[], None]] = {
+def _timed(step: Callable[[Target], None], target: Target) -> None:
+    begin = time.monotonic()
+    step(target)
+    print(f"==> {step.__name__}: {time.monotonic() - begin:.0f} s", flush=True)
+
+
+STEPS: dict[str, Callable[[Target], None]] = {
     "up": up,
     "load": load,
     "deploy": deploy,
@@ -144,10 +189,14 @@ def main() -> int:
     """Runs the command line: the exit code of the command that failed, 69 where a tool is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("step", choices=STEPS)
-    step = STEPS[parser.parse_args().step]
-    check()
+    parser.add_argument("--context", default=CONTEXT, help="of kubectl's configuration (default: %(default)s)")
+    parser.add_argument("--namespace", default="causeway", help="where the platform is (default: %(default)s)")
+    parser.add_argument("--url", default=URL, help="of its gateways (default: %(default)s)")
+    arguments = parser.parse_args()
+    if arguments.step != "test":
+        check()
     try:
-        step()
+        STEPS[arguments.step](Target(arguments.context, arguments.namespace, arguments.url))
     except subprocess.CalledProcessError as error:
         return error.returncode
     return 0

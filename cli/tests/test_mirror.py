@@ -28,7 +28,7 @@ class Notes:
 
     async def until(self, *wanted: tuple[str, str]) -> None:
         """Waits until these are among the outcomes, and forgets all."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not set(wanted) <= set(self.outcomes):  # noqa: ASYNC110  # a folder is watched, in threads
                 await asyncio.sleep(0.02)
         self.outcomes.clear()

@@ -1,6 +1,7 @@
 import os
 import pty
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,8 @@ def test_what_is_ready_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == "nats is ready\n"
 
 
-def _on_a_terminal(command: list[str]) -> str:
-    """What a command shows on a terminal of its own."""
+def _on_a_terminal(command: list[str], on_output: Callable[[str], None] = lambda _: None) -> str:
+    """Return what a command shows on a terminal of its own; the callback gets what it has shown so far."""
     ours, theirs = pty.openpty()
     environment = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
     process = subprocess.Popen(
@@ -61,6 +62,7 @@ def _on_a_terminal(command: list[str]) -> str:
             if not chunk:
                 break
             shown += chunk
+            on_output(shown.decode(errors="replace"))
     os.close(ours)
     assert process.returncode == 0
     return shown.decode()
@@ -74,8 +76,14 @@ def test_colours_on_a_terminal(gateway: Any, causeway: list[str]) -> None:
 def test_bars_on_a_terminal(gateway: Any, causeway: list[str], tmp_path: Path) -> None:
     """An ingest shows bars while it runs and a table at the end."""
     (tmp_path / "a[bold].md").write_text("x")
-    shown = _on_a_terminal([*causeway, "ingest", str(tmp_path / "a[bold].md"), "-i", "x", "--url", gateway.url])
-    assert "chunk 3/5" in shown
+    gateway.holds = True
+
+    def go_on(shown: str) -> None:
+        gateway.holds = "chunk 3/5" not in shown
+
+    shown = _on_a_terminal(
+        [*causeway, "ingest", str(tmp_path / "a[bold].md"), "-i", "x", "--url", gateway.url], go_on
+    )
     assert "━" in shown
     assert "1 succeeded" in shown
     assert "a[bold].md" in shown.rpartition("State")[2]

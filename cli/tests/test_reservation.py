@@ -43,3 +43,30 @@ def test_ports_differ(wanted: int) -> None:
     assert all(port > 0 for port in found)
     if wanted:
         assert found[0] == first
+
+
+def test_ports_upwards() -> None:
+    """A port that somebody has is passed over, and there must be as many as are asked for."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        taken = other.getsockname()[1]
+        found = reservation.ports_from(taken, 3)
+    assert found == sorted(found)
+    assert taken not in found
+    assert taken < found[0] < found[-1] < taken + 100
+    with pytest.raises(Taken, match="65535 upwards"):
+        reservation.ports_from(65535, 2)
+    assert len(set(reservation.ports_from(0, 5))) == 5
+
+
+def test_the_data_directory_is_private(tmp_path: Path) -> None:
+    """A new one, an empty one and an older stack's are the owner's alone; another directory keeps its mode."""
+    for name in ("new", "empty", "old", "other"):
+        data = tmp_path / name
+        if name != "new":
+            data.mkdir(0o755)
+        if name in ("old", "other"):
+            (data / ("stack.lock" if name == "old" else "letter.txt")).touch()
+        os.close(reservation.lock(data))
+        assert data.stat().st_mode & 0o777 == (0o755 if name == "other" else 0o700), name

@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,17 @@ def test_the_url_that_counts(tmp_path: Path) -> None:
     stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
     assert resolve_url(None, tmp_path) == "http://127.0.0.1:9"
     assert resolve_url("http://elsewhere", tmp_path) == "http://elsewhere"
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be written is an error, and leaves no half of a file."""
+    stack_file.write(tmp_path, {"url": "http://127.0.0.1:9"})
+
+    def full(*_: object, **__: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(OSError, match="No space left"):
+        stack_file.write(tmp_path, {"url": "http://127.0.0.1:8"})
+    assert stack_file.read(tmp_path) == {"url": "http://127.0.0.1:9"}
+    assert [path.name for path in tmp_path.iterdir()] == ["stack.json"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from causeway.cli.supervisor import Program, ProgramFailed, Restarts, Supervisor
+from causeway_testing.servers import eventually
 from hypothesis import given
 from hypothesis import strategies as st
-from servicekit.testing import eventually
 
 QUICK = Restarts(first=0.05, most=0.2, healthy=30)
 # Says that it runs, waits for SIGTERM, writes its name to a file when that comes.
@@ -125,34 +125,34 @@ async def test_who_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     supervisor = Watched(tmp_path, grace=0.2)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
-    await asyncio.wait_for(supervisor.stop(), 5)
+    await asyncio.wait_for(supervisor.stop(), 60)
     assert supervisor.reports == ["a does not end; killing it"]
 
 
 async def test_kill_does_not_wait(tmp_path: Path) -> None:
     """A second signal ends even what ignores the first one, while `stop` waits."""
-    supervisor = Watched(tmp_path, grace=60)
+    supervisor = Watched(tmp_path, grace=600)
     supervisor.start(program("a", STUBBORN))
     await supervisor.serving("a")
     stopping = asyncio.create_task(supervisor.stop())
     await asyncio.sleep(0.05)
     supervisor.kill()
-    await asyncio.wait_for(stopping, 5)
+    await asyncio.wait_for(stopping, 60)
 
 
 async def test_stop_while_waiting_to_start_again(tmp_path: Path) -> None:
     """A program that is down is not waited for."""
-    supervisor = Watched(tmp_path, restarts=Restarts(first=60, most=60))
+    supervisor = Watched(tmp_path, restarts=Restarts(first=600, most=600))
     supervisor.start(program("a", "import sys; sys.exit(1)"))
     await eventually(lambda: bool(supervisor.reports))
-    await asyncio.wait_for(supervisor.stop(), 5)
+    await asyncio.wait_for(supervisor.stop(), 60)
 
 
 async def test_a_wrong_configuration_is_not_tried_again(supervisor: Watched) -> None:
     """Exit code 78 fails the whole, with the program's last words, and starts nothing again."""
     supervisor.start(program("a", "import sys; print('CAUSEWAY_X: Field required'); sys.exit(78)"))
     with pytest.raises(ProgramFailed, match="a refuses its configuration:\n  CAUSEWAY_X: Field required"):
-        await asyncio.wait_for(supervisor.failure(), 10)
+        await asyncio.wait_for(supervisor.failure(), 60)
     assert supervisor.reports == []
     assert supervisor.pids == {"a": None}
 
@@ -169,11 +169,25 @@ async def test_a_program_that_is_not_there(supervisor: Watched) -> None:
     """Fails the whole, with its name."""
     supervisor.start(Program("a", ["/nowhere/at/all"], {}))
     with pytest.raises(ProgramFailed, match="a cannot be started"):
-        await asyncio.wait_for(supervisor.failure(), 10)
+        await asyncio.wait_for(supervisor.failure(), 60)
 
 
 async def test_the_end_is_seen_though_grandchildren_live(supervisor: Watched) -> None:
     """A child of the program that keeps its output open does not hide the program's death."""
-    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])"
+    code = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])"
     supervisor.start(program("a", code))
-    await eventually(lambda: bool(supervisor.reports), within=5)
+    await eventually(lambda: bool(supervisor.reports))
+
+
+async def test_what_cannot_be_started_again_is_tried_further(supervisor: Watched, tmp_path: Path) -> None:
+    """A program that ran and cannot be started now is tried again until it can, and that is reported."""
+    script = tmp_path / "script"
+    script.write_text("#!/bin/sh\nexit 3\n")
+    script.chmod(0o700)
+    supervisor.start(Program("a", [str(script)], dict(os.environ)))
+    await eventually(lambda: bool(supervisor.reports))
+    script.rename(tmp_path / "aside")
+    await eventually(lambda: any("cannot be started" in report for report in supervisor.reports))
+    seen = len(supervisor.reports)
+    (tmp_path / "aside").rename(script)
+    await eventually(lambda: any("exit code 3" in report for report in supervisor.reports[seen:]))

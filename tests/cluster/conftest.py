@@ -5,19 +5,22 @@ CAUSEWAY_E2E_URL and CAUSEWAY_E2E_KEY are as for tests/e2e; CAUSEWAY_E2E_PODS is
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import httpx
 import pytest
 
 READY_SECONDS = 120.0
 _HEARD_SECONDS = 3.0
+# Services of several pods in every overlay.
+REPLICATED = ("gateway", "generator", "guardrails", "ingest")
 
 
 def _run(*command: str) -> str:
@@ -48,6 +51,14 @@ class Pods(Protocol):
 
     def end(self, pod: str) -> None:
         """Tells it to go, as an update does, and waits until it is gone; another one comes in its place."""
+        ...
+
+    def replace(self, service: str) -> None:
+        """Replace every pod of a service, as an update does, and wait until the new ones are there."""
+        ...
+
+    def kill_node(self) -> None:
+        """End at once all pods that share a machine with the first gateway, and no store's."""
         ...
 
 
@@ -86,6 +97,16 @@ class Containers:
         _run(self._docker, "start", pod)
         mark.unlink()
 
+    def replace(self, service: str) -> None:
+        for pod in self.of(service):
+            self.end(pod)
+            time.sleep(_HEARD_SECONDS)
+
+    def kill_node(self) -> None:
+        """End the first container of each service: containers of one engine have no machines of their own."""
+        for pod in [self.of(service)[0] for service in REPLICATED]:
+            self.kill(pod)
+
 
 class Kubernetes:
     """Pods of a namespace.
@@ -100,8 +121,12 @@ class Kubernetes:
         self._kubectl = (kubectl, "--context", context, "--namespace", namespace)
 
     def of(self, service: str) -> list[str]:
-        wanted = ("--selector", f"app.kubernetes.io/name={service}", "--field-selector", "status.phase=Running")
-        return _run(*self._kubectl, "get", "pods", *wanted, "--output", "name").split()
+        return [f"pod/{each['metadata']['name']}" for each in staying(self._pods(service))]
+
+    def _pods(self, service: str) -> list[dict[str, Any]]:
+        wanted = ("--selector", f"app.kubernetes.io/name={service}", "--output", "json")
+        found: list[dict[str, Any]] = json.loads(_run(*self._kubectl, "get", "pods", *wanted))["items"]
+        return found
 
     def log(self, pod: str) -> str:
         return _run(*self._kubectl, "logs", pod)
@@ -111,6 +136,38 @@ class Kubernetes:
 
     def end(self, pod: str) -> None:
         _run(*self._kubectl, "delete", pod, "--timeout=300s")
+
+    def replace(self, service: str) -> None:
+        (owner,) = _run(
+            *self._kubectl,
+            "get",
+            "deployments,statefulsets",
+            "--output",
+            "name",
+            "--selector",
+            f"app.kubernetes.io/name={service}",
+        ).split()
+        _run(*self._kubectl, "rollout", "restart", owner)
+        _run(*self._kubectl, "rollout", "status", owner, "--timeout=600s")
+
+    def kill_node(self) -> None:
+        node = staying(self._pods("gateway"))[0]["spec"]["nodeName"]
+        for service in REPLICATED:
+            for pod in staying(self._pods(service)):
+                if pod["spec"]["nodeName"] == node:
+                    self.kill(f"pod/{pod['metadata']['name']}")
+
+    def connects(self, service: str, host: str, port: int) -> bool:
+        """Whether a pod of a service gets a connection to another one; what is refused is dropped in silence."""
+        call = f"import socket; socket.create_connection(({host!r}, {port}), 5)"
+        command = [*self._kubectl, "exec", self.of(service)[0], "--", "python3", "-c", call]
+        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def staying(pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pods that run and have not been told to go."""
+    running = [each for each in pods if each["status"]["phase"] == "Running"]
+    return [each for each in running if "deletionTimestamp" not in each["metadata"]]
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import httpx
@@ -82,6 +83,43 @@ async def test_no_answer_is_lost_when_a_pod_is_told_to_go(asker: Any, pods: Any,
     ended = await under_load(asker, lambda: asyncio.to_thread(pods.end, gone))
     assert len(ended) > 6
     assert set(ended) == {"whole"}
+
+
+@pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])
+async def test_an_update_loses_no_answer(asker: Any, pods: Any, service: str) -> None:
+    """All pods of a service are replaced while questions are asked; each question is answered whole."""
+    ended = await under_load(asker, lambda: asyncio.to_thread(pods.replace, service))
+    assert len(ended) > 6
+    assert set(ended) == {"whole"}
+
+
+async def test_a_lost_machine_takes_only_its_own_answers_along(asker: Any, pods: Any) -> None:
+    """All pods of a machine go at once: the others answer, jobs are done, and soon all is well again."""
+    job = await asker.upload(INDEX, "machine.md", f"{TEXT}\n\nA machine was lost.")
+    ended = await under_load(asker, lambda: asyncio.to_thread(pods.kill_node))
+    assert "whole" in ended
+    await asker.ready()
+    assert {await ask(asker, number) for number in range(12)} == {"whole"}
+    assert await asker.finished(job) in ("succeeded", "unchanged")
+
+
+@pytest.mark.skipif(
+    not os.environ.get("CAUSEWAY_E2E_PODS", "").startswith("kubernetes:"),
+    reason="a container engine enforces no network policies",
+)
+@pytest.mark.parametrize(
+    ("service", "host", "port", "allowed"),
+    [
+        ("gateway", "nats", 4222, True),
+        ("gateway", "guardrails", 50053, True),
+        ("guardrails", "nats", 4222, False),
+        ("generator", "retriever", 50051, False),
+        ("ingest", "gateway", 8080, False),
+    ],
+)
+def test_the_network_policies_are_enforced(pods: Any, service: str, host: str, port: int, allowed: bool) -> None:
+    """A connection that no policy allows is not made, one that a policy allows is."""
+    assert pods.connects(service, host, port) is allowed
 
 
 @pytest.mark.parametrize("service", ["gateway", "guardrails", "generator"])

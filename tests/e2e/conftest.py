@@ -21,7 +21,7 @@ import pytest
 
 CORPUS = Path(__file__).resolve().parents[2] / "examples" / "corpus"
 INDEX = "e2e-corpus"
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 INGEST_SECONDS = 240.0
 
 Ingest = Callable[..., list[dict[str, Any]]]

@@ -28,7 +28,7 @@ def test_what_is_found_and_cited(base_url: str, corpus: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=250,
     )
     assert run.returncode == 0, run.stderr
     said = json.loads(run.stdout)

@@ -29,7 +29,7 @@ def test_an_index_turns_retrieval_on(client: OpenAI, corpus: str) -> None:
     assert answer.usage is not None
     assert answer.usage.total_tokens > 0
     nodes = answer.model_extra["source_nodes"] if answer.model_extra else []
-    best = next(node for node in nodes if node["metadata"]["sourcepage"] == SOURCE)
+    best = next(node for node in nodes if node["sourcepage"] == SOURCE)
     assert best["dense_score"] is not None
     assert best["sparse_score"] is not None
 

@@ -74,7 +74,7 @@ class Recorded:
 @pytest.fixture(scope="module")
 def model_url() -> Iterator[str]:
     """A model server that says four words to everyone."""
-    command = [sys.executable, "-m", "servicekit.testing_model_server", "--tokens", "4"]
+    command = [sys.executable, "-m", "causeway_testing.model_server", "--tokens", "4"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
@@ -125,13 +125,13 @@ def test_openais_client_asks_an_index(recorded: Recorded) -> None:
     assert (answer.usage.prompt_tokens, answer.usage.completion_tokens) == (7, 4)
     assert answer.model_extra is not None
     nodes = answer.model_extra["source_nodes"]
-    assert nodes[0]["metadata"]["sourcefile"] == SOURCE
+    assert nodes[0]["sourcefile"] == SOURCE
     assert {"doc_id", "node_id", "text", "score", "dense_score", "source", "metadata"} <= nodes[0].keys()
     assert all(node["dense_score"] >= 0.3 for node in nodes)
     context, question = recorded.last()["messages"]
     assert question == USER
     assert context["role"] == "system"
-    assert all(" ".join(node["text"].split()) in context["content"] for node in nodes)
+    assert all(node["text"].strip() in context["content"] for node in nodes)
 
 
 def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
@@ -145,7 +145,7 @@ def test_openais_client_streams_over_an_index(recorded: Recorded) -> None:
     ) as stream:
         chunks = list(stream)
     extras = [chunk.model_extra or {} for chunk in chunks]
-    assert extras[0]["source_nodes"][0]["metadata"]["sourcefile"] == SOURCE
+    assert extras[0]["source_nodes"][0]["sourcefile"] == SOURCE
     assert not any("source_nodes" in extra for extra in extras[1:])
     text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
     assert text == "word0 word1 word2 word3 "
@@ -297,7 +297,7 @@ def test_the_log_says_what_became_of_each_node(recorded: Recorded) -> None:
     response = recorded.http.post(PATH, json={"model": "gpt-4", "index_name": INDEX, "messages": [USER]})
     trace = response.headers["x-trace-id"]
     lines: list[dict[str, Any]] = []
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     # The request's line is written once its answer is out.
     while not any(line["event"] == "request" for line in lines) and time.monotonic() < end:
         log = (recorded.logs / "gateway.log").read_text()

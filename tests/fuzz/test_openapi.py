@@ -14,16 +14,16 @@ from pathlib import Path
 
 import pytest
 import structlog
+from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
+from causeway_testing.gateway.application import FakeHistory, FakeOriginals, FakePictures
+from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
+from causeway_testing.gateway.jobs import FakeJobs
+from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.retrieval import FakeRetriever
 from gateway.adapters import Services
 from gateway.domain import Passage
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
-from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
-from gateway.fakes_jobs import FakeJobs
-from gateway.fakes_records import FakeRecords
-from gateway.fakes_retrieval import FakeRetriever
-from gateway.http_server import HttpServer, listen
 from gateway.main import build_app
+from gateway.server.http_server import HttpServer, listen
 from gateway.settings import Settings
 
 # In an environment of its own, see requirements/fuzz.in.

@@ -14,22 +14,22 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Any
 
 import pytest
+from causeway_testing.guardrails.fake import ScriptedDetector, ScriptedJudge
+from gateway.answering.guard import OutputGuard
 from gateway.domain import Action, Batch, Delta, Detections, Event, Finding, Finish
-from gateway.guard import OutputGuard
-from gateway.ports import Clearance
+from gateway.ports.answering import Clearance
 from guardrails import domain
-from guardrails.chunking import Chunking
+from guardrails.chunking.chunkers import Chunking
 from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.fake import ScriptedDetector, ScriptedJudge
-from guardrails.detectors.kind import Offer
-from guardrails.detectors.matching import Limits
+from guardrails.detectors.factory import DetectorFactory
+from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.port import Detector, Judge
 from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
-from guardrails.judging import judge
-from guardrails.policy import Rule
-from guardrails.streaming import Session
-from guardrails.workers import Workers
+from guardrails.moderation.rules import Rule
+from guardrails.moderation.session import Session
+from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.moderation.whole_text import judge
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -48,20 +48,20 @@ SECRETS = {
 
 
 @pytest.fixture(scope="module")
-def workers() -> Iterator[Workers]:
+def workers() -> Iterator[ThreadPool]:
     """Where long texts are scanned."""
-    started = Workers(1)
+    started = ThreadPool(1)
     yield started
     started.close()
 
 
 def detectors() -> list[Detector | Judge]:
-    made: list[tuple[Offer, dict[str, Any]]] = [
+    made: list[tuple[DetectorFactory, dict[str, Any]]] = [
         (regex(LIMITS), {"regex": ["us-social-security-number", "credit-card", "email"]}),
         (secrets(LIMITS), {}),
         (ban_substrings(LIMITS), {"substrings": ["project tern"], "match_type": "str"}),
     ]
-    return [offer.make(json.dumps(params).encode()).detector for offer, params in made]
+    return [factory.make(json.dumps(params).encode()).detector for factory, params in made]
 
 
 def rules(action: domain.Action) -> list[Rule]:
@@ -75,7 +75,7 @@ class SessionWatch:
         cleared: What it has said to be cleared, by choice.
     """
 
-    def __init__(self, session: Session, workers: Workers) -> None:
+    def __init__(self, session: Session, workers: ThreadPool) -> None:
         self._session = session
         self._workers = workers
         self._pieces: asyncio.Queue[domain.Piece | None] = asyncio.Queue(1)
@@ -114,7 +114,7 @@ def _finding(finding: domain.Finding) -> Finding:
 
 
 async def guarded(
-    asked: Sequence[Rule], pieces: Sequence[str], workers: Workers, chunking: Chunking | None = None
+    asked: Sequence[Rule], pieces: Sequence[str], workers: ThreadPool, chunking: Chunking | None = None
 ) -> list[Event]:
     """What comes out of the guard; nothing of it before it is cleared."""
     watch = SessionWatch(Session(asked, chunking=chunking), workers)
@@ -158,7 +158,7 @@ def pieces_of(secret: str, cuts: tuple[int, ...]) -> list[str]:
 @pytest.mark.parametrize("name", SECRETS)
 @pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK, domain.Action.REPORT])
 @pytest.mark.timeout(900)
-async def test_no_split_lets_anything_out(name: str, action: domain.Action, workers: Workers) -> None:
+async def test_no_split_lets_anything_out(name: str, action: domain.Action, workers: ThreadPool) -> None:
     """Wherever tokens end: no code point of the secret leaves, and what stands around it does."""
     secret, asked = SECRETS[name], rules(action)
     for cuts in splits(secret):
@@ -190,7 +190,7 @@ def mixes(draw: st.DrawFn) -> list[Rule]:
         ScriptedJudge("zz"),
         ScriptedJudge("q", chunking=Chunking.WHOLE),
         ScriptedDetector("zq"),
-        ScriptedJudge("A", chunking=Chunking.WHOLE, across=True),
+        ScriptedJudge("A", chunking=Chunking.WHOLE, cross_choice=True),
     ]
     chosen = draw(st.lists(st.sampled_from(made), min_size=1, max_size=5, unique_by=id))
     replacements = st.sampled_from(["#", ""])
@@ -201,7 +201,7 @@ def mixes(draw: st.DrawFn) -> list[Rule]:
 
 
 @given(TEXTS, st.data(), mixes(), st.sampled_from([None, *Chunking]))
-@settings(max_examples=400 if ALL else 60, deadline=None)
+@settings(max_examples=400 if ALL else 60)
 def test_what_leaves_is_what_the_model_said_or_its_redaction(
     text: str, data: st.DataObject, asked: list[Rule], chunking: Chunking | None
 ) -> None:
@@ -210,9 +210,9 @@ def test_what_leaves_is_what_the_model_said_or_its_redaction(
     pieces = [text[a:b] for a, b in itertools.pairwise([0, *cuts, len(text)])]
 
     async def run() -> None:
-        workers = Workers(1)
+        workers = ThreadPool(1)
         events = await guarded(asked, pieces, workers, chunking)
-        [verdict], _ = await judge([text], asked, domain.Surroundings(), workers)
+        [verdict], _ = await judge([text], asked, domain.DetectionContext(), workers)
         workers.close()
         assert said(events) == (verdict.redacted_text if verdict.action is domain.Action.REDACT else text)
         found = [each for event in events if isinstance(event, Detections) for each in event.findings]

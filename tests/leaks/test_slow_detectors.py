@@ -8,6 +8,12 @@ from typing import Any
 
 import pytest
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.application import FakePictures
+from causeway_testing.gateway.retrieval import FakeRetriever
+from causeway_testing.guardrails.fake import ScriptedJudge
+from causeway_testing.servers import eventually, grpc_service
+from gateway.answering.pipeline import Pipeline
 from gateway.clients.guardrails import GrpcGuardrails
 from gateway.domain import (
     Action,
@@ -23,27 +29,21 @@ from gateway.domain import (
     Start,
     Turn,
 )
-from gateway.fakes import FakeGenerator
-from gateway.fakes_application import FakePictures
-from gateway.fakes_retrieval import FakeRetriever
-from gateway.pipeline import Pipeline
-from gateway.ports import Prompt
-from guardrails.catalogue import Catalogue
-from guardrails.chunking import Chunking
-from guardrails.detectors.fake import ScriptedJudge
-from guardrails.detectors.kind import Made
+from gateway.ports.answering import Prompt
+from guardrails.chunking.chunkers import Chunking
+from guardrails.detectors.factory import ConfiguredDetector
 from guardrails.domain import DetectorInfo, DetectorKind, Health
+from guardrails.moderation.catalogue import Catalogue
+from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.servicer import GuardrailsServicer
-from guardrails.workers import Workers
 from servicekit.deadline import Deadline
 from servicekit.principal import LOCAL
-from servicekit.testing import eventually, grpc_service
 
 MESSAGE = "Withheld."
 SENTENCE = "All of this is very well said. "
 
 
-class Offer:
+class DetectorFactory:
     """Offers one judge as ``judge``."""
 
     detector_id = "judge"
@@ -51,8 +51,8 @@ class Offer:
     def __init__(self, judge: ScriptedJudge) -> None:
         self._judge = judge
 
-    def make(self, raw: bytes) -> Made:
-        return Made(self._judge, "#", 0.0)
+    def make(self, raw: bytes) -> ConfiguredDetector:
+        return ConfiguredDetector(self._judge, "#", 0.0)
 
     def info(self) -> DetectorInfo:
         return DetectorInfo("judge", "", b"{}", streaming=True)
@@ -111,8 +111,8 @@ class World:
 
 @contextlib.asynccontextmanager
 async def world(judge: ScriptedJudge, generator: FakeGenerator) -> AsyncIterator[World]:
-    workers = Workers(1)
-    servicer = GuardrailsServicer(Catalogue([Offer(judge)], 4), workers, 100_000)
+    workers = ThreadPool(1)
+    servicer = GuardrailsServicer(Catalogue([DetectorFactory(judge)], 4), workers, 100_000)
     service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
 
     def add(server: Any) -> None:
@@ -131,7 +131,7 @@ async def test_detectors_get_what_an_answer_stands_in() -> None:
     async with world(judge, FakeGenerator.saying("At noon. ", "Yes.")) as it:
         await it.answer(it.turn(headers={"x-tenant": "harbour"}))
     assert it.said == "At noon. Yes."
-    around = judge.surroundings
+    around = judge.context
     assert around is not None
     assert (around.passages, around.prompt) == (("It is at noon.",), "When?")
     assert b'"content":"Hello!"' in around.messages
@@ -145,8 +145,8 @@ async def test_tool_calls_reach_detectors_of_conversations() -> None:
     script: list[Any] = [[Delta(0, "", call)] for call in calls]
     async with world(judge, FakeGenerator([*script, [Finish(0, "tool_calls")]])) as it:
         await it.answer(it.turn())
-    assert judge.surroundings is not None
-    assert judge.surroundings.replies == (b'{"tool_calls":[{"function":{"arguments":"ab"}}]}',)
+    assert judge.context is not None
+    assert judge.context.replies == (b'{"tool_calls":[{"function":{"arguments":"ab"}}]}',)
     assert [event.delta_json for event in it.events if isinstance(event, Delta)] == calls
 
 
@@ -164,7 +164,7 @@ async def test_a_slow_detector_slows_the_model(chunking: Chunking) -> None:
             await asyncio.sleep(0.3)
         if chunking is Chunking.WHOLE:
             # A whole text that has no end reaches the detector's bound.
-            await asyncio.wait_for(answering, 10)
+            await asyncio.wait_for(answering, 60)
             assert it.said == MESSAGE
         else:
             assert taken < 200_000
@@ -183,7 +183,7 @@ async def test_a_client_that_leaves_stops_all() -> None:
         answering.cancel()
         await asyncio.wait([answering])
         assert model.closed == 1
-        await eventually(lambda: judge.cancelled == 1, within=2)
+        await eventually(lambda: judge.cancelled == 1)
 
 
 async def test_a_block_stops_the_model() -> None:
@@ -212,5 +212,5 @@ async def test_a_detector_whose_time_is_over_releases_nothing() -> None:
         assert not answering.done()
         judge.gate.clear()
         gate.set()
-        await asyncio.wait_for(answering, 10)
+        await asyncio.wait_for(answering, 60)
     assert it.said == MESSAGE

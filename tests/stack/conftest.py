@@ -15,8 +15,8 @@ from typing import Any
 
 import httpx
 import pytest
-from servicekit.testing import free_ports
-from servicekit.testing_model_server import ModelServer
+from causeway_testing.model_server import ModelServer
+from causeway_testing.servers import free_ports
 
 READY_SECONDS = 120.0
 _FINISHED_SECONDS = 180.0
@@ -84,7 +84,7 @@ class Stack:
         Raises:
             TimeoutError: One of them keeps more descriptors or memory.
         """
-        end = time.monotonic() + 30
+        end = time.monotonic() + 90
         while True:
             now = {name: self.holding(name) for name in before}
             grown = [

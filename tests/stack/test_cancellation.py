@@ -5,9 +5,9 @@ from typing import Any
 
 import httpx
 import pytest
-from servicekit.testing import eventually
-from servicekit.testing_answers import Answer, Fault
-from servicekit.testing_model_server import ModelServer
+from causeway_testing.model_answers import Answer, Fault
+from causeway_testing.model_server import ModelServer
+from causeway_testing.servers import eventually
 
 CLOSED_WITHIN = 0.1
 NOISE = 0.15
@@ -41,7 +41,7 @@ async def test_a_client_that_leaves_in_mid_stream(stack: Any, model: ModelServer
         body = {"model": "stub", "messages": [{"role": "user", "content": "Hi"}], "stream": True}
     left = await leave(stack, path, body, after_lines=8)
     [recorded] = model.requests
-    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
     assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
     assert recorded.finished_at is None
@@ -63,7 +63,7 @@ async def test_a_client_that_leaves_before_the_first_token(
         body["index_name"] = index
     left = await leave(stack, "/v1/chat/completions", body, after_lines=0)
     [recorded] = model.requests
-    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
     assert recorded.closed_at - left < CLOSED_WITHIN + NOISE
 
@@ -79,7 +79,7 @@ async def test_a_client_that_stops_reading_stops_the_model(stack: Any, model: Mo
     reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
     content = json.dumps(body).encode()
     writer.write(
-        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         b"Content-Length: %d\r\n\r\n" % len(content) + content
     )
     await reader.readexactly(100)

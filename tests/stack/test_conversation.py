@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servicekit.testing import eventually
-from servicekit.testing_answers import Answer, Fault, refusal, stream
-from servicekit.testing_model_server import ModelServer, Recorded
+from causeway_testing.model_answers import Answer, Fault, refusal, stream
+from causeway_testing.model_server import ModelServer, Recorded
+from causeway_testing.servers import eventually
 
 StartStack = Callable[..., AbstractAsyncContextManager[Any]]
 
@@ -173,11 +173,11 @@ async def test_a_client_that_leaves_while_the_query_is_made(stack: tuple[Any, Mo
     request = asyncio.ensure_future(
         running.http.post("/2024-04/chat/stream", json=body(*HISTORY, query_rewriting=True))
     )
-    await eventually(lambda: len(asked(model)) == 1, within=5, what="the request for a query")
+    await eventually(lambda: len(asked(model)) == 1, what="the request for a query")
     left = time.monotonic()
     request.cancel()
     [recorded] = asked(model)
-    await eventually(lambda: recorded.closed_at is not None, within=5, what="the close")
+    await eventually(lambda: recorded.closed_at is not None, what="the close")
     assert recorded.closed_at is not None
     assert recorded.closed_at - left < CLOSED_WITHIN
     await asyncio.sleep(0.3)

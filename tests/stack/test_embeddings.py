@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.model_server import ModelServer
+from causeway_testing.servers import free_ports
 from openai import AsyncOpenAI
-from servicekit.testing import free_ports
-from servicekit.testing_model_server import ModelServer
 
 REMOTE = """
 - name: e5

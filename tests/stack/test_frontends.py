@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from servicekit.testing_model_server import ModelServer
+from causeway_testing.model_server import ModelServer
 
 StartStack = Callable[..., AbstractAsyncContextManager[Any]]
 

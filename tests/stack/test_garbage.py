@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.links import Rubbish
 from servicekit.errors import Internal
-from servicekit.testing_links import Rubbish
 
 pytestmark = pytest.mark.timeout(600)
 

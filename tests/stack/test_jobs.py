@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servicekit.testing import free_ports
-from servicekit.testing_model_server import ModelServer
+from causeway_testing.model_server import ModelServer
+from causeway_testing.servers import free_ports
 
 LONG = "\n\n".join(
     f"## Part {n}\n\n" + " ".join(f"The lamp of buoy {n} flashes every {n + 2} seconds." for _ in range(12))

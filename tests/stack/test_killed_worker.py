@@ -32,15 +32,15 @@ setattr(owner, name, dying)
 sys.exit(main())
 """
 STAGES = {
-    "taken": ("ingest.report:Report._reread", 1),
-    "fetched": ("ingest.adapters.broker:NatsOriginals.fetch", 1),
-    "being read": ("ingest.report:Report.progress", 1),
-    "read": ("ingest.files:FileIngestion._read", 1),
+    "taken": ("ingest.documents.report:Report._reread", 1),
+    "fetched": ("ingest.adapters.stores:NatsOriginals.fetch", 1),
+    "being read": ("ingest.documents.report:Report.progress", 1),
+    "read": ("ingest.documents.file_ingestion:FileIngestion._read", 1),
     "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),
-    "half handed over": ("ingest.report:Report.progress", 4),
-    "no way back": ("ingest.report:Report.commit", 1),
+    "half handed over": ("ingest.documents.report:Report.progress", 4),
+    "no way back": ("ingest.documents.report:Report.commit", 1),
     "stored": ("ingest.adapters.retriever:RetrieverIndex.store", 1),
-    "recorded": ("ingest.report:Report.end", 1),
+    "recorded": ("ingest.documents.report:Report.end", 1),
 }
 """After which call of which method a worker dies."""
 PARTS = 40

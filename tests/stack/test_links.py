@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from servicekit.testing_links import Link
+from causeway_testing.links import Link
 
 pytestmark = pytest.mark.timeout(600)
 

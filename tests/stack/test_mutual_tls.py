@@ -18,10 +18,10 @@ import nats.errors
 import pytest
 import trustme
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from causeway_testing.servers import free_ports
 from servicekit.broker import Broker
 from servicekit.permissions import GATEWAY, INGEST, OPERATOR, authorization
 from servicekit.principal import LOCAL
-from servicekit.testing import free_ports
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -108,7 +108,7 @@ class Site:
             process = self.processes[name]
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(process.wait(), 30)
+            await asyncio.wait_for(process.wait(), 60)
 
     def context(self, name: str | None = None, authority: trustme.CA | None = None) -> ssl.SSLContext:
         """For a handshake with the certificate of that name, of another authority if need be; or with none."""

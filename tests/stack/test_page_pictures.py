@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.model_server import ModelServer
 from fpdf import FPDF
 from PIL import Image
 from servicekit import keys, nats
-from servicekit.testing_model_server import ModelServer
 
 StartStack = Callable[..., AbstractAsyncContextManager[Any]]
 

@@ -6,23 +6,24 @@ import sys
 from pathlib import Path
 
 import pytest
-from embedding.fake import HashingEmbedder
-from retriever.pace import Pace
-from retriever.queries import Mode, Query
-from retriever.rebuilds import RebuildState
-from retriever.store.edge import EdgeStore
-from retriever.testing import INDEX, Bench
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.bench import INDEX, Bench
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.query import Mode, Query
+from retriever.indexes.rebuild_jobs import RebuildState
+from retriever.stores.edge.store import EdgeStore
 from servicekit.principal import LOCAL
 
 REBUILDING_WRITER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 import structlog
-from embedding.fake import HashingEmbedder
-from retriever.domain import Document, IndexSettings
-from retriever.pace import Pace
-from retriever.store.edge import EdgeStore
-from retriever.testing import INDEX, Bench
+from causeway_testing.embedding import HashingEmbedder
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSettings
+from retriever.concurrency.scheduler import Scheduler
+from retriever.stores.edge.store import EdgeStore
+from causeway_testing.retriever.bench import INDEX, Bench
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
 
@@ -37,7 +38,7 @@ def die(_logger, _method, event):
 async def main():
     global begun
     structlog.configure(processors=[die])
-    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+    bench = await Bench.open(EdgeStore(Path(directory), Scheduler()))
 
     async def put(name, generation):
         texts = [f"ferry {name} {generation} {number}" for number in range(30)]
@@ -79,7 +80,7 @@ async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
     acknowledged = {name: int(generation) for name, generation in (line.split() for line in lines)}
     assert len(acknowledged) == 8
 
-    bench = await Bench.open(EdgeStore(directory, Pace()))
+    bench = await Bench.open(EdgeStore(directory, Scheduler()))
     new = HashingEmbedder(32)
     rebuilds = bench.rebuilds(new)
     await rebuilds.resume()

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from causeway_testing.model_answers import stream
 from servicekit import keys, nats
-from servicekit.testing_answers import stream
 
 EMAIL = {"output": {"regex": {"regex": ["email"], "action": "redact"}}}
 
@@ -32,7 +32,7 @@ async def audited(stack: Any) -> list[dict[str, Any]]:
     """What is in the stream of the audit."""
     client = await nats.connect(stack.description()["nats_url"], "operator")
     try:
-        jetstream = await nats.record_streams(client)
+        jetstream = client.jetstream()
         count = (await jetstream.stream_info(keys.AUDIT_STREAM)).state.messages
         raw = [(await jetstream.get_msg(keys.AUDIT_STREAM, number + 1)) for number in range(count)]
         return [json.loads(message.data or b"") | {"subject": message.subject} for message in raw]

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from retriever.rerankers.testing import rerank_server
+from causeway_testing.retriever.rerank_server import rerank_server
 
 FILE = """
 rerankers:

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from causeway_testing.servers import eventually, free_ports
 from servicekit.broker import Broker
-from servicekit.testing import eventually, free_ports
 
 SERVICES = ("gateway", "generator", "guardrails", "ingest", "retriever")
 GRACE = 6.0
@@ -90,7 +90,7 @@ async def test_without_nats_jobs_keep_nobody(pair: Pair, sign: signal.Signals) -
     """Frozen, killed or ended at the same moment, in the middle of jobs: NATS keeps nobody from going."""
     job = await pair.upload("first.md")
     await pair.upload("second.md")
-    end = time.monotonic() + 30
+    end = time.monotonic() + 90
     while not await pair.is_worked_on(job):
         assert time.monotonic() < end, "nobody takes the job"
         await asyncio.sleep(0.02)

@@ -7,9 +7,9 @@ from typing import Any
 
 import grpc
 import pytest
+from causeway_testing.servers import eventually
 from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
-from servicekit.testing import eventually
 
 
 class Collector(trace_service_pb2_grpc.TraceServiceServicer):
@@ -69,6 +69,14 @@ class Collector(trace_service_pb2_grpc.TraceServiceServicer):
                 return {each.key: MessageToDict(each.value) for each in span.attributes}
         return {}
 
+    def named(self, trace_id: str, name: str) -> list[Any]:
+        """The spans of a trace with a name."""
+        return [span for _, span in self.of(trace_id) if span.name == name]
+
+    def errors(self, trace_id: str) -> list[str]:
+        """The names of a trace's spans that failed."""
+        return [span.name for _, span in self.of(trace_id) if span.status.code == span.status.STATUS_CODE_ERROR]
+
     def linked(self, trace_id: str) -> list[str]:
         """Ids of the traces of jobs that link to one."""
         return [
@@ -101,12 +109,31 @@ async def test_one_question_is_one_trace(
         answer = await stack.http.post("/chat", json=stack.question(detectors=detectors))
         trace_id = answer.headers["x-trace-id"]
         expected = {("gateway", "retriever"), ("gateway", "generator"), ("gateway", "guardrails")}
-        await eventually(lambda: found.edges(trace_id) == expected, within=20, what="the edges")
+        await eventually(lambda: found.edges(trace_id) == expected, what="the edges")
 
-        await eventually(lambda: len(found.linked(job["trace_id"])) == 1, within=20, what="the job's link")
+        await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
         [own] = found.linked(job["trace_id"])
-        await eventually(lambda: "Upsert" in found.calls(own), within=20, what="the hand-over")
+        await eventually(lambda: "Upsert" in found.calls(own), what="the hand-over")
         assert found.edges(own) == {("ingest", "retriever")}
+
+        # A document that is ingested for the first time is not there before; that is no error.
+        await eventually(
+            lambda: bool(found.named(own, "process CAUSEWAY_INGEST")), within=20, what="the job's own span"
+        )
+        assert {"GetIndex", "GetDocument"} <= found.calls(own)
+        assert found.errors(own) == found.errors(job["trace_id"]) == []
+        [sent] = found.named(job["trace_id"], "publish CAUSEWAY_INGEST")
+        [worked] = found.named(own, "process CAUSEWAY_INGEST")
+        assert sent.span_id in {link.span_id for link in worked.links}
+        said = found.attributes(job["trace_id"], sent.name)
+        assert said.pop("messaging.message.body.size")
+        assert said == {
+            "messaging.system": {"stringValue": "nats"},
+            "messaging.operation.name": {"stringValue": "publish"},
+            "messaging.operation.type": {"stringValue": "send"},
+            "messaging.destination.name": {"stringValue": "CAUSEWAY_INGEST"},
+            "messaging.message.id": {"stringValue": job["id"]},
+        }
 
 
 async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:
@@ -119,19 +146,19 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
         documents = [{"doc_id": "tides", "text": "High water at Kelsay is at six in the morning."}]
         made = await stack.http.post("/index", json={"index_name": "tides", "documents": documents})
         texts = made.raise_for_status().headers["x-trace-id"]
-        await eventually(lambda: len(found.linked(texts)) == 1, within=20, what="the link of texts")
+        await eventually(lambda: len(found.linked(texts)) == 1, what="the link of texts")
         [own] = found.linked(texts)
-        await eventually(lambda: "Upsert" in found.calls(own), within=20, what="the texts' hand-over")
+        await eventually(lambda: "Upsert" in found.calls(own), what="the texts' hand-over")
 
         detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
         answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))
         streamed = answer.headers["x-trace-id"]
         wanted = {"Retrieve", "DetectText", "Detect", "Generate"}
-        await eventually(lambda: found.calls(streamed) >= wanted, within=20, what="the calls of a stream")
+        await eventually(lambda: found.calls(streamed) >= wanted, what="the calls of a stream")
         last = json.loads(answer.text.splitlines()[-1])
         told = last["context"]["thoughts"][-1]["props"]["steps"]
         spent = {step["name"]: step["duration_ms"] for step in told}
-        await eventually(lambda: found.steps(streamed).keys() == spent.keys(), within=20, what="the steps")
+        await eventually(lambda: found.steps(streamed).keys() == spent.keys(), what="the steps")
         assert found.steps(streamed) == pytest.approx(spent, abs=0.002)
         attributes = found.attributes(streamed, "retrieval tides")
         inside = next(step["steps"] for step in told if step["name"] == "retrieve")
@@ -147,19 +174,17 @@ async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector
         }
         response = await stack.http.post("/api/v2/chat/completions-detection", json=body)
         asked = response.headers["x-trace-id"]
-        await eventually(
-            lambda: found.calls(asked) >= {"DetectText", "Generate"}, within=20, what="the orchestrator's"
-        )
+        await eventually(lambda: found.calls(asked) >= {"DetectText", "Generate"}, what="the orchestrator's")
         content = {"content": "x", "detectors": {"regex": {"regex": ["email"]}}}
         response = await stack.http.post("/api/v2/text/detection/content", json=content)
         judged = response.raise_for_status().headers["x-trace-id"]
-        await eventually(lambda: "DetectText" in found.calls(judged), within=20, what="the detection's call")
+        await eventually(lambda: "DetectText" in found.calls(judged), what="the detection's call")
         assert found.edges(judged) == {("gateway", "guardrails")}
 
         shown = await _ask(stack, "--json", "--trace")
         trace_id = shown["trace_id"]
         spent = {step["name"]: step["duration_ms"] for step in shown["trace"]}
-        await eventually(lambda: found.steps(trace_id).keys() == spent.keys(), within=20, what="the steps shown")
+        await eventually(lambda: found.steps(trace_id).keys() == spent.keys(), what="the steps shown")
         assert found.steps(trace_id) == pytest.approx(spent, abs=0.002)
 
 

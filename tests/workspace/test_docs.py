@@ -12,6 +12,7 @@ PAGES = (
     "README.md",
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
+    "SECURITY.md",
     "docs/*.md",
     "docs/adr/*.md",
     "bench/README.md",

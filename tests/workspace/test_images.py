@@ -7,6 +7,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
@@ -20,7 +21,7 @@ def dockerfile() -> str:
 def test_an_image_holds_what_its_service_imports(service: str) -> None:
     """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
     pinned = set(re.findall(r"^([\w.-]+)==", (ROOT / f"requirements/{service}.txt").read_text(), re.MULTILINE))
-    ours = {"causeway", "embedding", "servicekit", service}
+    ours = {"causeway", "embedding", "servicekit", "text", service}
     distributions = packages_distributions()
     for file in (ROOT / "services" / service / "src").rglob("*.py"):
         for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
@@ -71,9 +72,23 @@ def test_the_build_sees_what_it_copies() -> None:
 
 
 def test_an_image_says_what_it_is() -> None:
-    """Title, version, revision and base stand in the labels that registries and scanners read."""
+    """Title, version, source, licence and base are in the labels that registries and scanners read."""
     labels = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", dockerfile()))
-    assert labels >= {"title", "description", "version", "revision", "base.name"}
+    assert labels >= {"title", "description", "version", "revision", "source", "licenses", "base.name"}
+
+
+def test_a_release_makes_and_signs_every_image() -> None:
+    """The workflow builds each service's image, attaches what it holds, and signs the digest that was pushed."""
+    release = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())["jobs"]["images"]
+    assert sorted(release["strategy"]["matrix"]["service"]) == SERVICES
+    (build,) = (step["run"] for step in release["steps"] if "buildx build" in step.get("run", ""))
+    assert {"--push", "--sbom=true", "--provenance=mode=max"} <= set(build.split())
+    given = set(re.findall(r"--build-arg (\w+)=", build))
+    assert given == {"SERVICE", "VERSION", "REVISION", "SOURCE"}
+    assert given <= set(re.findall(r"^ARG (\w+)", dockerfile(), re.MULTILINE))
+    (sign,) = (step["run"] for step in release["steps"] if "cosign sign" in step.get("run", ""))
+    assert "containerimage.digest" in sign
+    assert release["permissions"]["id-token"] == "write"
 
 
 def test_every_service_has_an_image() -> None:

@@ -1,6 +1,7 @@
 """tools/kind.py, with commands in the place of kind and docker that note how they are called."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -20,10 +21,11 @@ class Commands:
         self._directory = directory
         self._noted = directory / "noted"
 
-    def make(self, name: str, failing: str = "nothing") -> None:
-        """Makes one of them."""
+    def make(self, name: str, failing: str = "nothing", says: str = "") -> None:
+        """Make one of them, which prints `says` and fails where its arguments hold `failing`."""
         file = self._directory / name
-        file.write_text(f'#!/bin/sh\necho "{name} $*" >> {self._noted}\ncase "$*" in *{failing}*) exit 3;; esac\n')
+        noting = f'echo "{name} $*" >> {self._noted}'
+        file.write_text(f'#!/bin/sh\n{noting}\necho {says}\ncase "$*" in *{failing}*) exit 3;; esac\n')
         file.chmod(0o755)
 
     def run(self, step: str) -> subprocess.CompletedProcess[str]:
@@ -62,7 +64,7 @@ def test_each_step_can_be_had_alone(commands: Commands) -> None:
     commands.make("kind")
     commands.make("docker")
     assert [commands.run(step).returncode for step in ("up", "load", "down")] == [0, 0, 0]
-    assert commands.calls == ["create cluster", "load docker-image", "delete cluster"]
+    assert commands.calls == ["get clusters", "create cluster", "load docker-image", "delete cluster"]
 
 
 def test_a_cluster_that_fails_leaves_its_logs_and_goes(commands: Commands) -> None:
@@ -70,4 +72,24 @@ def test_a_cluster_that_fails_leaves_its_logs_and_goes(commands: Commands) -> No
     commands.make("kind", failing="load")
     commands.make("docker")
     assert commands.run("all").returncode == 3
-    assert commands.calls == ["create cluster", "load docker-image", "export logs", "delete cluster"]
+    wanted = ["get clusters", "create cluster", "load docker-image", "export logs", "delete cluster"]
+    assert commands.calls == wanted
+
+
+@pytest.mark.parametrize("step", ["up", "all"])
+def test_a_cluster_that_is_there_is_left_alone(commands: Commands, step: str) -> None:
+    """A cluster of the same name may be somebody's: it is neither used nor removed, and the message says how to."""
+    commands.make("kind", says="causeway")
+    commands.make("docker")
+    refused = commands.run(step)
+    assert refused.returncode == 73
+    assert "make kind-down" in refused.stderr
+    assert commands.calls == ["get clusters"]
+
+
+def test_actions_are_pinned() -> None:
+    """Workflows name each action of others by the digest of a commit, with the version in a comment."""
+    for workflow in (ROOT / ".github" / "workflows").iterdir():
+        for line in workflow.read_text().splitlines():
+            if "uses:" in line:
+                assert re.search(r"uses: [\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+$", line), line

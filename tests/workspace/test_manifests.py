@@ -8,7 +8,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from manifests import K8S, NAME, ROOT, Manifests, build
+from manifests import K8S, NAME, ROOT, Manifests, build, size
 from servicekit import keys
 
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
@@ -22,7 +22,7 @@ OPERATORS: dict[tuple[str, str], tuple[set[str], set[str]]] = {
     ),
     ("keda.sh/v1alpha1", "ScaledObject"): (
         {"scaleTargetRef", "triggers"},
-        {"minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod"},
+        {"minReplicaCount", "maxReplicaCount", "pollingInterval", "cooldownPeriod", "advanced"},
     ),
     ("monitoring.coreos.com/v1", "PodMonitor"): ({"selector", "podMetricsEndpoints"}, {"podTargetLabels"}),
     ("monitoring.coreos.com/v1", "PrometheusRule"): ({"groups"}, set()),
@@ -88,13 +88,19 @@ def test_operators_are_told_of_things_that_exist(cluster: Manifests) -> None:
             else selector["matchExpressions"][0]["values"]
         )
         for name in names:
-            ports = {port["name"] for container in cluster.pods[name]["containers"] for port in container["ports"]}
+            containers = cluster.pods[name]["containers"]
+            ports = {port["name"] for container in containers for port in container.get("ports", [])}
             assert {each["port"] for each in monitor["spec"]["podMetricsEndpoints"]} <= ports
     lanes = [keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)]
     for scaler in cluster.of("ScaledObject"):
+        if scaler["metadata"]["name"] != "ingest":
+            continue
         queues = [each["metadata"] for each in scaler["spec"]["triggers"]]
         assert [each["consumer"] for each in queues] == lanes
         assert {each["stream"] for each in queues} == {keys.INGEST_STREAM}
+        # One number for all: else each lane asks for workers, and the largest lane alone decides.
+        modifiers = scaler["spec"]["advanced"]["scalingModifiers"]
+        assert modifiers["formula"] == " + ".join(each["name"] for each in scaler["spec"]["triggers"])
     issuers = {each["metadata"]["name"] for each in cluster.of("Issuer")}
     secrets = {each["spec"]["target"]["name"] for each in cluster.of("ExternalSecret")}
     for certificate in cluster.of("Certificate"):
@@ -119,7 +125,9 @@ def test_objects_are_labelled(cluster: Manifests) -> None:
             assert each["metadata"]["namespace"] == "causeway"
     for name, workload in cluster.workloads.items():
         labels = workload["spec"]["template"]["metadata"]["labels"]
-        assert workload["spec"]["selector"]["matchLabels"] == {NAME: name}
+        selector = workload["spec"]["selector"]["matchLabels"]
+        assert selector[NAME] == name
+        assert selector.items() <= labels.items()
         assert labels.keys() >= {
             NAME,
             *(f"app.kubernetes.io/{each}" for each in ("component", "instance", "part-of")),
@@ -168,8 +176,29 @@ def test_containers_have_requests_and_limits(cluster: Manifests) -> None:
     """The scheduler knows what a container needs, the kernel what it may take."""
     for container in cluster.containers:
         resources = container["resources"]
-        assert resources["requests"].keys() == resources["limits"].keys() >= {"cpu", "memory"}
+        requests = resources["requests"].keys() - {"ephemeral-storage"}  # its volumes have limits of their own
+        assert requests == resources["limits"].keys() >= {"cpu", "memory"}
         assert resources["requests"].get("nvidia.com/gpu") == resources["limits"].get("nvidia.com/gpu")
+
+
+@pytest.mark.parametrize("overlay", ["embedded", "prod", "prod-gpu"])
+def test_the_scheduler_knows_what_pods_write_to_the_nodes_disk(overlay: str) -> None:
+    """A pod asks for as much as its empty volumes with a limit may hold: else a full node evicts it first.
+
+    The overlay of the tests asks for less, to fit a small machine.
+    """
+    for name, pod in build(overlay).pods.items():
+        limits = [
+            size(volume["emptyDir"]["sizeLimit"])
+            for volume in pod["volumes"]
+            if "sizeLimit" in volume.get("emptyDir", {}) and volume["emptyDir"].get("medium") != "Memory"
+        ]
+        asked = [
+            size(container["resources"]["requests"]["ephemeral-storage"])
+            for container in pod["containers"]
+            if "ephemeral-storage" in container["resources"]["requests"]
+        ]
+        assert sum(asked) == sum(limits), name
 
 
 def test_pods_have_accounts_without_tokens(cluster: Manifests) -> None:
@@ -221,6 +250,8 @@ def test_services_lead_to_pods(cluster: Manifests) -> None:
 def test_probes_name_ports(cluster: Manifests) -> None:
     """Each container has all three probes, of a port that it has; our services are asked over gRPC."""
     for container in cluster.containers:
+        if container["name"] == "reloader":  # it listens on no port, and ends when it cannot do its work
+            continue
         ports = {each["name"]: each["containerPort"] for each in container["ports"]}
         for name in ("startupProbe", "readinessProbe", "livenessProbe"):
             probe: dict[str, Any] = container[name]
@@ -230,16 +261,51 @@ def test_probes_name_ports(cluster: Manifests) -> None:
                 assert probe["httpGet"]["port"] in ports
 
 
+def test_a_pod_that_hangs_is_soon_started_again(cluster: Manifests) -> None:
+    """A service that may drain for minutes is killed within seconds once its liveness probe has failed."""
+    for pod in cluster.pods.values():
+        for container in pod["containers"]:
+            if container["name"] == "reloader":
+                continue
+            probe = container["livenessProbe"]
+            grace = probe.get("terminationGracePeriodSeconds", pod["terminationGracePeriodSeconds"])
+            assert probe["periodSeconds"] * probe["failureThreshold"] + grace <= 240
+            if container["name"] in {*SERVICES, "triton"}:
+                assert grace <= 10
+
+
+def test_the_cluster_of_the_tests_fits_a_small_machine() -> None:
+    """All pods of the overlay `kind`, and one more of each, ask for less than one of two cores and 4 GiB."""
+    cluster = build("kind")
+    cores = memory = 0.0
+    for name, workload in cluster.workloads.items():
+        for container in cluster.pods[name]["containers"]:
+            requests = container["resources"]["requests"]
+            cores += (workload["spec"]["replicas"] + 1) * int(requests["cpu"].removesuffix("m")) / 1000
+            memory += (workload["spec"]["replicas"] + 1) * size(requests["memory"])
+    assert cores < 1
+    assert memory < size("4Gi")
+
+
 def test_disruptions_leave_somebody(cluster: Manifests) -> None:
-    """Drained nodes take one pod of a workload at a time; replicas are spread over the machines."""
+    """A drained node takes one pod of a workload at a time; replicas are on several machines, stores always."""
     budgets = {each["metadata"]["name"]: each["spec"] for each in cluster.of("PodDisruptionBudget")}
-    assert budgets.keys() >= {*SERVICES, "nats"} & cluster.workloads.keys()
+    assert budgets.keys() == cluster.workloads.keys()
     for name, budget in budgets.items():
         assert budget["maxUnavailable"] == 1
         assert budget["selector"] == {"matchLabels": {NAME: name}}
-    for name in {*SERVICES, "nats"}:
-        keys = [each["topologyKey"] for each in cluster.pods[name]["topologySpreadConstraints"]]
-        assert "kubernetes.io/hostname" in keys
+    for name in SERVICES:
+        topologies = [each["topologyKey"] for each in cluster.pods[name]["topologySpreadConstraints"]]
+        assert "kubernetes.io/hostname" in topologies
+    for name in {"nats", "qdrant"} & cluster.workloads.keys():
+        rules = cluster.pods[name]["affinity"]["podAntiAffinity"]
+        (node,) = rules["requiredDuringSchedulingIgnoredDuringExecution"]
+        (zone,) = (each["podAffinityTerm"] for each in rules["preferredDuringSchedulingIgnoredDuringExecution"])
+        assert [node["topologyKey"], zone["topologyKey"]] == [
+            "kubernetes.io/hostname",
+            "topology.kubernetes.io/zone",
+        ]
+        assert node["labelSelector"] == zone["labelSelector"] == {"matchLabels": {NAME: name}}
 
 
 def test_nobody_says_twice_how_many_there_are(cluster: Manifests) -> None:
@@ -256,12 +322,14 @@ def test_the_embedded_store_has_one_owner(cluster: Manifests) -> None:
     """Without a Qdrant server the retriever is one pod of a stateful set: two would fight over the store."""
     (container,) = cluster.pods["retriever"]["containers"]
     retriever = cluster.workloads["retriever"]
-    if "CAUSEWAY_QDRANT_URL" in cluster.environment(container):
+    if cluster.environment(container)["CAUSEWAY_QDRANT_URL"]:
         assert "qdrant" in cluster.workloads
         assert retriever["kind"] == "Deployment"
     else:
         assert retriever["kind"] == "StatefulSet"
         assert retriever["spec"]["replicas"] == 1
+        # No other pod answers meanwhile, so it is known to be ready within a second.
+        assert container["startupProbe"]["periodSeconds"] == container["readinessProbe"]["periodSeconds"] == 1
 
 
 def test_stores_have_a_service_and_a_volume_of_their_group(cluster: Manifests) -> None:
@@ -285,3 +353,46 @@ def test_no_service_is_alone(overlay: str) -> None:
     assert all(replicas[service] >= 2 for service in SERVICES)
     if overlay != "kind":
         assert replicas["nats"] == replicas["qdrant"] == 3
+
+
+def test_a_cluster_keeps_what_is_rendered(cluster: Manifests) -> None:
+    """The API server drops or rewrites nothing of an object: else `kubectl diff` would never be empty."""
+    for each in cluster.objects:
+        assert kept(each) == each, each["metadata"]["name"]
+
+
+def kept(value: Any, name: str = "") -> Any:
+    """Return what the API server keeps of a value: no empty field that may be left out, quantities in short."""
+    if isinstance(value, dict):
+        if name in ("data", "matchLabels", "labels", "annotations"):  # maps keep empty values
+            return value
+        found = {key: kept(each, key) for key, each in value.items()}
+        return {
+            key: each for key, each in found.items() if each not in (None, [], {}, "") or key in MEANS_SOMETHING
+        }
+    if isinstance(value, list):
+        return [kept(each) for each in value]
+    if name in ("cpu", "memory", "storage", "sizeLimit"):
+        return canonical(str(value))
+    return value
+
+
+# Empty, these are another choice than left out.
+MEANS_SOMETHING = {"podSelector", "namespaceSelector", "emptyDir", "selfSigned"}
+
+
+def canonical(quantity: str) -> str:
+    """Return a quantity in the unit in which the API server writes it: the largest one without a fraction."""
+    number, unit = int(re.findall(r"^\d+", quantity)[0]), re.sub(r"^\d+", "", quantity)
+    for step, larger in {("m", 1000): "", ("Ki", 1024): "Mi", ("Mi", 1024): "Gi", ("Gi", 1024): "Ti"}.items():
+        if unit == step[0] and number % step[1] == 0:
+            number, unit = number // step[1], larger
+    return f"{number}{unit}"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "written"), [("1000m", "1"), ("250m", "250m"), ("1024Mi", "1Gi"), ("5Gi", "5Gi")]
+)
+def test_quantities_are_written_in_short(quantity: str, written: str) -> None:
+    """As the API server does it: `1000m` of a core are `1`."""
+    assert canonical(quantity) == written

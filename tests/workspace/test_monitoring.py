@@ -5,23 +5,21 @@ import functools
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
+from monitoring import FOREIGN, GRAFANA, ROOT, SELECTED, alerts, expressions, metrics_of
 
-ROOT = Path(__file__).resolve().parents[2]
-GRAFANA = ROOT / "deploy" / "grafana"
-# Of others: Prometheus' own, the kubelet's.
-FOREIGN = {"up", "kubelet_volume_stats_available_bytes", "kubelet_volume_stats_capacity_bytes"}
-WORDS = {"sum", "max", "by", "rate", "increase", "delta", "histogram_quantile", "le"}
+MONITORING = ROOT / "deploy" / "k8s" / "components" / "monitoring"
+# Of prometheus_client, in every process.
+PROCESS = {f"process_{name}" for name in ("resident_memory_bytes", "cpu_seconds_total", "open_fds", "max_fds")}
 # What `servicekit.metrics` makes of a name, by the function that declares it: endings in Prometheus' form.
 ENDINGS = {
     "durations": ("_seconds_bucket", "_seconds_sum", "_seconds_count"),
     "amounts": ("_bucket", "_sum", "_count"),
     "counter": ("_total",),
 }
-GAUGE_UNITS = {"s": "_seconds"}
+GAUGE_UNITS = {"s": "_seconds", "By": "_bytes"}
 
 
 @functools.cache
@@ -55,6 +53,8 @@ def of_module(module: ast.Module) -> Iterator[str]:
         match node.func:
             case ast.Attribute(value=ast.Name(id="metrics"), attr=function) if texts:
                 name = texts[0].replace(".", "_")
+                if function == "observed_counter":
+                    yield name + "_total"
                 if function == "observed":
                     yield name + GAUGE_UNITS.get(texts[1], "")
                 for ending in ENDINGS.get(function, ()):
@@ -62,30 +62,10 @@ def of_module(module: ast.Module) -> Iterator[str]:
             case ast.Name(id="Histogram") if texts:  # the gateway's, under RAGEngine's names
                 for ending in ENDINGS["amounts"]:
                     yield texts[0] + ending
-            case ast.Name(id="Gauge") if texts:
+            case ast.Name(id="Gauge" | "GaugeMetricFamily") if texts:
                 yield texts[0]
-
-
-def expressions() -> Iterator[tuple[str, str]]:
-    """Each expression of a dashboard or an alert, with where it stands."""
-    for path in sorted(GRAFANA.glob("*.json")):
-        for panel in json.loads(path.read_text())["panels"]:
-            for target in panel["targets"]:
-                yield f"{path.name}: {panel['title']}", target["expr"]
-    for group in alerts():
-        yield f"alerts.yaml: {group['alert']}", group["expr"]
-
-
-def alerts() -> list[dict[str, str]]:
-    """The rules of the alerts."""
-    found = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())
-    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
-
-
-def metrics_of(expression: str) -> set[str]:
-    """The metrics that a PromQL expression names."""
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|by \([^)]*\)|\"[^\"]*\"", " ", expression)
-    return set(re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare)) - WORDS
+            case ast.Name(id="CounterMetricFamily") if texts:
+                yield f"{texts[0]}_total"
 
 
 @pytest.mark.parametrize(("where", "expression"), list(expressions()))
@@ -93,7 +73,31 @@ def test_every_metric_exists(where: str, expression: str) -> None:
     """A graph of a metric that nobody measures would be empty for ever, its alert silent."""
     named = metrics_of(expression)
     assert named, where
-    assert named <= declared() | FOREIGN, where
+    assert named <= declared() | PROCESS | FOREIGN, where
+
+
+def test_dashboards_show_one_installation() -> None:
+    """Each selector of a graph names the platform and the chosen namespace, and the variable knows all of them."""
+    for path in GRAFANA.glob("*.json"):
+        dashboard = json.loads(path.read_text())
+        [namespace] = [each for each in dashboard["templating"]["list"] if each["name"] == "namespace"]
+        assert namespace["query"] == f"label_values(up{{{SELECTED}}}, namespace)"
+        for panel in dashboard["panels"]:
+            for target in panel["targets"]:
+                selectors = re.findall(r"\{[^}]*\}", target["expr"])
+                assert selectors, target["expr"]
+                for selector in selectors:
+                    assert selector.startswith(f'{{{SELECTED}, namespace="$namespace"'), target["expr"]
+
+
+def test_scrapes_set_the_labels_that_rules_select() -> None:
+    """Every PodMonitor puts the platform and the service on its series."""
+    monitors = [document for path in MONITORING.glob("*.yaml") for document in yaml.safe_load_all(path.read_text())]
+    of_pods = [monitor for monitor in monitors if monitor and monitor.get("kind") == "PodMonitor"]
+    assert len(of_pods) == 3
+    for monitor in of_pods:
+        labels = ["app.kubernetes.io/part-of", "app.kubernetes.io/name"]
+        assert monitor["spec"]["podTargetLabels"] == labels, monitor["metadata"]["name"]
 
 
 def test_every_alert_is_explained() -> None:

@@ -28,12 +28,28 @@ Arrow = tuple[str, str, str]
 Compose = Callable[..., Manifests]
 
 
-def asks_dns(*names: str) -> set[Arrow]:
-    return {(name, "dns", port) for name in names for port in ("53/UDP", "53/TCP")}
-
-
+DNS = {
+    "podSelector": {},
+    "policyTypes": ["Egress"],
+    "egress": [
+        {
+            "to": [
+                {
+                    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+                    "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
+                },
+                {"ipBlock": {"cidr": "169.254.20.10/32"}},  # NodeLocal DNSCache
+            ],
+            "ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}],
+        },
+        {
+            "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "openshift-dns"}}}],
+            "ports": [{"port": 5353, "protocol": "UDP"}, {"port": 5353, "protocol": "TCP"}],
+        },
+    ],
+}
 # The architecture's arrows: (who, whom, where). `namespace …` is everybody there, `client` everybody anywhere.
-EMBEDDED = asks_dns("gateway", "ingest") | {
+EMBEDDED = {
     ("client", "gateway", "8080/TCP"),
     ("gateway", "retriever", "50051/TCP"),
     ("gateway", "generator", "50052/TCP"),
@@ -42,10 +58,9 @@ EMBEDDED = asks_dns("gateway", "ingest") | {
     ("ingest", "retriever", "50051/TCP"),
     ("ingest", "nats", "4222/TCP"),
 }
-KIND = EMBEDDED | asks_dns("retriever") | {("retriever", "qdrant", "6334/TCP")}
+KIND = EMBEDDED | {("retriever", "qdrant", "6334/TCP")}
 PROD = (
     KIND
-    | asks_dns(*SERVICES, "collector", "nats", "qdrant")
     | {(service, "collector", "4317/TCP") for service in SERVICES}
     | {("namespace monitoring", service, "9464/TCP") for service in SERVICES}
     | {
@@ -62,18 +77,17 @@ ARROWS = {
     "embedded": EMBEDDED,
     "kind": KIND,
     "prod": PROD,
-    "prod-gpu": PROD | {("generator", "triton", "8001/TCP")},
+    "prod-gpu": PROD | {("generator", "triton", "8001/TCP"), ("namespace monitoring", "triton", "8002/TCP")},
 }
 # What a component that no overlay has adds to them.
 COMPONENTS = {
     "ingest-urls": {("ingest", "internet", "80/TCP"), ("ingest", "internet", "443/TCP")},
-    "remote-detectors": asks_dns("guardrails")
-    | {("guardrails", "namespace detectors", port) for port in ("8000/TCP", "8085/TCP")},
+    "remote-detectors": {("guardrails", "namespace detectors", port) for port in ("8000/TCP", "8085/TCP")},
 }
 
 
 def test_network_policies_are_the_arrows(cluster: Manifests) -> None:
-    """Both ends of each arrow allow it and nothing else; every pod has a policy, and without one all is refused."""
+    """Both ends of each arrow allow it and nothing else; beside them every pod may resolve names, and no more."""
     assert_arrows(cluster, ARROWS[cluster.overlay])
 
 
@@ -89,9 +103,8 @@ def test_detectors_may_be_elsewhere(compose: Compose, documented: Callable[[str]
     shown = documented("remote detectors")
     cluster = compose("embedded", components=["remote-detectors"], patches=shown["patches"])
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
-    (first, dns) = policies["guardrails-detectors"]["egress"]
-    assert first["to"] == [{"ipBlock": {"cidr": "10.20.0.0/24"}}]
-    assert list(_peers(dns["to"])) == ["dns"]
+    (rule,) = policies["guardrails-detectors"]["egress"]
+    assert rule["to"] == [{"ipBlock": {"cidr": "10.20.0.0/24"}}]
     assert policies.keys() - {"guardrails-detectors"} == {
         each["metadata"]["name"] for each in build("embedded").of("NetworkPolicy")
     }
@@ -129,13 +142,14 @@ def test_the_internet_is_public(address: str) -> None:
 def assert_arrows(cluster: Manifests, arrows: set[Arrow]) -> None:
     policies = {each["metadata"]["name"]: each["spec"] for each in cluster.of("NetworkPolicy")}
     assert policies.pop("default-deny") == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert policies.pop("dns") == DNS
     incoming, outgoing, covered = set(), set(), set()
     for policy in policies.values():
         names = set(_selected(policy["podSelector"]))
         assert names <= cluster.workloads.keys()
         covered |= names
-        # A direction without a rule must be none that the policy is about.
-        assert policy.keys() - {"podSelector", "policyTypes"} == {each.lower() for each in policy["policyTypes"]}
+        # A direction without a rule is refused, if the policy is about it.
+        assert policy.keys() - {"podSelector", "policyTypes"} <= {each.lower() for each in policy["policyTypes"]}
         for name in names:
             for rule in policy.get("ingress", []):
                 incoming |= {(peer, name, port) for peer in _peers(rule.get("from")) for port in _ports(rule)}
@@ -158,16 +172,10 @@ def _selected(selector: dict[str, Any]) -> list[str]:
 
 
 def _peers(selectors: list[dict[str, Any]] | None) -> Iterator[str]:
-    dns = {
-        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
-        "podSelector": {"matchLabels": {"k8s-app": "kube-dns"}},
-    }
     if selectors is None:
         yield "client"
     for selector in selectors or []:
-        if selector == dns:
-            yield "dns"
-        elif selector == {"ipBlock": INTERNET[0]}:
+        if selector == {"ipBlock": INTERNET[0]}:
             assert {"ipBlock": INTERNET[1]} in (selectors or [])
             yield "internet"
         elif selector == {"ipBlock": INTERNET[1]}:

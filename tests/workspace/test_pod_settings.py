@@ -7,21 +7,26 @@ import importlib
 import json
 import os
 import re
+import signal
+import socket
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import httpx
+import nats.errors
 import pytest
 import servicekit.nats
 import trustme
-from generator.routing.reading import Reader
+from causeway_testing.servers import eventually, free_ports
+from generator.configuration.models_file import Reader
 from manifests import ROOT, Manifests, build, size
 from nats.js.errors import APIError
 from pydantic import BaseModel
+from servicekit.record_streams import record_streams
 from servicekit.settings import ServiceSettings
-from servicekit.testing import eventually, free_ports
 from servicekit.tls import Certificates
 
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
@@ -132,6 +137,21 @@ def test_qdrant_can_keep_the_copies_that_are_asked_for(cluster: Manifests, setti
         assert settings("retriever").qdrant_replicas == cluster.workloads["qdrant"]["spec"]["replicas"]
 
 
+def test_a_gateway_has_room_for_its_uploads(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """What uploads may take on the disk fits its /tmp with a quarter to spare; the largest one fits in any case."""
+    read = settings("gateway")
+    (scratch,) = (
+        each["emptyDir"]["sizeLimit"] for each in cluster.pods["gateway"]["volumes"] if each["name"] == "tmp"
+    )
+    assert 2 * read.max_upload_bytes <= read.max_spool_bytes <= size(scratch) * 3 // 4
+
+
+def test_gateway_and_workers_agree_on_what_is_taken(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """The gateway refuses at once what a worker would refuse, and nothing else."""
+    for name in ("ingest_max_characters", "ingest_urls"):
+        assert getattr(settings("gateway"), name) == getattr(settings("ingest"), name)
+
+
 def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[str], Any]) -> None:
     """All documents that are read at once, each as large as is let in, fit a worker's memory and its /tmp."""
     read = settings("ingest")
@@ -139,6 +159,12 @@ def test_a_worker_has_room_for_its_jobs(cluster: Manifests, settings: Callable[[
     (scratch,) = (volume["emptyDir"]["sizeLimit"] for volume in pod["volumes"] if volume["name"] == "tmp")
     assert read.ingest_jobs * read.ingest_max_bytes < size(scratch)
     assert read.ingest_jobs * read.ingest_parse_memory < size(pod["containers"][0]["resources"]["limits"]["memory"])
+
+
+def test_a_retriever_has_room_to_build_an_index(cluster: Manifests, settings: Callable[[str], Any]) -> None:
+    """The process that compacts an index may take three quarters of the container's memory and no more."""
+    limit = size(cluster.pods["retriever"]["containers"][0]["resources"]["limits"]["memory"])
+    assert settings("retriever").retriever_build_memory_mb * 1024**2 == limit * 3 // 4
 
 
 @contextlib.asynccontextmanager
@@ -161,7 +187,7 @@ async def nats_servers(files: dict[str, str], count: int, directory: Path) -> As
             stack.push_async_callback(process.wait)
             stack.callback(process.kill)
         for home in homes:  # written once it takes connections
-            await eventually(functools.partial(_has_ports, home), within=30)
+            await eventually(functools.partial(_has_ports, home))
         yield [_ports(home) for home in homes]
 
 
@@ -183,7 +209,46 @@ def _certify(directory: Path) -> None:
     certificate.cert_chain_pems[0].write_to_path(directory / "tls.crt")
 
 
+async def test_nats_takes_a_renewed_certificate(tmp_path: Path) -> None:
+    """On the signal that the reloader sends, new connections see the new certificate, and old ones stay."""
+    cluster = build("prod")
+    (files,) = (each["data"] for each in cluster.of("ConfigMap") if "nats.conf" in each.get("data", {}))
+    server, _, reloader = cluster.pods["nats"]["containers"]
+    assert 'pid_file: "/tmp/nats.pid"' in files["tls.conf"]
+    assert reloader["args"][0] == "-pid=/tmp/nats.pid"
+    watched = {each.partition("=")[2] for each in reloader["args"][1:]}
+    assert watched == set(re.findall(r'_file: "(/etc/causeway/tls/.*)"', files["tls.conf"]))
+    for container in (server, reloader):
+        assert {"/tmp", "/etc/causeway/tls"} <= {each["mountPath"] for each in container["volumeMounts"]}
+    assert cluster.pods["nats"]["shareProcessNamespace"] is True
+    async with nats_servers(files | {"cluster.conf": ""}, 1, tmp_path) as [ports]:
+        host, port = ports["nats"][0].removeprefix("tls://").removeprefix("nats://").split(":")
+        old = Certificates(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+        client = await servicekit.nats.connect(ports["nats"][0], "gateway", certificates=old)
+        before = _certificate(host, int(port))
+        _certify(tmp_path)
+        os.kill(int((tmp_path / "nats-0" / "nats.pid").read_text()), signal.SIGHUP)
+        await eventually(lambda: _certificate(host, int(port)) != before, within=30)
+        await client.flush()
+        assert not client.is_reconnecting
+        await client.close()
+
+
+def _certificate(host: str, port: int) -> bytes:
+    """Return the certificate that a server of NATS shows: it speaks a line in plain text first."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.minimum_version = ssl.TLSVersion.TLSv1_3  # the server asks for ours only after it has shown its own
+    with socket.create_connection((host, port), 5) as connection:
+        connection.recv(65536)
+        with context.wrap_socket(connection) as channel:
+            shown = channel.getpeercert(binary_form=True)
+    assert shown is not None
+    return shown
+
+
 def _local(text: str, home: Path, port: int, routes: Sequence[int]) -> str:
+    text = text.replace("/tmp/nats.pid", str(home / "nats.pid"))
     text = text.replace("store_dir: /data", f'store_dir: "{home / "data"}"')
     text = text.replace("/etc/causeway/tls", str(home.parent)).replace("port: 6222", f'listen: "127.0.0.1:{port}"')
     return re.sub(r"nats://nats-(\d).nats:6222", lambda found: f"nats://127.0.0.1:{routes[int(found[1])]}", text)
@@ -219,6 +284,34 @@ async def test_nats_runs_with_its_configuration(
     assert cluster.pods["nats"]["terminationGracePeriodSeconds"] > lame
 
 
+async def test_nats_is_not_killed_while_it_reads_its_store(tmp_path: Path) -> None:
+    """However long a server takes to recover its streams, its start-up and liveness probes are answered."""
+    store = tmp_path / "store"
+    blocked = store / "jetstream" / "$G" / "streams" / "LARGE" / "meta.inf"
+    blocked.parent.mkdir(parents=True)
+    os.mkfifo(blocked)  # whoever reads it waits, as for a large store
+    container = build("embedded").pods["nats"]["containers"][0]
+    process = await asyncio.create_subprocess_exec(
+        Path(sys.executable).with_name("nats-server"),
+        *("-js", "-sd", store, "-a", "127.0.0.1", "-p", "-1", "-m", str(port := free_ports(1)[0])),
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+
+        def asked(probe: str) -> int:
+            with contextlib.suppress(httpx.TransportError):
+                path = container[probe]["httpGet"]["path"]
+                return httpx.get(f"http://127.0.0.1:{port}{path}").status_code
+            return 0
+
+        await eventually(lambda: asked("startupProbe") == 200)
+        assert asked("livenessProbe") == 200
+        assert asked("readinessProbe") != 200
+    finally:
+        process.kill()
+        await process.wait()
+
+
 async def _answers(client: httpx.AsyncClient, path: str) -> None:
     for _ in range(600):  # a cluster elects who leads it first
         if (await client.get(path)).status_code == 200:
@@ -230,14 +323,14 @@ async def _answers(client: httpx.AsyncClient, path: str) -> None:
 async def _keeps_copies(url: str, copies: int, stream_bytes: int, certified: Path | None) -> None:
     """Everything is made that gateway and ingest make."""
     certificates = certified and Certificates(certified / "tls.crt", certified / "tls.key", certified / "ca.crt")
-    client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None)
+    client = await servicekit.nats.connect(url, "gateway", certificates=certificates or None, connect_timeout=60)
     try:
         for _ in range(600):  # who leads has not met everybody yet
-            with contextlib.suppress(APIError):
+            with contextlib.suppress(APIError, nats.errors.TimeoutError):
                 told: dict[str, Any] = {"replicas": copies, "stream_bytes": stream_bytes}
                 transport = await servicekit.nats.ingest_transport(client, **told)
                 await servicekit.nats.history_bucket(client, **told)
-                await servicekit.nats.record_streams(client, **told)
+                await record_streams(client, replicas=copies, usage_bytes=stream_bytes, audit_bytes=stream_bytes)
                 await servicekit.nats.api_keys_bucket(client, replicas=copies)
                 state = await transport.jobs.status()
                 assert state.stream_info.config.num_replicas == copies

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
@@ -23,7 +25,7 @@ def _demo(causeway: list[str], environment: dict[str, str], corpus: Path) -> "su
         env={**environment, "TMPDIR": str(temporary)},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=250,
         check=False,
     )
 

@@ -163,7 +163,7 @@ def test_an_interruption(gateway: Any, causeway: list[str], tmp_path: Path) -> N
                 assert time.monotonic() < end
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
-            _, said = process.communicate(timeout=30)
+            _, said = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == 130

@@ -9,10 +9,10 @@ import pytest
 from causeway.cli import stack_file
 from causeway.cli.commands.keys import _end
 from causeway.cli.errors import UsageError
+from causeway_testing.servers import free_ports, nats_server
 from servicekit import keys
 from servicekit.api_keys import ApiKey
 from servicekit.nats import connect
-from servicekit.testing import free_ports, nats_server
 
 Run = Callable[..., Any]
 

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from causeway.cli import stack_file
+from causeway_testing.servers import free_ports, nats_server
 from servicekit import keys
-from servicekit.nats import connect, record_streams
-from servicekit.testing import free_ports, nats_server
+from servicekit.nats import connect
+from servicekit.record_streams import record_streams
 
 Run = Callable[..., Any]
 

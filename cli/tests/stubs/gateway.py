@@ -49,6 +49,7 @@ class Gateway:
         stored: Documents by index and name, with their files; None of one that came as text.
         removed: Names of those that were removed.
         dead: Ids of jobs that were given up.
+        holds: Whether jobs stay as they are before their end.
         pictures: Names of uploads of whose pages pictures were wanted.
         credentials: The ``Authorization`` headers that came, each once.
     """
@@ -67,6 +68,7 @@ class Gateway:
         self.stored: dict[str, dict[str, bytes | None]] = {}
         self.removed: list[str] = []
         self.dead: list[str] = []
+        self.holds = False
         self.pictures: list[str] = []
         self.in_flight: set[str] = set()
         self.most_in_flight = 0
@@ -148,7 +150,7 @@ class Gateway:
             return refusal
         job_id = request.path_params["job_id"]
         _, states = self._jobs[job_id]
-        if len(states) > 1:
+        if len(states) > (2 if self.holds else 1):
             states.pop(0)
         return JSONResponse(self._resource(job_id))
 

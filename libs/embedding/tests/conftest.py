@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.triton import triton_server
 from embedding.build import build
 from embedding.cache import GRAPH, TOKENIZER, entry
-from embedding.fake import HashingEmbedder
 from embedding.minilm import MiniLmEmbedder
-from servicekit.testing_triton import triton_server
 
 
 @pytest.fixture(scope="session")

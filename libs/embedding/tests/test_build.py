@@ -11,6 +11,8 @@ from embedding.errors import WeightsMismatch
 from embedding.minilm import MiniLmEmbedder
 from embedding.weights import ModelFiles, find_model_files
 
+pytestmark = pytest.mark.slow
+
 
 def test_building_again_changes_nothing(cache: Path) -> None:
     """Where the graph is, a build neither writes nor needs the weights."""

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.servers import free_ports
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import InvalidRequest, Unavailable
-from servicekit.testing import free_ports
 
 REMOTE = """
 - name: remote

@@ -3,10 +3,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.servers import measured, traced
 from embedding.observed import ObservedEmbedder
 from servicekit.errors import Unavailable
-from servicekit.testing import measured, traced
 
 
 class Away(HashingEmbedder):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from causeway_testing.embedding import HashingEmbedder, WordTokenizer
 from embedding import EmbeddingConfig, make
 from embedding.cache import TOKENIZER, entry
 from embedding.errors import UnembeddableText
-from embedding.fake import HashingEmbedder, WordTokenizer
 from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
+from embedding.models import PrefixedEmbedder
 from embedding.port import Embedder, Tokenizer
-from embedding.prefixed import PrefixedEmbedder
 from embedding.tokenizer import ApproximateTokenizer
 from hypothesis import given
 from hypothesis import strategies as st

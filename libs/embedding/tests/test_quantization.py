@@ -4,12 +4,15 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import onnxruntime  # type: ignore[import-untyped]  # has no types
+import pytest
 import safetensors.numpy
 from embedding.cache import GRAPH, entry
 from embedding.graph import INPUT, write_graph
 from embedding.minilm import MiniLmEmbedder
 from embedding.quantization import find_outliers
 from embedding.weights import find_model_files
+
+pytestmark = pytest.mark.slow
 
 
 async def test_int8_agrees_with_fp32(minilm: MiniLmEmbedder, cache: Path, passages: list[str]) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from causeway_testing.links import Rubbish
+from causeway_testing.servers import free_ports
 from embedding import EmbeddingConfig, make
 from embedding.cache import TOKENIZER, entry
 from embedding.errors import SetupError, Unreachable, WrongVectors
@@ -17,8 +19,7 @@ from embedding.minilm import MiniLmEmbedder
 from embedding.port import Embedder
 from pydantic import SecretStr
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
-from servicekit.testing import free_ports
-from servicekit.testing_links import Rubbish
+from servicekit.secret_file import SecretFile
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 BUSY = (503, {"retry-after": "0"})
@@ -71,6 +72,20 @@ async def test_the_request_is_the_openai_apis(embedding_server: Any, remote: Cal
     plain = {"model": "hashing", "encoding_format": "float", "input": ["a"]}
     assert embedding_server.requests == [plain, {**plain, "dimensions": 256}]
     assert embedding_server.headers[0]["authorization"] == "Bearer k"
+
+
+async def test_a_renewed_key_goes_with_the_next_request(
+    embedding_server: Any, remote: Callable[..., Embedder], tmp_path: Path
+) -> None:
+    """The key's file may change while the service runs."""
+    (tmp_path / "key").write_text("old")
+    times = iter(range(0, 1000, 10))
+    embedder = remote(api_key=SecretFile(tmp_path / "key", lambda _: None, clock=lambda: next(times)))
+    await embedder.embed(["a"])
+    (tmp_path / "key").write_text("renewed")
+    await embedder.embed(["b"])
+    await embedder.aclose()
+    assert [each["authorization"] for each in embedding_server.headers] == ["Bearer old", "Bearer renewed"]
 
 
 async def test_a_busy_server_is_asked_again(embedding_server: Any, remote: Callable[..., Embedder]) -> None:

@@ -45,7 +45,7 @@ async def test_a_long_call_does_not_fill_the_line() -> None:
     turns = TurnTaker(2, name="test")
     go_on = threading.Event()
     before = len(asyncio.all_tasks())
-    call = asyncio.create_task(turns.map(lambda item: go_on.wait(30), range(10_000)))
+    call = asyncio.create_task(turns.map(lambda item: go_on.wait(300), range(10_000)))
     await asyncio.sleep(0.05)
     assert len(asyncio.all_tasks()) - before <= 3
     go_on.set()
@@ -124,7 +124,7 @@ async def test_closing_lets_what_runs_end() -> None:
 
     def wait(item: int) -> None:
         begun.set()
-        go_on.wait(30)
+        go_on.wait(300)
         ended.set()
 
     call = asyncio.create_task(turns.map(wait, range(3)))

@@ -10,7 +10,7 @@ import structlog
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
-from servicekit.testing import grpc_service, nats_server
+from causeway_testing.servers import grpc_service, nats_server
 
 
 class Served:

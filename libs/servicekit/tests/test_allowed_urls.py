@@ -1,7 +1,7 @@
 from urllib.parse import urlsplit
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.allowed_urls import AllowedUrls, document_name
 from servicekit.errors import CausewayError, InvalidRequest, PermissionDenied
@@ -87,7 +87,6 @@ def test_what_is_no_url(url: str) -> None:
         ALL.checked(url)
 
 
-@settings(deadline=None)  # of a loaded machine it says nothing
 @given(
     st.text(max_size=80), st.sampled_from(["", "https://", "http://docs.example.org", "https://a@", "https://["])
 )

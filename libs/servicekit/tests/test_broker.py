@@ -2,10 +2,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from causeway_testing.servers import nats_server
 from servicekit.broker import Broker
 from servicekit.errors import Unavailable
 from servicekit.nats import connect
-from servicekit.testing import nats_server
 
 
 @pytest.mark.parametrize("name", ["plain", "with spaces", 'ein "Ordner" mit # {} $HOME', "back\\slash", "漢字"])

@@ -1,16 +1,20 @@
 import asyncio
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import grpc
 import pytest
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from causeway_testing.servers import eventually, free_ports, grpc_service, measured, traced
+from opentelemetry.trace import SpanKind, StatusCode
 from prometheus_client import CollectorRegistry
 from servicekit import metrics, rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, InvalidRequest
-from servicekit.testing import free_ports, grpc_service, measured
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 METHOD = "causeway.generator.v1.GeneratorService"
@@ -34,7 +38,7 @@ class Generator(generator_pb2_grpc.GeneratorServiceServicer):
 def counts(side: str) -> dict[tuple[str, str], float]:
     """How many calls of each method ended with each code, on one side."""
     return {
-        (labels["rpc_method"].rpartition("/")[2], labels["rpc_response_status_code"]): value
+        (labels["rpc_method"].removeprefix(f"{METHOD}/"), labels["rpc_response_status_code"]): value
         for labels, value in measured(f"rpc_{side}_call_duration_seconds_count")
     }
 
@@ -46,14 +50,14 @@ async def test_calls_are_measured_on_both_sides() -> None:
     add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
     async with grpc_service(GENERATOR, lambda server: add(Generator(), server)) as channel:
         stub: Any = generator_pb2_grpc.GeneratorServiceStub(channel)
-        await rpc.unary(stub.ListModels, generator_pb2.ListModelsRequest(), Deadline.after(5))
+        await rpc.unary(stub.ListModels, generator_pb2.ListModelsRequest(), Deadline.after(120))
         with pytest.raises(CausewayError):
-            await rpc.unary(stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(5))
-        messages = rpc.server_stream(stub.Generate, generator_pb2.GenerateRequest(), Deadline.after(5))
+            await rpc.unary(stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(120))
+        messages = rpc.server_stream(stub.Generate, generator_pb2.GenerateRequest(), Deadline.after(120))
         async for _ in messages:
             break
         await messages.aclose()
-        await asyncio.sleep(0.1)
+        await eventually(lambda: sum(counts("server").values()) >= sum(before["server"].values()) + 3)
     for side in ("client", "server"):
         after = counts(side)
         grown = {key: value - before[side].get(key, 0) for key, value in after.items()}
@@ -62,6 +66,32 @@ async def test_calls_are_measured_on_both_sides() -> None:
             ("CountTokens", "INVALID_ARGUMENT"): 1,
             ("Generate", "CANCELLED"): 1,
         }, side
+
+
+async def test_calls_have_the_attributes_of_the_conventions() -> None:
+    """Both sides use the service's name for the method; a code that the caller expects is no error of its span."""
+    traced("")
+    add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
+    async with grpc_service(GENERATOR, lambda server: add(Generator(), server)) as channel:
+        stub: Any = generator_pb2_grpc.GeneratorServiceStub(channel)
+        for expected in ((), (grpc.StatusCode.INVALID_ARGUMENT,)):
+            with pytest.raises(InvalidRequest):
+                await rpc.unary(
+                    stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(5), expected=expected
+                )
+    of_method = traced(f"{METHOD}/CountTokens")
+    said = {"rpc.system.name": "grpc", "rpc.method": f"{METHOD}/CountTokens"}
+    refused = said | {"rpc.response.status_code": "INVALID_ARGUMENT"}
+    unexpected, answered = [span for span in of_method if span.kind is SpanKind.CLIENT][-2:]
+    assert dict(unexpected.attributes or {}) == refused | {"error.type": "INVALID_ARGUMENT"}
+    assert unexpected.status.status_code is StatusCode.ERROR
+    assert dict(answered.attributes or {}) == refused
+    assert answered.status.status_code is StatusCode.UNSET
+    for span in [span for span in of_method if span.kind is SpanKind.SERVER][-2:]:
+        assert dict(span.attributes or {}) == refused
+        assert span.status.status_code is StatusCode.UNSET
+        assert span.instrumentation_scope is not None
+        assert span.instrumentation_scope.schema_url == "https://opentelemetry.io/schemas/1.44.0"
 
 
 async def test_a_port_of_their_own() -> None:
@@ -98,3 +128,34 @@ def test_a_label_that_others_choose_is_bounded() -> None:
         "other",
         "b",
     ]
+
+
+def test_known_labels_begin_at_zero() -> None:
+    """A counter with known labels is there before it counts anything, so that its first event is an increase."""
+    registry = installed_in_a_process("""
+from servicekit import metrics
+metrics.counter("m", "causeway.test.ended", "", "Ended.", [{"state": "dead"}])
+metrics.observed_counter("m", "causeway.test.dropped", "", "Dropped.", lambda: 3)
+""")
+    assert 'causeway_test_ended_total{state="dead"} 0.0' in registry
+    assert "causeway_test_dropped_total 3.0" in registry
+
+
+def test_processes_are_measured() -> None:
+    """What a process takes of the machine is beside what it measures, under Prometheus' own names."""
+    registry = installed_in_a_process("")
+    for name in ("process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"):
+        assert f"\n{name} " in registry
+
+
+def installed_in_a_process(before: str) -> str:
+    """Return the metrics of a process of its own, for a process has one provider."""
+    after = """
+from prometheus_client import CollectorRegistry, generate_latest
+from servicekit import metrics
+registry = CollectorRegistry()
+metrics.install(registry)
+print(generate_latest(registry).decode())
+"""
+    run = subprocess.run([sys.executable, "-c", before + after], capture_output=True, text=True, check=True)
+    return run.stdout

@@ -1,17 +1,16 @@
 import asyncio
 import contextlib
 import signal
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.servers import eventually, free_ports
 from nats.aio.client import Client
 from servicekit.broker import Broker
 from servicekit.nats import connect
 from servicekit.tasks import ended
-from servicekit.testing import eventually, free_ports
 
 
 @pytest.fixture
@@ -53,9 +52,7 @@ async def test_a_frozen_server_holds_nobody(server: tuple[asyncio.subprocess.Pro
 
     publishing = asyncio.create_task(publish())
     await asyncio.sleep(0.5)  # the buffers on the way are full
-    begin = time.monotonic()
-    await client.close()
-    assert time.monotonic() - begin < 10
+    await asyncio.wait_for(client.close(), 60)
     await ended(publishing)
     assert client.is_closed
     assert [entry["event"] for entry in log] == ["not everything was sent to nats"]
@@ -67,13 +64,13 @@ async def test_nothing_of_it_runs_on(server: tuple[asyncio.subprocess.Process, C
 
     async def reconnecting() -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
         except asyncio.CancelledError:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
     task = client._reconnection_task = asyncio.create_task(reconnecting())
     await asyncio.sleep(0.01)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await client.close()
     assert task.done()
 

@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from causeway_testing.servers import nats_server
 from nats.js.errors import ObjectNotFoundError
 from servicekit import keys, nats, objects
 from servicekit.nats import IngestTransport
-from servicekit.testing import nats_server
 
 CONTENT = bytes(range(256)) * 2000
 
@@ -28,7 +28,7 @@ async def put(transport: IngestTransport, name: str, content: bytes = CONTENT) -
 
 async def read(transport: IngestTransport, name: str) -> bytes:
     target = io.BytesIO()
-    await asyncio.wait_for(transport.originals.get(name, target), 10)
+    await asyncio.wait_for(transport.originals.get(name, target), 60)
     return target.getvalue()
 
 

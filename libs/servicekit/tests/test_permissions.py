@@ -6,12 +6,12 @@ import nats.errors
 import nats.js.errors
 import pytest
 import trustme
+from causeway_testing.servers import nats_server
 from nats.aio.client import Client
 from nats.js.api import StreamSource
 from servicekit import keys
 from servicekit import nats as transport
 from servicekit.permissions import USERS, authorization
-from servicekit.testing import nats_server
 from servicekit.tls import Certificates
 
 PASSWORDS = {user: f"secret-of-{user}" for user in USERS}
@@ -51,6 +51,7 @@ ALLOWED = [
     ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.PICTURES_BUCKET}"),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.{keys.AUDIT_STREAM}"),
     ("ingest", keys.ingest_dead_subject("t", "i")),
     ("ingest", f"$KV.{keys.PICTURES_BUCKET}.a"),
     ("operator", f"$KV.{keys.API_KEYS_BUCKET}.a"),
@@ -62,6 +63,9 @@ REFUSED = [
     ("gateway", f"$KV.{keys.PICTURES_BUCKET}.a"),
     ("ingest", keys.audit_subject("t", "regex", "block")),
     ("gateway", f"$JS.API.STREAM.DELETE.KV_{keys.HISTORY_BUCKET}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.KV_{keys.API_KEYS_BUCKET}"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.{keys.INGEST_STREAM}"),
+    ("ingest", f"$JS.API.STREAM.UPDATE.{keys.INGEST_STREAM}"),
     ("gateway", "anything"),
     ("ingest", keys.ingest_subject(0, "t", "i")),
     ("ingest", f"$KV.{keys.HISTORY_BUCKET}.a"),

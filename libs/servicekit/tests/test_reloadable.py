@@ -3,8 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from causeway_testing.servers import eventually
 from servicekit.reloadable import Reloadable
-from servicekit.testing import eventually
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from causeway.generator.v1 import generator_pb2
 from causeway.guardrails.v1 import guardrails_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2
+from causeway_testing.servers import eventually
 from opentelemetry import context as otel_context
 from servicekit import rpc, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import Blocked, CausewayError, DeadlineExceeded, Internal, NotFound, Unavailable
-from servicekit.testing import eventually
 
 ASK = guardrails_pb2.DetectTextRequest()
 ANSWER = guardrails_pb2.DetectTextResponse()
@@ -26,8 +26,6 @@ CLEARED = guardrails_pb2.DetectResponse()
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 KINDS = ["unary", "server_stream", "client_stream", "bidi"]
-# How late the other side may hear that the caller left, in seconds.
-SOON = 0.1
 
 
 class Call:
@@ -84,14 +82,14 @@ class Departure:
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
-        self.at: float | None = None
+        self.cancelled = False
 
     async def wait_for_ever(self, context: Any = None) -> None:
         self.began.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            self.at = time.monotonic()
+            self.cancelled = True
             raise
 
 
@@ -104,7 +102,7 @@ async def test_the_trace_arrives(call: Call, trace: None) -> None:
         seen.append(dict(context.invocation_metadata())["traceparent"].split("-")[1])
 
     await call.serve(behaviour)
-    await call.run(Deadline.after(10))
+    await call.run(Deadline.after(600))
     assert seen == [TRACE, TRACE]
 
 
@@ -116,8 +114,8 @@ async def test_the_deadline_arrives(call: Call) -> None:
         seen.append(Deadline.of(context).remaining())
 
     await call.serve(behaviour)
-    await call.run(Deadline.after(7))
-    assert seen[0] == pytest.approx(7, abs=0.5)  # gRPC rounds on the way
+    await call.run(Deadline.after(700))
+    assert 600 < seen[0] <= 700.5  # gRPC rounds on the way
 
 
 async def test_no_deadline_arrives_as_none(call: Call) -> None:
@@ -147,7 +145,8 @@ async def test_a_deadline_shrinks_from_hop_to_hop(served: Any) -> None:
         return await rpc.unary(further, request, deadline)
 
     further = await served.unary(second)
-    await rpc.unary(await served.unary(first), ASK, Deadline.after(5))
+    # gRPC sends a time-out of 100 seconds and more in whole seconds, one of less than 10 in hundredths.
+    await rpc.unary(await served.unary(first), ASK, Deadline.after(9))
     assert seen[1] < seen[0] - 0.05
 
 
@@ -155,11 +154,11 @@ async def test_a_passed_deadline_ends_both_sides(call: Call) -> None:
     """The caller gets `DeadlineExceeded` when its time is up, and the handler is cancelled."""
     departure = Departure()
     await call.serve(departure.wait_for_ever)
-    begin = time.monotonic()
+    deadline = Deadline.after(0.5)
     with pytest.raises(DeadlineExceeded):
-        await call.run(Deadline.after(0.2))
-    assert 0.19 <= time.monotonic() - begin < 1
-    await eventually(lambda: departure.at is not None, what="the handler's end")
+        await asyncio.wait_for(call.run(deadline), 60)
+    assert deadline.at - time.monotonic() < 0.01  # gRPC rounds
+    await eventually(lambda: departure.cancelled, what="the handler's end")
 
 
 async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
@@ -172,7 +171,7 @@ async def test_a_deadline_in_the_past_calls_nobody(call: Call) -> None:
     await call.serve(behaviour)
     with pytest.raises(DeadlineExceeded):
         await call.run(Deadline.after(-1))
-    await call.run(Deadline.after(10))
+    await call.run(Deadline.after(600))
     assert len(called) == 1
 
 
@@ -184,27 +183,24 @@ async def test_errors_come_out_of_every_kind(call: Call) -> None:
 
     await call.serve(behaviour)
     with pytest.raises(NotFound, match="no such index") as caught:
-        await call.run(Deadline.after(10))
+        await call.run(Deadline.after(600))
     assert caught.value.resource == "books"
 
 
 async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> None:
-    """A cancelled call is over on the other side within a tenth of a second."""
+    """A cancelled call is over on the other side long before its deadline."""
     departure = Departure()
     await call.serve(departure.wait_for_ever)
-    running = asyncio.create_task(call.run(Deadline.after(10)))
+    running = asyncio.create_task(call.run(Deadline.after(600)))
     await departure.began.wait()
-    left = time.monotonic()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running
-    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
-    assert departure.at is not None
-    assert departure.at - left < SOON
+    await eventually(lambda: departure.cancelled, what="the handler's end")
 
 
 async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
-    """Whoever stops reading a stream stops the service behind it within a tenth of a second."""
+    """Whoever stops reading a stream stops the service behind it long before the deadline."""
     departure = Departure()
 
     async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
@@ -212,14 +208,11 @@ async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
         await departure.wait_for_ever()
 
     method = await served.server_stream(handler)
-    async with contextlib.aclosing(rpc.server_stream(method, GENERATE, Deadline.after(10))) as messages:
+    async with contextlib.aclosing(rpc.server_stream(method, GENERATE, Deadline.after(600))) as messages:
         async for _ in messages:
             await departure.began.wait()
-            left = time.monotonic()
             break
-    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
-    assert departure.at is not None
-    assert departure.at - left < SOON
+    await eventually(lambda: departure.cancelled, what="the handler's end")
 
 
 async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
@@ -230,22 +223,16 @@ async def test_leaving_an_exchange_cancels_the_handler(served: Any) -> None:
         yield CLEARED
         await departure.wait_for_ever()
 
-    left = 0.0
-
     async def leave(call: rpc.Exchange) -> None:
-        nonlocal left
         await call.read()
         await departure.began.wait()
-        left = time.monotonic()
         raise ZeroDivisionError
 
     method = await served.bidi(handler)
     with pytest.raises(ZeroDivisionError):
-        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+        async with rpc.bidi(method, "Detect", Deadline.after(600)) as call:
             await leave(call)
-    await eventually(lambda: departure.at is not None, every=0.001, what="the handler's end")
-    assert departure.at is not None
-    assert departure.at - left < SOON
+    await eventually(lambda: departure.cancelled, what="the handler's end")
 
 
 async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
@@ -257,7 +244,7 @@ async def test_nothing_that_came_before_an_error_is_lost(served: Any) -> None:
         raise Blocked("stop")
 
     method = await served.server_stream(handler)
-    messages = rpc.server_stream(method, GENERATE, Deadline.after(10))
+    messages = rpc.server_stream(method, GENERATE, Deadline.after(600))
     for count in range(200):
         assert await anext(messages) == PART
         if count % 20 == 1:
@@ -284,7 +271,7 @@ async def test_a_unary_call_is_tried_three_times(served: Any) -> None:
     """Two failures of a service that restarts go unnoticed."""
     flaky, call = Flaky(2), Call(served, "unary")
     await call.serve(flaky)
-    await call.run(Deadline.after(10))
+    await call.run(Deadline.after(600))
     assert flaky.calls == 3
 
 
@@ -293,7 +280,7 @@ async def test_a_unary_call_is_tried_no_more_than_three_times(served: Any) -> No
     flaky, call = Flaky(99), Call(served, "unary")
     await call.serve(flaky)
     with pytest.raises(Unavailable):
-        await call.run(Deadline.after(10))
+        await call.run(Deadline.after(600))
     assert flaky.calls == 3
 
 
@@ -301,10 +288,8 @@ async def test_trying_again_ends_with_the_deadline(served: Any) -> None:
     """A deadline that ends between two tries ends the call."""
     flaky, call = Flaky(99), Call(served, "unary")
     await call.serve(flaky)
-    begin = time.monotonic()
     with pytest.raises((Unavailable, DeadlineExceeded)):
         await call.run(Deadline.after(0.02))
-    assert time.monotonic() - begin < 0.5
     assert flaky.calls < 3
 
 
@@ -314,7 +299,7 @@ async def test_other_errors_are_not_tried_again(served: Any, error: CausewayErro
     flaky, call = Flaky(1, error), Call(served, "unary")
     await call.serve(flaky)
     with pytest.raises(type(error)):
-        await call.run(Deadline.after(10))
+        await call.run(Deadline.after(600))
     assert flaky.calls == 1
 
 
@@ -324,7 +309,7 @@ async def test_a_stream_is_not_tried_again(served: Any, kind: str) -> None:
     flaky, call = Flaky(1), Call(served, kind)
     await call.serve(flaky)
     with pytest.raises(Unavailable):
-        await call.run(Deadline.after(10))
+        await call.run(Deadline.after(600))
     assert flaky.calls == 1
 
 
@@ -338,7 +323,7 @@ async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) 
         yield PART
         raise Unavailable("gone")
 
-    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(10))
+    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(600))
     assert await anext(messages) == PART
     with pytest.raises(Unavailable):
         await anext(messages)
@@ -363,8 +348,8 @@ async def test_what_the_requests_raise_is_raised(served: Any) -> None:
 
     method = await served.client_stream(handler)
     with pytest.raises(ZeroDivisionError):
-        await rpc.client_stream(method, requests(), "Upsert", Deadline.after(10))
-    await asyncio.wait_for(ended.wait(), 5)
+        await rpc.client_stream(method, requests(), "Upsert", Deadline.after(600))
+    await asyncio.wait_for(ended.wait(), 60)
     assert "commit" not in seen
 
 
@@ -388,7 +373,7 @@ async def test_all_requests_arrive_in_order(served: Any, asynchronous: bool) -> 
             yield part
 
     method = await served.client_stream(handler)
-    answer = await rpc.client_stream(method, later() if asynchronous else parts, "Upsert", Deadline.after(10))
+    answer = await rpc.client_stream(method, later() if asynchronous else parts, "Upsert", Deadline.after(600))
     assert answer == STORED
     assert seen == [str(n) for n in range(50)]
 
@@ -411,7 +396,7 @@ async def test_an_early_answer_ends_the_sending(served: Any) -> None:
 
     method = await served.client_stream(handler)
     for _ in range(20):
-        assert await rpc.client_stream(method, endless(), "Upsert", Deadline.after(10)) == STORED
+        assert await rpc.client_stream(method, endless(), "Upsert", Deadline.after(600)) == STORED
     assert closed == 20
 
 
@@ -429,7 +414,7 @@ async def test_an_early_error_keeps_its_class(served: Any) -> None:
     method = await served.client_stream(handler)
     for _ in range(20):
         with pytest.raises(Blocked, match="stop"):
-            await rpc.client_stream(method, endless(), "Upsert", Deadline.after(10))
+            await rpc.client_stream(method, endless(), "Upsert", Deadline.after(600))
 
 
 async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) -> None:
@@ -446,7 +431,7 @@ async def test_writing_into_a_refused_exchange_keeps_the_refusal(served: Any) ->
 
     method = await served.bidi(handler)
     for _ in range(20):
-        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+        async with rpc.bidi(method, "Detect", Deadline.after(600)) as call:
             writer = asyncio.create_task(write(call))
             assert await call.read() == CLEARED
             with pytest.raises(Blocked):
@@ -471,7 +456,7 @@ async def test_writing_into_an_ended_exchange_is_not_heard(served: Any) -> None:
 
     method = await served.bidi(handler)
     for _ in range(20):
-        async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+        async with rpc.bidi(method, "Detect", Deadline.after(600)) as call:
             writer = asyncio.create_task(write(call))
             assert await call.read() == CLEARED
             assert await call.read() is grpc.aio.EOF
@@ -486,7 +471,7 @@ async def test_an_exchange_answers_while_it_is_written_to(served: Any) -> None:
             yield guardrails_pb2.DetectResponse(choice=request.piece.choice)
 
     method = await served.bidi(handler)
-    async with rpc.bidi(method, "Detect", Deadline.after(10)) as call:
+    async with rpc.bidi(method, "Detect", Deadline.after(600)) as call:
         for n in range(10):
             await call.write(guardrails_pb2.DetectRequest(piece=guardrails_pb2.DetectPiece(choice=n)))
             assert (await call.read()).choice == n

@@ -22,7 +22,7 @@ async def _round_trip(served: Any, raised: CausewayError) -> CausewayError:
 
     method = await served.unary(handler)
     with pytest.raises(CausewayError) as caught:
-        await rpc.unary(method, ASK, Deadline.after(10))
+        await rpc.unary(method, ASK, Deadline.after(120))
     return caught.value
 
 
@@ -99,7 +99,7 @@ async def test_plain_codes_become_classes(served: Any, code: grpc.StatusCode) ->
 
     method = await served.unary(handler)
     with pytest.raises(CausewayError) as caught:
-        await rpc.unary(method, ASK, Deadline.after(10))
+        await rpc.unary(method, ASK, Deadline.after(120))
     known = errors.row_of(caught.value).code
     same = {
         grpc.StatusCode.OUT_OF_RANGE: grpc.StatusCode.INVALID_ARGUMENT,
@@ -122,7 +122,7 @@ async def test_what_fails_within_grpc_is_logged_by_the_caller(served: Any) -> No
 
     method = await served.unary(handler)
     with capture_logs() as logs, pytest.raises(Internal):
-        await rpc.unary(method, ASK, Deadline.after(10))
+        await rpc.unary(method, ASK, Deadline.after(120))
     [line] = [each for each in logs if each["event"] == "a call failed within gRPC"]
     assert (line["code"], line["error"]) == ("UNKNOWN", "no HTTP/2 at 10.1.2.3")
 
@@ -136,7 +136,7 @@ async def test_a_request_that_never_fits_is_too_large(served: Any) -> None:
     method = await served.unary(handler)
     with pytest.raises(PayloadTooLarge):
         await rpc.unary(
-            method, guardrails_pb2.DetectTextRequest(texts=["x" * MAX_MESSAGE_BYTES]), Deadline.after(10)
+            method, guardrails_pb2.DetectTextRequest(texts=["x" * MAX_MESSAGE_BYTES]), Deadline.after(120)
         )
 
 
@@ -150,7 +150,7 @@ async def test_an_answer_that_never_fits_is_a_defect(served: Any) -> None:
 
     method = await served.unary(handler)
     with pytest.raises(Internal):
-        await rpc.unary(method, ASK, Deadline.after(10))
+        await rpc.unary(method, ASK, Deadline.after(120))
 
 
 @pytest.mark.parametrize("details", [b"\xff\xff\xff", b"", b"\x1a\x02\x0a\x00"])
@@ -172,7 +172,7 @@ async def test_two_errors_side_by_side_do_not_mix(served: Any) -> None:
 
     async def resource(name: str) -> str | None:
         with pytest.raises(NotFound) as caught:
-            await rpc.unary(method, guardrails_pb2.DetectTextRequest(texts=[name]), Deadline.after(10))
+            await rpc.unary(method, guardrails_pb2.DetectTextRequest(texts=[name]), Deadline.after(120))
         return caught.value.resource
 
     names = [str(n) for n in range(50)]

@@ -1,18 +1,19 @@
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import grpc
 import pytest
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from causeway_testing.servers import eventually
+from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from servicekit import rpc
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
-from servicekit.server import GrpcServer
-from servicekit.testing import eventually
+from servicekit.server import HEALTH_SERVICE, GrpcServer, Health
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 GENERATE = generator_pb2.GenerateRequest()
@@ -54,7 +55,7 @@ class Running:
         self.stub: Any = generator_pb2_grpc.GeneratorServiceStub(self.channel)
 
     def generate(self) -> Any:
-        return rpc.server_stream(self.stub.Generate, GENERATE, Deadline.after(20))
+        return rpc.server_stream(self.stub.Generate, GENERATE, Deadline.after(120))
 
     async def count(self) -> None:
         await rpc.unary(self.stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(5))
@@ -82,16 +83,14 @@ async def test_a_running_stream_may_finish(running: Running) -> None:
     assert not stopping.done()
     running.servicer.go.set()
     assert [message async for message in messages] == [PART]
-    await asyncio.wait_for(stopping, 2)
+    await asyncio.wait_for(stopping, 60)
 
 
 async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
     """When the grace is over, what still runs is cancelled, on both sides."""
     messages = running.generate()
     await anext(messages)
-    begin = time.monotonic()
-    await running.server.stop(0.2)
-    assert 0.15 < time.monotonic() - begin < 2
+    await asyncio.wait_for(running.server.stop(0.2), 60)
     with pytest.raises(Unavailable):
         await anext(messages)
     await eventually(lambda: running.servicer.ended == 1, what="the handler's end")
@@ -100,9 +99,7 @@ async def test_what_outlives_the_grace_is_cancelled(running: Running) -> None:
 async def test_an_idle_server_stops_at_once(running: Running) -> None:
     """The grace is a limit, not a wait."""
     await running.count()
-    begin = time.monotonic()
-    await running.server.stop(30)
-    assert time.monotonic() - begin < 2
+    await asyncio.wait_for(running.server.stop(600), 60)
 
 
 async def test_a_taken_port_is_said(running: Running) -> None:
@@ -155,7 +152,70 @@ async def test_serve_until_serves_until(running: Running, log: Any) -> None:
     stop.set()
     one.servicer.go.set()
     assert [message async for message in messages] == [PART]
-    await asyncio.wait_for(serving, 2)
+    await asyncio.wait_for(serving, 60)
     assert [entry["event"] for entry in log if entry["event"] != "call answered"] == ["serving", "draining"]
     assert (log[0]["port"], log[0]["services"]) == (one.server.port, ["causeway.generator.v1.GeneratorService"])
     await one.channel.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[GrpcServer]:
+    one = GrpcServer("127.0.0.1:0", [(GENERATOR, lambda _: None)])
+    await one.start()
+    yield one
+    await one.stop(0)
+
+
+@pytest.fixture
+async def stub(server: GrpcServer) -> AsyncIterator[Any]:
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        yield health_pb2_grpc.HealthStub(channel)
+
+
+@pytest.mark.parametrize("service", ["", "causeway.generator.v1.GeneratorService"])
+async def test_a_started_server_serves(stub: Any, service: str) -> None:
+    """The server as a whole and each of its services are SERVING as soon as they can be asked."""
+    assert (await stub.Check(HealthCheckRequest(service=service))).status == HealthCheckResponse.SERVING
+
+
+async def test_an_unknown_service_is_not_found(stub: Any) -> None:
+    """A check of a service that is not here says so, by the protocol's own code."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await stub.Check(HealthCheckRequest(service="somebody.else"))
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    ("service", "first", "last"),
+    [
+        ("", HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING),
+        (GENERATOR.full_name, HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING),
+        ("somebody.else", HealthCheckResponse.SERVICE_UNKNOWN, HealthCheckResponse.SERVICE_UNKNOWN),
+    ],
+)
+async def test_watchers_hear_of_the_drain_and_do_not_hold_it_up(
+    server: GrpcServer, stub: Any, service: str, first: int, last: int
+) -> None:
+    """Every watcher hears that the server takes no more calls, its watch ends, and the server stops early."""
+    watches = [stub.Watch(HealthCheckRequest(service=service)) for _ in range(3)]
+    assert [(await watch.read()).status for watch in watches] == [first] * 3
+    watches[0].cancel()  # the others stay
+    stopping = asyncio.create_task(server.stop(600))
+    assert [(await watch.read()).status for watch in watches[1:]] == [last] * 2
+    assert [await watch.read() for watch in watches[1:]] == [grpc.aio.EOF] * 2
+    await asyncio.wait_for(stopping, 60)
+
+
+async def test_a_drained_server_says_so_once() -> None:
+    """Whoever begins to watch during a drain gets one answer, and the end."""
+    servicer = Health(["a"])
+    servicer.drain()
+    context: Any = None
+    answers = [answer.status async for answer in servicer.Watch(HealthCheckRequest(service="a"), context)]
+    assert answers == [HealthCheckResponse.NOT_SERVING]
+    assert (await servicer.Check(HealthCheckRequest(service="a"), context)).status == answers[0]
+
+
+def test_the_name_is_the_protocols() -> None:
+    """Reflection lists the health service under the name that probes call it by."""
+    assert HEALTH_SERVICE == "grpc.health.v1.Health"

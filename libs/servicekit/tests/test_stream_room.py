@@ -2,12 +2,13 @@ from pathlib import Path
 
 import nats.js.errors
 import pytest
+from causeway_testing.servers import nats_server
 from nats.js import JetStreamContext
 from servicekit import keys
 from servicekit import nats as transport
 from servicekit.errors import Unavailable
+from servicekit.record_streams import record_streams
 from servicekit.stream_room import is_full
-from servicekit.testing import nats_server
 
 MEBI = 1024 * 1024
 
@@ -28,11 +29,13 @@ async def test_a_server_without_room_is_explained(tmp_path: Path) -> None:
     """
     async with nats_server(tmp_path / "nats", extra=small(tmp_path / "js", 20 * MEBI)) as url:
         client = await transport.connect(url, "test")
-        for make in (transport.ingest_transport, transport.history_bucket, transport.record_streams):
+        for make in (transport.ingest_transport, transport.history_bucket):
             with pytest.raises(Unavailable, match="CAUSEWAY_NATS_STREAM_BYTES"):
                 await make(client)
-        for make in (transport.ingest_transport, transport.history_bucket, transport.record_streams):
             await make(client, stream_bytes=2 * MEBI)
+        for setting in ("usage_bytes", "audit_bytes"):
+            with pytest.raises(Unavailable, match=f"CAUSEWAY_{setting.upper()}"):
+                await record_streams(client, **{"usage_bytes": MEBI, "audit_bytes": MEBI, setting: 100 * MEBI})
         await client.close()
 
 

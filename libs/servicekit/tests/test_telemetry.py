@@ -1,6 +1,7 @@
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -132,3 +133,11 @@ def test_spans_are_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tls: bo
     finally:
         server.stop(0).wait()
     assert collector.got == [("request", "Bearer abc")]
+
+
+def test_spans_say_which_release_and_which_conventions() -> None:
+    """The resource names the service and its version; resource and tracer name the version of the conventions."""
+    provider = telemetry.provider_for("gateway", ServiceSettings())
+    assert provider.resource.attributes["service.name"] == "causeway-gateway"
+    assert provider.resource.attributes["service.version"] == version("causeway-gateway")
+    assert provider.resource.schema_url == telemetry.SCHEMA == "https://opentelemetry.io/schemas/1.44.0"

@@ -2,6 +2,7 @@ import contextlib
 import os
 import ssl
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import grpc
 import pytest
 import trustme
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from causeway_testing.servers import measured
+from cryptography import x509
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from servicekit import rpc
 from servicekit.channel import open_channel
@@ -16,7 +19,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PermissionDenied, Unavailable
 from servicekit.server import GrpcServer
 from servicekit.settings import ServiceSettings
-from servicekit.tls import Certificates
+from servicekit.tls import Certificates, watch
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
@@ -200,3 +203,18 @@ def test_a_context_trusts_the_authority_alone(authority: trustme.CA, tmp_path: P
     files.write(other, "gateway")
     [trusted] = certificates.client_context().get_ca_certs(binary_form=True)
     assert trusted == ssl.PEM_cert_to_DER_cert(other.cert_pem.bytes().decode())
+
+
+def test_scrapes_see_when_the_certificate_expires(authority: trustme.CA, tmp_path: Path) -> None:
+    """The gauge follows the file, and says nothing of a file that is no certificate."""
+    files = Files(tmp_path, authority, "gateway")
+    measured("")
+    watch(ServiceSettings(tls_cert_file=files.cert))
+    name = "causeway_tls_certificate_not_after_seconds"
+    expires = x509.load_pem_x509_certificate(files.cert.read_bytes()).not_valid_after_utc.timestamp()
+    assert measured(name) == [({}, expires)]
+    sooner = datetime.now(UTC).replace(microsecond=0) + timedelta(days=7)
+    files.cert.write_bytes(authority.issue_cert("gateway", not_after=sooner).cert_chain_pems[0].bytes())
+    assert measured(name) == [({}, sooner.timestamp())]
+    files.cert.write_text("no certificate")
+    assert measured(name) == []

@@ -9,10 +9,10 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
+from causeway_testing.servers import free_ports
 from opentelemetry import context
 from pydantic import SecretStr
 from servicekit import telemetry
-from servicekit.testing import free_ports
 from servicekit.triton import TensorModel, TritonAddress, TritonFailed
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 

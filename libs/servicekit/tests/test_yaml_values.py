@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel, SecretStr
+from servicekit.secret_file import SecretFile
 from servicekit.yaml_file import BadFile, Document
 from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Text, Url
 
@@ -20,6 +21,8 @@ class Schema(BaseModel):
 
 def read(folder: Path, text: str) -> Schema:
     (folder / "here.txt").write_text("s3cret-file\n")
+    (folder / "empty.txt").write_text("\n")
+    (folder / "odd.txt").write_text("s3cret\nodd")
     context = {"environ": {"KEY": "s3cret-env", "EMPTY": "", "ODD": "s3cret\nodd"}, "folder": folder}
     return Document(text.encode(), "f.yaml").validated(Schema, context)
 
@@ -29,7 +32,9 @@ def test_secrets_are_read_from_where_they_stand(tmp_path: Path) -> None:
     from_env = read(tmp_path, "key: {env: KEY}\ntext: plain")
     from_file = read(tmp_path, "key: {file: here.txt}\ntext: {file: here.txt}")
     assert (from_env.key, from_env.text) == (SecretStr("s3cret-env"), SecretStr("plain"))
-    assert from_file.key == from_file.text == SecretStr("s3cret-file")
+    assert isinstance(from_file.key, SecretFile)
+    assert from_file.key == from_file.text
+    assert from_file.key.get_secret_value() == "s3cret-file"
     assert "s3cret" not in repr((from_env, from_file))
     assert Schema.model_validate(from_env.model_dump()) == from_env
 
@@ -49,6 +54,8 @@ def test_the_other_values(tmp_path: Path) -> None:
         ("key: {env: GONE}", "the variable GONE is not set"),
         ("key: {env: EMPTY}", "the variable EMPTY is not set, or empty"),
         ("key: {env: ODD}", "cannot stand in a header"),
+        ("key: {file: empty.txt}", "empty.txt: it is empty"),
+        ("key: {file: odd.txt}", "odd.txt: this holds characters that cannot stand in a header"),
         ("key: {file: gone.txt}", "gone.txt cannot be read: FileNotFoundError"),
         ("text: 3", r"\{env: NAME\}"),
         ("file: gone.txt", "there is no such file"),

@@ -10,27 +10,27 @@ from typing import Any
 import httpx
 import jwt
 import pytest
+from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
+from causeway_testing.gateway.application import FakeHistory, FakeOriginals, FakePictures
+from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
+from causeway_testing.gateway.jobs import FakeJobs
+from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.retrieval import FakeRetriever
+from causeway_testing.servers import nats_server, span_exporter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from gateway.adapters import Services
-from gateway.clients.link import NatsLink
+from gateway.clients.nats_connection import NatsLink
 from gateway.domain import Detectors, Passage
-from gateway.fakes import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from gateway.fakes_application import FakeHistory, FakeOriginals, FakePictures
-from gateway.fakes_index import FakeEmbedder, FakeIndexes, FakeTexts
-from gateway.fakes_jobs import FakeJobs
-from gateway.fakes_records import FakeRecords
-from gateway.fakes_retrieval import FakeRetriever
-from gateway.frontends_file import FrontendsFile
-from gateway.http_server import HttpServer, listen
+from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity.key_ring import KeyRing
-from gateway.identity.layers import Tokens
 from gateway.main import build_app
-from gateway.prices import Prices
 from gateway.quotas.ledger import Ledger
+from gateway.server.authentication import Tokens
+from gateway.server.http_server import HttpServer, listen
+from gateway.server.prices import Prices
 from gateway.settings import Settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from servicekit.deadline import Deadline
-from servicekit.testing import nats_server, span_exporter
 from starlette.types import ASGIApp
 
 
@@ -53,6 +53,12 @@ def passage(number: int, text: str, sourcepage: str = "") -> Passage:
         sparse_score=2.0,
         page=number,
     )
+
+
+@pytest.fixture(autouse=True)
+def allowed_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let clients in the same process call the gateway by the names that they have for it."""
+    monkeypatch.setenv("CAUSEWAY_ALLOWED_HOSTS", '["gateway", "g", "health"]')
 
 
 PASSAGES = [passage(1, "The ferry leaves at nine."), passage(2, "The bridge opens at noon.")]
@@ -205,7 +211,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 
 
 async def _ready(link: NatsLink) -> None:
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     while await link.problem(Deadline.after(1)) is not None:
         assert time.monotonic() < end, "NATS did not become ready"
         await asyncio.sleep(0.02)
@@ -236,8 +242,14 @@ def settings() -> Settings:
 
 
 @pytest.fixture
-def app(fakes: Fakes, settings: Settings) -> ASGIApp:
-    return build_app(settings, fakes.services())
+def draining() -> asyncio.Event:
+    """Set, it tells the application that its process is about to stop."""
+    return asyncio.Event()
+
+
+@pytest.fixture
+def app(fakes: Fakes, settings: Settings, draining: asyncio.Event) -> ASGIApp:
+    return build_app(settings, fakes.services(), draining=draining)
 
 
 @pytest.fixture

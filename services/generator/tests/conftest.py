@@ -12,7 +12,10 @@ import pytest
 import structlog
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
-from generator.fakes import FakeCatalogue, FakeTokenCounter
+from causeway_testing.generator import FakeCatalogue, FakeTokenCounter
+from causeway_testing.model_server import ModelServer as Stub
+from causeway_testing.servers import grpc_service
+from causeway_testing.triton import triton_server
 from generator.openai.endpoint import Endpoint
 from generator.openai.model import OpenAIModel
 from generator.openai.reply import Limits
@@ -22,9 +25,6 @@ from generator.servicer import GeneratorServicer
 from generator.triton.config import TritonConfig
 from generator.triton.model import TritonModel
 from servicekit.principal import LOCAL
-from servicekit.testing import grpc_service
-from servicekit.testing_model_server import ModelServer as Stub
-from servicekit.testing_triton import triton_server
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
 LIMITS = Limits(connect=2.0, first_byte=0.5, idle=0.5, most_bytes=1024 * 1024)
@@ -39,6 +39,13 @@ def _plain_logs() -> None:
 @pytest.fixture
 async def stub() -> AsyncIterator[Stub]:
     """A recording model server on a free port."""
+    async with Stub.started() as server:
+        yield server
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[Stub]:
+    """A second recording model server."""
     async with Stub.started() as server:
         yield server
 

@@ -5,9 +5,9 @@ import contextlib
 from collections.abc import AsyncGenerator, Sequence
 
 import pytest
+from causeway_testing.generator import FakeModel
 from generator.batching import batched
 from generator.domain import Event, EventKind, OpenAIRequest
-from generator.fakes import FakeModel
 from hypothesis import given
 from hypothesis import strategies as st
 

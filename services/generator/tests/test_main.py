@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
+from causeway_testing.model_answers import stream
+from causeway_testing.model_server import ModelServer as Stub
+from causeway_testing.servers import free_ports
 from servicekit import rpc
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
-from servicekit.testing import free_ports
-from servicekit.testing_answers import stream
-from servicekit.testing_model_server import ModelServer as Stub
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
 
@@ -54,7 +54,7 @@ async def running(**environment: str) -> AsyncIterator[Generator]:
     channel = open_channel(f"127.0.0.1:{port}", [DESCRIPTOR])
     generator = Generator(process, generator_pb2_grpc.GeneratorServiceStub(channel))
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 with contextlib.suppress(CausewayError):
                     await generator.models()
@@ -86,7 +86,7 @@ async def test_it_serves_the_extractive_model_with_nothing_configured(
         text = "".join([event.text async for batch in call for event in batch.events if event.kind == 2])
         assert text == "A pallet may weigh up to 900 kg. [a.md]"
         generator.process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(generator.process.wait(), 10) == 0
+        assert await asyncio.wait_for(generator.process.wait(), 60) == 0
 
 
 async def test_models_of_a_server_are_served_the_default_first(stub: Stub) -> None:
@@ -107,7 +107,7 @@ async def test_a_running_stream_is_finished_after_sigterm(
         while batch := await call.read():
             texts += [event.text for event in batch.events if event.kind == 2]
         assert "".join(texts) == "a" * 50
-        assert await asyncio.wait_for(generator.process.wait(), 10) == 0
+        assert await asyncio.wait_for(generator.process.wait(), 60) == 0
 
 
 def file_of(model: str, *stubs: Stub) -> str:
@@ -137,7 +137,7 @@ async def test_models_of_a_file_are_served_and_follow_it(
         await stub.stop()
         assert await text("one") == "word0 word1 "
         path.write_text(file_of("two", second))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await generator.models() != ["two"]:  # noqa: ASYNC110  # another process' file watch
                 await asyncio.sleep(0.05)
         assert await text("two") == "word0 word1 "
@@ -145,7 +145,7 @@ async def test_models_of_a_file_are_served_and_follow_it(
         await asyncio.sleep(2.5)
         assert await generator.models() == ["two"]
         generator.process.send_signal(signal.SIGTERM)
-        _, errors = await asyncio.wait_for(generator.process.communicate(), 10)
+        _, errors = await asyncio.wait_for(generator.process.communicate(), 60)
     logged = errors.decode()
     assert "models.yaml, line 5, models[0].deployments[0].teir: there is no such key" in logged
     assert "s3cret" not in logged
@@ -165,7 +165,7 @@ async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, messa
     if text is not None:
         path.write_text(text)
     process = await start({"CAUSEWAY_MODELS_FILE": str(path)}, free_ports(1)[0])
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert f"CAUSEWAY_MODELS_FILE: {tmp_path}" in errors.decode() or text is None
     assert message in errors.decode()
     assert process.returncode != 0
@@ -185,6 +185,6 @@ async def test_a_bad_file_ends_the_start(tmp_path: Path, text: str | None, messa
 async def test_a_configuration_that_cannot_work_ends_the_start(environment: dict[str, str], message: str) -> None:
     """With a message that names the variable, and a code that is not 0."""
     process = await start(environment, free_ports(1)[0])
-    _, errors = await asyncio.wait_for(process.communicate(), 30)
+    _, errors = await asyncio.wait_for(process.communicate(), 60)
     assert message in errors.decode()
     assert process.returncode != 0

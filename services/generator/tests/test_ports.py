@@ -5,13 +5,13 @@ import json
 from collections.abc import Callable
 
 import pytest
+from causeway_testing.generator import FakeModel, FakeTokenCounter, deployed
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Source
 from generator.extractive.model import ExtractiveModel
-from generator.fakes import FakeModel, FakeTokenCounter, deployed
 from generator.openai.model import OpenAIModel
 from generator.ports import Model
+from generator.routing.attempts import Target
 from generator.routing.route import Route
-from generator.routing.tries import Target
 from generator.triton.model import TritonModel
 
 CONVERSATION = Conversation(

@@ -1,6 +1,7 @@
 """guardrails.servicer: the contract over a real gRPC server."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias, cast
@@ -11,31 +12,31 @@ import pytest
 from causeway.guardrails.v1 import guardrails_pb2 as pb
 from causeway.guardrails.v1 import guardrails_pb2_grpc
 from causeway.identity.v1 import principal_pb2
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.guardrails.remote import DetectorStub, detector_server
+from causeway_testing.servers import eventually, grpc_service
 from embedding.port import Embedder
 from grpc.aio import EOF, AioRpcError
-from guardrails.catalogue import Catalogue
 from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.groundedness import groundedness
-from guardrails.detectors.matching import Limits
+from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.regex import regex
 from guardrails.domain import Action, DetectorKind, DetectorSpec
-from guardrails.ragengine import Policy
+from guardrails.moderation.catalogue import Catalogue
+from guardrails.moderation.ragengine_policy import Policy
+from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.remote.config import RemoteConfig
-from guardrails.remote.detector import RemoteOffer
-from guardrails.remote.testing import DetectorStub, detector_server
-from guardrails.servicer import GuardrailsServicer
-from guardrails.workers import Workers
+from guardrails.remote.detector import RemoteFactory
+from guardrails.servicer import GuardrailsServicer, batches
 from servicekit.errors import CausewayError, InvalidRequest, NotFound, PayloadTooLarge, Unauthenticated
 from servicekit.rpc_errors import unpack
-from servicekit.testing import eventually, grpc_service
 from yarl import URL
 
 Stub: TypeAlias = "guardrails_pb2_grpc.GuardrailsServiceAsyncStub"  # in the stubs' types only
 _PRINCIPAL = principal_pb2.Principal(tenant="t", user="u")
 _LONGEST = 100_000
 
-_REMOTE: list[RemoteOffer] = []
+_REMOTE: list[RemoteFactory] = []
 
 
 async def _open() -> Embedder:
@@ -47,7 +48,7 @@ async def detector() -> AsyncIterator[DetectorStub]:
     """A remote detector `hap` that finds secrets."""
     async with detector_server(DetectorStub()) as stub, aiohttp.ClientSession() as session:
         config = RemoteConfig("hap", DetectorKind.CONTENTS, URL(stub.url), headers=frozenset(["x-tenant"]))
-        _REMOTE.append(RemoteOffer(config, session))
+        _REMOTE.append(RemoteFactory(config, session))
         yield stub
 
 
@@ -55,7 +56,7 @@ async def detector() -> AsyncIterator[DetectorStub]:
 def servicer() -> Iterator[GuardrailsServicer]:
     """The service."""
     limits = Limits(held=1000)
-    workers = Workers(1)
+    workers = ThreadPool(1)
     catalogue = Catalogue([regex(limits), ban_substrings(limits), groundedness(_open, 10)], 8, lambda: _REMOTE)
     policy = Policy((DetectorSpec("regex", Action.BLOCK, params=b'{"regex":["email"]}'),), "Not this.")
     yield GuardrailsServicer(catalogue, workers, _LONGEST, policy=lambda: policy)
@@ -383,3 +384,67 @@ async def test_policy(stub: Stub) -> None:
     assert (asked.detector_id, asked.action) == ("regex", pb.ACTION_BLOCK)
     response = await stub.DetectText(_text_request(*policy.output, texts=["a@b.co"]))
     assert response.verdicts[0].action == pb.ACTION_BLOCK
+
+
+class _Source:
+    """Gives numbers as fast as it is asked, up to a count; may fail or wait at its end."""
+
+    def __init__(self, count: int, *, error: Exception | None = None, endless: bool = False) -> None:
+        self.given = 0
+        self._count = count
+        self._error = error
+        self._endless = endless
+
+    async def __call__(self) -> AsyncIterator[int]:
+        while self.given < self._count:
+            self.given += 1
+            yield self.given
+        if self._error is not None:
+            raise self._error
+        if self._endless:
+            await asyncio.Event().wait()
+
+
+async def test_all_items_in_order() -> None:
+    """Every item comes once, in order, and many that wait come as few batches."""
+    found = [batch async for batch in batches(_Source(100)(), 16)]
+    assert [item for batch in found for item in batch] == list(range(1, 101))
+    assert len(found) < 20
+
+
+async def test_an_item_does_not_wait_for_others() -> None:
+    """A single item is a batch as soon as it is there."""
+    async with contextlib.aclosing(batches(_Source(1, endless=True)(), 16)) as waiting:
+        assert await asyncio.wait_for(anext(waiting), 60) == [1]
+
+
+async def test_a_slow_consumer_stops_the_source() -> None:
+    """No more than the limit is read ahead."""
+    source = _Source(1000)
+    async with contextlib.aclosing(batches(source(), 8)) as waiting:
+        await anext(waiting)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert source.given <= 17
+
+
+async def test_an_error_comes_after_the_items() -> None:
+    """What the source gave before it failed is not lost."""
+    waiting = batches(_Source(2, error=ValueError("broken"))(), 16)
+    assert await anext(waiting) == [1, 2]
+    with pytest.raises(ValueError, match="broken"):
+        await anext(waiting)
+
+
+async def test_leaving_stops_the_reading() -> None:
+    """A consumer that leaves ends the reading, whether the source waits or is stopped by the limit."""
+    for source in (_Source(1, endless=True), _Source(1000)):
+        async with contextlib.aclosing(batches(source(), 4)) as waiting:
+            await anext(waiting)
+            await asyncio.sleep(0)
+        assert len(asyncio.all_tasks()) == 1
+
+
+async def test_no_items() -> None:
+    """A source without items has no batches."""
+    assert [batch async for batch in batches(_Source(0)(), 4)] == []

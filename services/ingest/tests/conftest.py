@@ -15,7 +15,8 @@ import pytest
 import structlog
 from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.servers import nats_server
 from embedding.models import EmbeddingModel, EmbeddingModels
 from fpdf import FPDF
 from ingest.main import work
@@ -28,7 +29,6 @@ from servicekit.errors import InvalidRequest, NotFound, StaleGeneration
 from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 from servicekit.server import GrpcServer
-from servicekit.testing import nats_server
 
 TENANT = Principal("acme", user="mia", roles=("ingest",))
 

@@ -13,11 +13,11 @@ from typing import Any
 import grpc
 import pytest
 from causeway.ingest.v1 import ingest_pb2
+from causeway_testing.servers import eventually, free_ports
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from nats.js.api import AckPolicy, ConsumerConfig
 from servicekit import keys, nats
 from servicekit.nats import IngestTransport
-from servicekit.testing import eventually, free_ports
 
 SUCCEEDED = ingest_pb2.JOB_STATE_SUCCEEDED
 MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n"

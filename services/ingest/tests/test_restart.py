@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from causeway.ingest.v1 import ingest_pb2
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.servers import eventually, free_ports, nats_server
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.main import work
 from ingest.settings import Settings
 from servicekit import nats
-from servicekit.testing import eventually, free_ports, nats_server
 
 
 async def test_a_restarted_broker_loses_nothing(

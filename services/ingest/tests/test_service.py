@@ -8,10 +8,10 @@ from typing import Any
 
 from aiohttp import web
 from causeway.ingest.v1 import ingest_pb2
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.servers import eventually, free_ports
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit import keys
-from servicekit.testing import eventually, free_ports
 
 SUCCEEDED, UNCHANGED, FAILED = (
     ingest_pb2.JOB_STATE_SUCCEEDED,

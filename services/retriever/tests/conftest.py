@@ -1,39 +1,73 @@
-"""Stores of both kinds, and the logic over them, each test's own."""
+"""Stores of all kinds, and the logic over them, each test's own."""
 
-from collections.abc import AsyncIterator, Callable
+import importlib.util
+import re
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+from causeway_testing.retriever.bench import Bench
+from causeway_testing.retriever.qdrant import LocalConnection, serving
+from causeway_testing.retriever.store import MemoryStore
 from qdrant_client import AsyncQdrantClient
-from retriever.pace import Pace
-from retriever.store.edge import EdgeStore
-from retriever.store.memory import MemoryStore
-from retriever.store.port import Store
-from retriever.store.qdrant import QdrantStore
-from retriever.store.qdrant_link import Layout, Link
-from retriever.testing import Bench
-from retriever.testing_qdrant import LocalLink, serving
+from retriever.concurrency.scheduler import Scheduler
+from retriever.ports.store import Store
+from retriever.stores.edge.store import EdgeStore
+from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.store import QdrantStore
+
+EXTENDING = Path(__file__).parents[3] / "docs" / "extending.md"
+_EXAMPLE = "retriever.stores.file"
+
+
+def _blocks() -> list[str]:
+    """Return the blocks of code of the section on vector stores: the store, and its registration."""
+    section = EXTENDING.read_text().partition("\n## A vector store\n")[2].partition("\n## ")[0]
+    return re.findall(r"^```python\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="session")
+def example(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ModuleType]:
+    """The store of docs/extending.md, as the module that the page names."""
+    path = tmp_path_factory.mktemp("example") / "file.py"
+    path.write_text(_blocks()[0])
+    spec = importlib.util.spec_from_file_location(_EXAMPLE, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[_EXAMPLE] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[_EXAMPLE]
+
+
+@pytest.fixture
+def example_registration() -> str:
+    """The registration of the store of docs/extending.md."""
+    return _blocks()[1]
 
 
 @pytest.fixture(params=["memory", "edge"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """Which store; a test file may have its own list, with ``qdrant`` and ``qdrant-grpc`` besides."""
+    """Which store; a test file may have its own list, with others of those that `reopen` knows."""
     name: str = request.param
     return name
 
 
 @pytest.fixture
-async def reopen(kind: str, tmp_path: Path) -> AsyncIterator[Callable[[], Store]]:
+async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterator[Callable[[], Store]]:
     """Opens the test's one store, again after it was closed."""
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
     if kind == "qdrant-grpc":
         async with serving(client) as server:
-            yield lambda: QdrantStore(Link.to(server.url, None, 10.0), Layout())
+            yield lambda: QdrantStore(Connection.to(server.url, None, 10.0), Layout())
         return
     stores: dict[str, Callable[[], Store]] = {
         "memory": lambda: memory,
-        "edge": lambda: EdgeStore(tmp_path / "store", Pace()),
-        "qdrant": lambda: QdrantStore(LocalLink(client, 10.0), Layout()),
+        "edge": lambda: EdgeStore(tmp_path / "store", Scheduler()),
+        "qdrant": lambda: QdrantStore(LocalConnection(client, 10.0), Layout()),
+        "example": lambda: example.FileStore(tmp_path / "store"),
     }
     yield stores[kind]
 
@@ -57,7 +91,7 @@ async def bench(store: Store) -> AsyncIterator[Bench]:
 @pytest.fixture
 async def edge_bench(tmp_path: Path) -> AsyncIterator[Bench]:
     """The logic over an empty store on disk."""
-    pace = Pace()
-    opened = await Bench.open(EdgeStore(tmp_path / "edge", pace), pace)
+    scheduler = Scheduler()
+    opened = await Bench.open(EdgeStore(tmp_path / "edge", scheduler), scheduler)
     yield opened
     await opened.aclose()

@@ -11,14 +11,17 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from retriever.domain import Document, IndexSpec
-from retriever.pace import Pace
-from retriever.queries import Mode
-from retriever.store.edge import EdgeStore
-from retriever.store.port import EVERYTHING, Collection, Store
-from retriever.testing import INDEX, Bench
+from causeway_testing.retriever.bench import INDEX, Bench
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSpec
+from retriever.domain.query import Mode
+from retriever.ports.store import EVERYTHING, Collection, Store
+from retriever.stores.edge.store import EdgeStore
 from servicekit.errors import NotFound
 from servicekit.principal import LOCAL
+
+pytestmark = pytest.mark.slow
 
 OLD = [f"the old ferry {number}" for number in range(70)]
 NEW = [f"the new ferry {number}" for number in range(150)]
@@ -53,7 +56,7 @@ class PhotographedStore:
     is_shared = False
 
     def __init__(self, directory: Path, album: Path) -> None:
-        self._store = EdgeStore(directory, Pace())
+        self._store = EdgeStore(directory, Scheduler())
         self._directory = directory
         self._album = album
         self._numbers = itertools.count()
@@ -85,7 +88,7 @@ class PhotographedStore:
 
 async def found_in(directory: Path) -> list[str] | None:
     """What a retriever that starts on the files finds of the document; None where there is no index."""
-    bench = await Bench.open(EdgeStore(directory, Pace()))
+    bench = await Bench.open(EdgeStore(directory, Scheduler()))
     try:
         if not await bench.catalogue.indexes(LOCAL):
             return None
@@ -190,14 +193,14 @@ WRITER = """
 import asyncio, sys
 from pathlib import Path
 import structlog
-from retriever.domain import Document
-from retriever.pace import Pace
-from retriever.store.edge import EdgeStore
-from retriever.testing import Bench
+from retriever.domain.document import Document
+from retriever.concurrency.scheduler import Scheduler
+from retriever.stores.edge.store import EdgeStore
+from causeway_testing.retriever.bench import Bench
 
 async def main(directory, first):
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
-    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+    bench = await Bench.open(EdgeStore(Path(directory), Scheduler()))
     async def write(name):
         for generation in range(int(first), 10_000):
             texts = [f"ferry {name} {generation} {number}" for number in range(40 + generation % 50)]
@@ -233,7 +236,7 @@ async def test_killed_while_writing(tmp_path: Path) -> None:
         for line in (await process.stdout.read()).splitlines(keepends=True):
             note(acknowledged, line)
 
-        bench = await Bench.open(EdgeStore(directory, Pace()))
+        bench = await Bench.open(EdgeStore(directory, Scheduler()))
         for name, generation in acknowledged.items():
             passages = await bench.ask(f"ferry {name}", top=1000, mode=Mode.VECTORS)
             mine = [passage for passage in passages if passage.document.document_id == name]
@@ -248,10 +251,10 @@ COMPACTING_WRITER = """
 import asyncio, os, signal, sys
 from pathlib import Path
 import structlog
-from retriever.domain import Document
-from retriever.pace import Pace
-from retriever.store.edge import EdgeStore
-from retriever.testing import INDEX, Bench
+from retriever.domain.document import Document
+from retriever.concurrency.scheduler import Scheduler
+from retriever.stores.edge.store import EdgeStore
+from causeway_testing.retriever.bench import INDEX, Bench
 from servicekit.principal import LOCAL
 
 def die_at(stage):
@@ -263,7 +266,7 @@ def die_at(stage):
 
 async def main(directory, first, stage):
     structlog.configure(processors=[die_at(stage)])
-    bench = await Bench.open(EdgeStore(Path(directory), Pace()))
+    bench = await Bench.open(EdgeStore(Path(directory), Scheduler()))
     written = asyncio.Event()
     async def write(name):
         for generation in range(int(first), 10_000):
@@ -304,7 +307,7 @@ async def test_killed_while_compacting(tmp_path: Path, stage: str) -> None:
         assert await process.wait() == -signal.SIGKILL
         assert acknowledged
 
-        bench = await Bench.open(EdgeStore(directory, Pace()))
+        bench = await Bench.open(EdgeStore(directory, Scheduler()))
         (collection,) = await bench.store.collections()
         passages = await bench.ask("ferry", top=1000, mode=Mode.VECTORS)
         expected = []

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from causeway_testing.servers import free_ports
 from embedding.cache import default_cache_dir
 from embedding.minilm import MiniLmEmbedder
 from retriever.main import serve
@@ -19,7 +20,6 @@ from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.principal import LOCAL
-from servicekit.testing import free_ports
 
 TEXTS = [
     "Ferries to Kelsay leave every hour from the north pier.",
@@ -83,16 +83,16 @@ async def test_process(tmp_path: Path) -> None:
             await asyncio.wait_for(channel.channel_ready(), 60)
             stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
             if run == 0:
-                await rpc.client_stream(stub.Upsert, await messages(TEXTS), "Upsert", Deadline.after(30))
+                await rpc.client_stream(stub.Upsert, await messages(TEXTS), "Upsert", Deadline.after(120))
             for question, expected in questions.items():
                 request = retriever_pb2.RetrieveRequest(
                     principal=ME, indexes=["travel"], query=question, mode=retriever_pb2.RETRIEVAL_MODE_VECTORS
                 )
-                response = await rpc.unary(stub.Retrieve, request, Deadline.after(30))
+                response = await rpc.unary(stub.Retrieve, request, Deadline.after(120))
                 assert response.passages[0].text == expected
                 assert response.passages[0].sourcepage == "travel.md"
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 30) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
 
 
 async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:

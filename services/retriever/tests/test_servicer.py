@@ -9,11 +9,12 @@ import grpc
 import pytest
 from causeway.identity.v1 import principal_pb2
 from causeway.retriever.v1 import document_pb2, filter_pb2, retriever_pb2, retriever_pb2_grpc
-from embedding.fake import HashingEmbedder
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.bench import DIMENSION, INDEX, Bench
+from causeway_testing.servers import eventually, grpc_service
 from google.protobuf.message import Message
-from retriever.domain import Document
+from retriever.domain.document import Document
 from retriever.servicer import RetrieverServicer
-from retriever.testing import DIMENSION, INDEX, Bench
 from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import (
@@ -26,7 +27,6 @@ from servicekit.errors import (
     Unavailable,
 )
 from servicekit.principal import LOCAL
-from servicekit.testing import eventually, grpc_service
 
 ME = LOCAL.to_proto()
 METADATA = b'{ "year" : 2024 }'
@@ -57,7 +57,7 @@ def stub(channel: grpc.aio.Channel) -> Any:
 
 
 def soon() -> Deadline:
-    return Deadline.after(20)
+    return Deadline.after(120)
 
 
 def begin(bench: Bench, generation: int = 1, **document: Any) -> retriever_pb2.UpsertRequest:
@@ -396,21 +396,22 @@ async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     persist = retriever_pb2.PersistIndexRequest(principal=ME, index=INDEX, path="a/b")
     written = await rpc.unary(stub.PersistIndex, persist, soon())
     assert (written.document_count, written.chunk_count) == (1, 2)
-    load = retriever_pb2.LoadIndexRequest(principal=ME, path="a/b", index="copy")
+    await rpc.unary(stub.DeleteIndex, retriever_pb2.DeleteIndexRequest(principal=ME, index=INDEX), soon())
+    load = retriever_pb2.LoadIndexRequest(principal=ME, path="a/b", index=INDEX)
     loaded = (await rpc.unary(stub.LoadIndex, load, soon())).index
-    assert (loaded.name, loaded.document_count, loaded.chunk_count) == ("copy", 1, 2)
+    assert (loaded.name, loaded.document_count, loaded.chunk_count) == (INDEX, 1, 2)
     assert (loaded.dimension, loaded.embedding_model) == (DIMENSION, edge_bench.embedder.model)
-    request = retriever_pb2.RetrieveRequest(principal=ME, indexes=["copy"], query="ferry")
+    request = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query="ferry")
     assert (await rpc.unary(stub.Retrieve, request, soon())).passages[0].text == "the ferry"
     wrong_loads: list[tuple[dict[str, Any], grpc.StatusCode, str | None]] = [
-        ({}, grpc.StatusCode.FAILED_PRECONDITION, "Index 'copy' exists already."),
-        ({"path": "no"}, grpc.StatusCode.NOT_FOUND, "Path does not exist: no"),
+        ({}, grpc.StatusCode.FAILED_PRECONDITION, f"Index '{INDEX}' exists already."),
+        ({"path": "no"}, grpc.StatusCode.NOT_FOUND, f"Path does not exist: no/{INDEX}"),
         ({"path": ".."}, grpc.StatusCode.INVALID_ARGUMENT, "The path lies outside the snapshot directory."),
         ({"index": "a b"}, grpc.StatusCode.INVALID_ARGUMENT, None),
         ({"principal": principal_pb2.Principal()}, grpc.StatusCode.UNAUTHENTICATED, None),
     ]
     for changes, code, text in wrong_loads:
-        wrong = retriever_pb2.LoadIndexRequest(**{"principal": ME, "path": "a/b", "index": "copy", **changes})
+        wrong = retriever_pb2.LoadIndexRequest(**{"principal": ME, "path": "a/b", "index": INDEX, **changes})
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.LoadIndex(wrong)
         assert caught.value.code() == code
@@ -616,7 +617,7 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     rebuild.settings.embedding_model = "hashed-words-32"
     begun = (await rpc.unary(stub.RebuildIndex, rebuild, soon())).rebuild
     assert (begun.state, begun.documents_total) == (retriever_pb2.REBUILD_STATE_RUNNING, 1)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             found = (await rpc.unary(stub.GetIndexRebuild, looking, soon())).rebuild
             if found.state != retriever_pb2.REBUILD_STATE_RUNNING:

@@ -12,7 +12,7 @@ for (const message of messages) {
 const client = new AIChatProtocolClient(
   endpoint,
   { key },
-  { retryOptions: { maxRetries: 0 }, credentials: { apiKeyHeaderName: "api-key" } },
+  { allowInsecureConnection: true, retryOptions: { maxRetries: 0 }, credentials: { apiKeyHeaderName: "api-key" } },
 );
 const outcome = {};
 try {

@@ -10,10 +10,13 @@ from causeway.cli import stack_file
 from causeway.cli.errors import CommandError, Taken
 
 HOST = "127.0.0.1"
+_LAST_PORT = 65535
 
 
 def lock(data_dir: Path) -> int:
-    """Takes the data directory, which is made where it is missing.
+    """Take the data directory, which is made where it is missing. Only its owner may look into it.
+
+    A directory that was there and is no stack's, such as ``/tmp``, keeps its mode if it holds something.
 
     Returns:
         A descriptor. The directory is taken until it, and every copy that a child has inherited, is closed.
@@ -24,6 +27,8 @@ def lock(data_dir: Path) -> int:
     """
     try:
         data_dir.mkdir(parents=True, exist_ok=True)
+        if (data_dir / "stack.lock").exists() or not any(data_dir.iterdir()):
+            data_dir.chmod(0o700)
         descriptor = os.open(data_dir / "stack.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise CommandError(f"the data directory cannot be used: {error}") from error
@@ -56,3 +61,22 @@ def ports(first: int, count: int) -> list[int]:
         for each in sockets[1:]:
             each.bind((HOST, 0))
         return [each.getsockname()[1] for each in sockets]
+
+
+def ports_from(first: int, count: int) -> list[int]:
+    """Return ports that nobody listens on now, the first of them and the next ones upwards; any for 0.
+
+    Raises:
+        Taken: There are not so many.
+    """
+    if not first:
+        return ports(0, count)
+    found = []
+    for port in range(first, _LAST_PORT + 1):
+        with contextlib.suppress(OSError), socket.socket() as free:
+            free.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            free.bind((HOST, port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise Taken(f"there are no {count} free ports from {first} upwards. Choose a lower CAUSEWAY_METRICS_PORT.")

@@ -29,6 +29,7 @@ SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
 _DRAIN_SECONDS = 8.0
 _GRACE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_REWRITE_SECONDS = 1.0
 _LEAST_STREAM = 1024 * 1024
 _DISK_SHARE = 8
 
@@ -66,10 +67,13 @@ class Stack:
             stack_file.remove(self.data_dir)
             names = (GATEWAY, BROKER, *SERVICES[:-1])
             self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
+            self.metrics_ports = _metrics_ports()
             # Others on this machine reach the port as well, and other services of the stack have no business there.
             self._passwords = {user: secrets.token_urlsafe(24) for user in permissions.USERS}
             broker = _broker_command(Broker(self.data_dir / BROKER, self.ports[BROKER], self._passwords))
-            self._ready = False
+            self._report = report
+            self._ready = self._unwritten = False
+            self._rewrite: asyncio.TimerHandle | None = None
             self._states = dict.fromkeys((BROKER, *SERVICES), "starting")
             self._supervisor = Supervisor(
                 self.data_dir / "logs",
@@ -102,7 +106,7 @@ class Stack:
         return f"nats://{user}:{self._passwords[user]}@{HOST}:{self.ports[BROKER]}"
 
     def _environment(self, name: str) -> Mapping[str, str]:
-        ports = self.ports
+        ports, metrics_port = self.ports, self.metrics_ports.get(name)
         targets = {
             f"CAUSEWAY_{name.upper()}_TARGET": f"{HOST}:{ports[name]}" for name in SERVICES if name != GATEWAY
         }
@@ -116,6 +120,7 @@ class Stack:
             **os.environ,
             **{f"CAUSEWAY_{name.upper()}_PORT": str(ports[name]) for name in SERVICES},
             **targets,
+            **({"CAUSEWAY_METRICS_PORT": str(metrics_port)} if metrics_port is not None else {}),
             "CAUSEWAY_HOST": HOST,
             "CAUSEWAY_AUTH": self._auth,
             **({"CAUSEWAY_NATS_URL": self._nats_url(name)} if name in self._passwords else {}),
@@ -131,12 +136,20 @@ class Stack:
         return max(_LEAST_STREAM, min(STREAM_BYTES, shutil.disk_usage(self.data_dir).free // _DISK_SHARE))
 
     def description(self) -> dict[str, object]:
-        """What ``stack.json`` holds: the URL, each process's id and port, the broker's URL with a password."""
+        """Return what ``stack.json`` holds: what is public, and the broker's URL with the operator's password."""
+        return {**self.public_description(), "nats_url": self.nats_url}
+
+    def public_description(self) -> dict[str, object]:
+        """Return what may be printed: the URL, each process's id and port, and where ``stack.json`` is."""
         pids = self._supervisor.pids
         return {
             "url": self.url,
-            "services": {name: {"pid": pid, "port": self.ports[name]} for name, pid in pids.items()},
-            "nats_url": self.nats_url,
+            "services": {
+                name: {"pid": pid, "port": self.ports[name]}
+                | ({"metrics_port": self.metrics_ports[name]} if name in self.metrics_ports else {})
+                for name, pid in pids.items()
+            },
+            "stack_file": str(self.data_dir / stack_file.NAME),
         }
 
     async def start(self, progress: Callable[[Mapping[str, str]], None], *, within: float) -> None:
@@ -216,6 +229,7 @@ class Stack:
     async def stop(self) -> None:
         """Ends the processes in reverse order, removes ``stack.json`` and gives the directory free."""
         self._ready = False
+        self._write()  # nothing any more; a further try is called off
         try:
             await self._supervisor.stop()
         finally:
@@ -227,8 +241,31 @@ class Stack:
         self._supervisor.kill()
 
     def _write(self) -> None:
-        if self._ready:
+        """Write ``stack.json``; on failure say so once, and try again until it is written."""
+        if self._rewrite is not None:
+            self._rewrite.cancel()
+            self._rewrite = None
+        if not self._ready:
+            return
+        try:
             stack_file.write(self.data_dir, self.description())
+        except OSError as error:
+            if not self._unwritten:
+                self._report(f"{stack_file.NAME} cannot be written ({error.strerror}); trying again")
+            self._unwritten = True
+            self._rewrite = asyncio.get_running_loop().call_later(_REWRITE_SECONDS, self._write)
+        else:
+            if self._unwritten:
+                self._report(f"{stack_file.NAME} is written again")
+            self._unwritten = False
+
+
+def _metrics_ports() -> dict[str, int]:
+    """Return a port for the metrics of each service, from the one upwards that the environment names, if any."""
+    first = os.environ.get("CAUSEWAY_METRICS_PORT", "")
+    if not first.isdecimal():
+        return {}  # a service says what is wrong with it
+    return dict(zip(SERVICES, reservation.ports_from(int(first), len(SERVICES)), strict=True))
 
 
 def _broker_command(broker: Broker) -> list[str]:

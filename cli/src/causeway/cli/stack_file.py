@@ -1,5 +1,6 @@
 """``stack.json``: what a running stack tells other commands of itself."""
 
+import contextlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,11 +19,20 @@ def read(data_dir: Path) -> dict[str, Any]:
 
 
 def write(data_dir: Path, stack: Mapping[str, object]) -> None:
-    """Replaces the file at once: a reader sees the old one or the new one. Nobody else may read it."""
+    """Replace the file at once: a reader sees the old one or the new one. Only its owner may read it.
+
+    Raises:
+        OSError: It cannot be written; the old one is still there.
+    """
     aside = data_dir / f".{NAME}.new"
-    aside.touch(0o600)
-    aside.write_text(json.dumps(stack, indent=2) + "\n")
-    aside.replace(data_dir / NAME)
+    try:
+        aside.touch(0o600)
+        aside.write_text(json.dumps(stack, indent=2) + "\n")
+        aside.replace(data_dir / NAME)
+    except OSError:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
+        raise
 
 
 def remove(data_dir: Path) -> None:

@@ -138,8 +138,16 @@ class Supervisor:
             try:
                 kept.process = await self._spawn(kept)
             except OSError as error:
-                self._fail(f"{name} cannot be started: {error}")
-                return
+                if not kept.deaths:
+                    self._fail(f"{name} cannot be started: {error}")
+                    return
+                # It ran before: what it lacks now, such as memory, may come back.
+                kept.deaths += 1
+                delay = self._restarts.delay(kept.deaths)
+                self._report(f"{name} cannot be started ({error}); trying again in {delay:.1f} s")
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(kept.stopping.wait(), delay)
+                continue
             self._changed()
             if kept.stopping.is_set():
                 _signal(kept, signal.SIGTERM)

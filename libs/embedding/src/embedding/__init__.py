@@ -1,13 +1,14 @@
 """Text to vectors, for the retriever (queries) and for ingest (chunks).
 
-- `embedding.port`: what an embedder and a tokenizer are; `embedding.fake` stands beside it.
+- `embedding.port`: what an embedder and a tokenizer are; `causeway_testing.embedding` stands beside it.
 - `embedding.minilm`: the bundled all-MiniLM-L6-v2, offline, int8 on the CPU. It reads what
   ``python -m embedding.build`` wrote: `weights` (checked) → `graph` (written) → `quantization` → `cache` (kept).
 - `embedding.remote`: models of servers, in batches, with retries, through `embedding.openai` or `embedding.triton`.
 - `embedding.make` makes the one that a configuration asks for.
-- `embedding.models`: all those of a service, as `embedding.file` (``embeddings.yaml``) says; `embedding.prefixed`.
+- `embedding.models`: all those of a service, as `embedding.file` (``embeddings.yaml``) says.
 """
 
-from embedding.choice import EmbeddingConfig, make
+from embedding.config import EmbeddingConfig
+from embedding.factory import make
 
 __all__ = ["EmbeddingConfig", "make"]

@@ -10,7 +10,7 @@ from servicekit.yaml_file import Document
 from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Url
 
 from embedding.cache import MODEL
-from embedding.choice import EmbeddingConfig
+from embedding.config import EmbeddingConfig
 
 _Prefix = Annotated[str, Field(max_length=1000)]
 

@@ -74,7 +74,7 @@ class MiniLmEmbedder:
             )
         try:
             tokenizer = WordPieceTokenizer(directory / TOKENIZER)
-            session = _open_session(directory / GRAPH)
+            session = open_session(directory / GRAPH, exact=not _this_cpu_has_vnni())
         except Exception as error:  # neither library has an exception class of its own for a damaged file
             raise CacheUnreadable(
                 f"The embedding model in {directory} cannot be loaded. Delete that directory and build it again."
@@ -98,13 +98,37 @@ class MiniLmEmbedder:
         return vector
 
 
-def _open_session(path: Path) -> onnxruntime.InferenceSession:
+def has_vnni(cpuinfo: str) -> bool:
+    """Return whether the CPU multiplies 8-bit integers into 32 bits (VNNI).
+
+    Args:
+        cpuinfo: The text of Linux' ``/proc/cpuinfo``.
+    """
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
+
+
+def _this_cpu_has_vnni() -> bool:
+    try:
+        return has_vnni(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        return False  # another system: exact multiplication gives the same vectors, only later
+
+
+def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
+    """Return a session of a graph.
+
+    Args:
+        path: The graph.
+        exact: 8-bit products are added up in 32 bits. CPUs without VNNI add them in 16 bits, which saturate, and so
+            get other vectors unless they are told. CPUs with VNNI always add exactly; told so, they take kernels
+            that need twice the time for the same vectors.
+    """
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.inter_op_num_threads = 1
-    # CPUs without VNNI multiply u8 by s8 in 16 bits, which saturate: left alone they get other vectors than the
-    # rest. Exact multiplication costs 15 % on those CPUs, and nothing on others.
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return onnxruntime.InferenceSession(
         str(path),
         options,

@@ -6,15 +6,50 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
 from servicekit.errors import Unavailable
 from servicekit.yaml_file import of_setting
 
 from embedding import file
-from embedding.choice import EmbeddingConfig, make
+from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError
+from embedding.factory import make
 from embedding.observed import ObservedEmbedder
-from embedding.port import Embedder
-from embedding.prefixed import PrefixedEmbedder
+from embedding.port import Embedder, check_texts
+
+_LEAST_TOKENS = 16
+
+
+class PrefixedEmbedder:
+    """Puts a prefix before each text, as models want that were trained so (E5: ``query: `` and ``passage: ``).
+
+    Args:
+        embedder: Embeds.
+        prefix: Takes its tokens of what the model reads.
+
+    Raises:
+        SetupError: It leaves too little for the text.
+    """
+
+    def __init__(self, embedder: Embedder, prefix: str) -> None:
+        self.model = embedder.model
+        self.dimension = embedder.dimension
+        self.max_tokens = embedder.max_tokens - embedder.tokenizer.count(prefix)
+        self.tokenizer = embedder.tokenizer
+        if self.max_tokens < _LEAST_TOKENS:
+            raise SetupError(f"The prefix {prefix!r} leaves {self.max_tokens} tokens for a text.")
+        self._embedder = embedder
+        self._prefix = prefix
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embeds prefix and text as one; see `embedding.port.Embedder.embed`."""
+        check_texts(texts)  # behind a prefix a blank text would not be seen
+        return await self._embedder.embed([self._prefix + text for text in texts])
+
+    async def aclose(self) -> None:
+        """Closes the embedder; see `embedding.port.Embedder.aclose`."""
+        await self._embedder.aclose()
 
 
 @dataclass(frozen=True, slots=True)

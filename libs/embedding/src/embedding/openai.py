@@ -12,7 +12,7 @@ from servicekit import telemetry
 from servicekit.errors import CausewayError, InvalidRequest, RateLimited, Unavailable
 from servicekit.http_headers import retry_after
 
-from embedding.choice import EmbeddingConfig
+from embedding.config import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)
@@ -36,22 +36,21 @@ class OpenAISource:
     """Asks ``POST {address}/embeddings``."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
-        key = config.api_key
+        self._key = config.api_key
         # The tries, and how many requests there are at a time, are `RemoteEmbedder`'s.
         self._client = openai.AsyncOpenAI(
-            # It insists on a key; where there is none, none is sent.
-            api_key="none" if key is None else key.get_secret_value(),
+            api_key="none",  # it insists on one; ours goes with each request, because files of keys are renewed
             base_url=config.address,
             timeout=_PATIENCE,
             max_retries=0,
         )
-        self._headers: dict[str, str | openai.Omit] = {} if key else {"Authorization": openai.Omit()}
         self._who = f"The embedding server of '{config.public_name}'"
         self._model = config.model
         self._dimensions = config.dimension if config.ask_dimension else openai.omit
 
     async def vectors(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """One request; see `embedding.remote.Source.vectors`."""
+        authorization = openai.Omit() if self._key is None else f"Bearer {self._key.get_secret_value()}"
         trace: dict[str, str] = {}
         telemetry.inject(trace)
         try:
@@ -60,7 +59,7 @@ class OpenAISource:
                 input=list(texts),
                 encoding_format="float",
                 dimensions=self._dimensions,
-                extra_headers={**self._headers, **trace},
+                extra_headers={"Authorization": authorization, **trace},
             ) as response:
                 body = bytearray()
                 async for piece in response.iter_bytes():

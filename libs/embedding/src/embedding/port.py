@@ -1,7 +1,7 @@
 """The port: what the platform asks of a model that turns text into vectors.
 
-Adapters: `embedding.minilm` (bundled, in the process), `embedding.remote` (models of servers), `embedding.prefixed`
-(another with a prefix) and `embedding.fake` (for tests). All pass the same contract tests, tests/test_port.py.
+Adapters: `embedding.minilm` (bundled, in the process), `embedding.remote` (models of servers), `PrefixedEmbedder`
+in `embedding.models`, and `causeway_testing.embedding` (for tests). All pass the contract tests in test_port.py.
 """
 
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import structlog
 from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unavailable
 
-from embedding.choice import EmbeddingConfig
+from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError, Unreachable, WrongVectors
 from embedding.port import Tokenizer, check_texts
 from embedding.tokenizer import ApproximateTokenizer, FileTokenizer

@@ -10,7 +10,7 @@ import structlog
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited
 from servicekit.triton import TensorModel, TritonAddress, TritonFailed
 
-from embedding.choice import EmbeddingConfig
+from embedding.config import EmbeddingConfig
 from embedding.errors import Unreachable, WrongVectors
 
 _log = structlog.get_logger(__name__)

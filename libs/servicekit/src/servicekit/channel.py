@@ -51,7 +51,7 @@ def open_channel(
         # that comes back under another address.
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 2000),
-        ("grpc.dns_min_time_between_resolutions_ms", 2000),
+        ("grpc.dns_min_time_between_resolutions_ms", 500),
         # The time that an attempt to connect gets, whatever its name says.
         ("grpc.min_reconnect_backoff_ms", 5000),
         # Services talk to each other, never through a proxy that the environment names for the world outside.

@@ -18,6 +18,7 @@ CausewayError
 ├── DeadlineExceeded
 ├── Cancelled                   the caller left
 ├── NotSupported                known, but not offered here
+│   └── HttpVersionNotSupported
 ├── Unavailable                 a dependency is down; says when to come back
 ├── UpstreamRejected            a model server's own refusal, status and body kept
 ├── BrokenOff                   failed in mid-answer; asking again costs again
@@ -133,6 +134,10 @@ class NotSupported(CausewayError):
     """A known request that this deployment does not offer."""
 
 
+class HttpVersionNotSupported(NotSupported):
+    """The request's version of HTTP is not one that is spoken here."""
+
+
 class Unavailable(CausewayError):
     """A dependency cannot be reached; trying again later makes sense, in a second where nobody knows better."""
 
@@ -199,6 +204,7 @@ TABLE: tuple[Row, ...] = (
     Row(DeadlineExceeded, StatusCode.DEADLINE_EXCEEDED, 504, "DEADLINE_EXCEEDED"),
     Row(Cancelled, StatusCode.CANCELLED, 499, "CANCELLED"),
     Row(NotSupported, StatusCode.UNIMPLEMENTED, 501, "NOT_SUPPORTED"),
+    Row(HttpVersionNotSupported, StatusCode.UNIMPLEMENTED, 505, "HTTP_VERSION_NOT_SUPPORTED"),
     Row(Unavailable, StatusCode.UNAVAILABLE, 503, "UNAVAILABLE"),
     Row(UpstreamRejected, StatusCode.FAILED_PRECONDITION, 502, "UPSTREAM_REJECTED"),
     # No 5xx: clients that repeat those by themselves must not repeat this one.

@@ -3,13 +3,13 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from typing import Any, Self
 
 import grpc
 import structlog
 from grpc.aio import AbortError
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import Span, SpanKind, StatusCode
 
 from servicekit import metrics, telemetry
 from servicekit.errors import Cancelled, CausewayError, Internal, NotSupported, PermissionDenied, http_status
@@ -19,6 +19,17 @@ _tracer = telemetry.tracer(__name__)
 _calls = metrics.durations(__name__, "rpc.server.call.duration", "Seconds from a call's begin to its end.")
 _log = structlog.get_logger(__name__)
 _SERVER_FAULT = 500
+# Those of the conventions, without UNIMPLEMENTED: a caller that asks for what is not offered is no fault of ours.
+# https://opentelemetry.io/docs/specs/semconv/rpc/grpc/
+_FAULTS = frozenset(
+    (
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.INTERNAL,
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.DATA_LOSS,
+    )
+)
 
 
 class ServiceInterceptor(grpc.aio.ServerInterceptor):
@@ -92,9 +103,11 @@ async def _scope(
             method.removeprefix("/"),
             context=telemetry.extract(carrier),
             kind=SpanKind.SERVER,
+            attributes={"rpc.system.name": "grpc", "rpc.method": method.removeprefix("/")},
             record_exception=False,
             set_status_on_exception=False,
         ) as span,
+        measured.said_of(span),
     ):
         try:
             if callers is not None:
@@ -125,8 +138,10 @@ async def _scope(
             return
         code, message, trailers = pack(failure)
         measured.code = code
-        if http_status(failure) >= _SERVER_FAULT:
+        if code in _FAULTS:
             span.set_status(StatusCode.ERROR, type(failure).__name__)
+            span.set_attribute("error.type", code.name)
+        if http_status(failure) >= _SERVER_FAULT:
             _log.error("call failed", error=message, exc_info=failure, **measured.fields)
         else:
             _log.info("call refused", error=message, **measured.fields)
@@ -150,9 +165,18 @@ class _Measured:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is asyncio.CancelledError:
+    @contextlib.contextmanager
+    def said_of(self, span: Span) -> Iterator[None]:
+        """Say on the call's span which code it ended with."""
+        try:
+            yield
+        except asyncio.CancelledError:
             self.code = grpc.StatusCode.CANCELLED
+            raise
+        finally:
+            span.set_attribute("rpc.response.status_code", self.code.name)
+
+    def __exit__(self, *exc: object) -> None:
         _calls.record(
             time.perf_counter() - self._begin,
             {"rpc.method": self._method, "rpc.response.status_code": self.code.name},

@@ -6,7 +6,7 @@ from typing import Any
 
 import nats.errors
 import nats.js.errors
-from nats.js.kv import KeyValue
+from nats.js.kv import KeyValue, StopIterSentinel
 
 Entry = KeyValue.Entry
 Watcher = KeyValue.KeyWatcher
@@ -46,13 +46,16 @@ async def watched(
 
 
 async def update(watcher: Watcher, seconds: float) -> Entry | None:
-    """The next change; None is the client's mark, and says nothing.
+    """Return the next change; None is the client's mark, and says nothing.
 
     Raises:
         nats.errors.TimeoutError: There was none.
+        nats.errors.BadSubscriptionError: The watcher was stopped.
     """
     updates: Any = watcher.updates  # it has no types
-    entry: Entry | None = await updates(timeout=seconds)
+    entry: Entry | StopIterSentinel | None = await updates(timeout=seconds)
+    if isinstance(entry, StopIterSentinel):
+        raise nats.errors.BadSubscriptionError
     return entry
 
 

@@ -31,6 +31,7 @@ AUDIT_SUBJECTS = "causeway.audit.>"
 
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
+_OWN = "own:"
 _POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
 _DOCUMENTS = uuid.uuid5(_POINTS, "documents")
 
@@ -226,7 +227,12 @@ def own_oid(user: str) -> str:
 
     It is none of the ids that users have elsewhere: these may be shared, or be another one's name.
     """
-    return f"own:{user}"
+    return f"{_OWN}{user}"
+
+
+def is_own_oid(oid: str) -> bool:
+    """Return whether an id opens the documents of one user's own; no issuer may give such an id out."""
+    return oid.startswith(_OWN)
 
 
 def point_id(collection_name: str, document: str, generation: int, number: int, text: str) -> uuid.UUID:

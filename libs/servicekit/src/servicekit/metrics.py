@@ -7,14 +7,14 @@ Labels are few and bounded: methods, codes, routes, names of front ends and mode
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from wsgiref.simple_server import WSGIServer
 
 from opentelemetry import metrics
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Observation
 from opentelemetry.sdk.metrics import MeterProvider
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -22,6 +22,10 @@ SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 1
 """Buckets of durations."""
 OTHER = "other"
 """The label of what has none of its own."""
+
+_zeros: list[tuple[Counter, Mapping[str, str]]] = []
+_Values = Callable[[], Iterable[tuple[float, dict[str, str]]]]
+_observed: dict[tuple[str, str], list[_Values]] = {}
 
 
 class Bounded:
@@ -45,10 +49,11 @@ class Bounded:
 
 
 def install(registry: CollectorRegistry) -> None:
-    """Lets everything that the process measures be read from a registry, also what others read it from.
+    """Let a registry be read for all that the process measures, and for what it takes of the machine.
 
     Until it is called, measuring costs next to nothing and leads nowhere.
     """
+    ProcessCollector(registry=registry)
     registry.register(_Measured(_measured()))
 
 
@@ -58,6 +63,8 @@ def _measured() -> CollectorRegistry:
     registry = CollectorRegistry()
     reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=registry)
     metrics.set_meter_provider(MeterProvider([reader], shutdown_on_exit=False))
+    for counts, labels in _zeros:
+        counts.add(0, labels)
     return registry
 
 
@@ -111,9 +118,31 @@ def amounts(module: str, name: str, unit: str, description: str, buckets: Iterab
     )
 
 
-def counter(module: str, name: str, unit: str, description: str) -> Counter:
-    """What only grows; Prometheus has ``…_total`` of its name."""
-    return metrics.get_meter(module).create_counter(name, unit, description)
+def counter(
+    module: str, name: str, unit: str, description: str, known: Sequence[Mapping[str, str]] = ()
+) -> Counter:
+    """Make a counter; Prometheus has ``…_total`` of its name.
+
+    Args:
+        module: Who counts.
+        name: In OpenTelemetry's form.
+        unit: As ``{token}``; empty: none.
+        description: For readers of the metrics.
+        known: Sets of labels that are known before anything is counted. Their series begin at 0 with the process:
+            Prometheus sees no increase where a series begins at 1.
+    """
+    counts = metrics.get_meter(module).create_counter(name, unit, description)
+    _zeros.extend((counts, labels) for labels in known)
+    return counts
+
+
+def observed_counter(module: str, name: str, unit: str, description: str, value: Callable[[], int]) -> None:
+    """Make a counter without labels whose value is asked for at each scrape. It must not wait for anything."""
+
+    def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
+        return [Observation(value())]
+
+    metrics.get_meter(module).create_observable_counter(name, [observations], unit, description)
 
 
 def observed(
@@ -121,11 +150,18 @@ def observed(
     name: str,
     unit: str,
     description: str,
-    values: Callable[[], Iterable[tuple[float, dict[str, str]]]],
+    values: _Values,
 ) -> None:
-    """A gauge whose values, with their labels, are asked for at each scrape. It must not wait for anything."""
+    """Make a gauge whose values, with their labels, are asked for at each scrape. It must not wait for anything.
+
+    Of several with the same name and labels the last one made counts.
+    """
 
     def observations(options: CallbackOptions) -> Iterable[Observation]:  # noqa: ARG001  # OpenTelemetry's signature
-        return [Observation(value, labels) for value, labels in values()]
+        return [Observation(value, labels) for each in asked for value, labels in each()]
 
-    metrics.get_meter(module).create_observable_gauge(name, [observations], unit, description)
+    # OpenTelemetry makes an instrument once, and drops the callbacks of a second one.
+    asked = _observed.setdefault((module, name), [])
+    asked.append(values)
+    if len(asked) == 1:
+        metrics.get_meter(module).create_observable_gauge(name, [observations], unit, description)

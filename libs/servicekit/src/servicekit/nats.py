@@ -286,42 +286,6 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
         )
 
 
-async def record_streams(
-    client: Client, *, replicas: int = 1, days: float = 365, stream_bytes: int = STREAM_BYTES
-) -> JetStreamContext:
-    """Makes the streams of usage and audit where they are missing.
-
-    A full stream forgets its oldest records: whoever must keep them for longer copies them out.
-
-    Args:
-        client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        days: How long a record is kept.
-        stream_bytes: Most bytes of each. The server sets them aside at once.
-
-    Raises:
-        Unavailable: It does not have as many.
-    """
-    jetstream = client.jetstream(timeout=10)
-    for name, subjects in (
-        (keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
-        (keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
-    ):
-        await _stream(
-            jetstream,
-            StreamConfig(
-                name=name,
-                subjects=[subjects],
-                storage=StorageType.FILE,
-                max_age=days * 86400,
-                max_bytes=stream_bytes,
-                num_replicas=replicas,
-                duplicate_window=120,
-            ),
-        )
-    return jetstream
-
-
 async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:
     assert config.name is not None
     try:

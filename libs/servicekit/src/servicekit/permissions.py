@@ -52,13 +52,27 @@ def _objects(bucket: str) -> tuple[str, ...]:
     return _stream(f"OBJ_{bucket}", f"$O.{bucket}.>")
 
 
-# Nobody but the operator takes a stream away, changes what it is (and so whose messages it copies), or copies one
-# out or in.
+# Nobody but the operator takes a stream away, or copies one out or in.
 _NEVER = (
     "$JS.API.STREAM.DELETE.>",
-    "$JS.API.STREAM.UPDATE.>",
     "$JS.API.STREAM.SNAPSHOT.>",
     "$JS.API.STREAM.RESTORE.>",
+)
+# Nor does the gateway change what these are, and so whose messages they copy; it gives usage and audit limits.
+_FIXED = (
+    keys.INGEST_STREAM,
+    keys.INGEST_DEAD_STREAM,
+    f"OBJ_{keys.ORIGINALS_BUCKET}",
+    *(
+        f"KV_{bucket}"
+        for bucket in (
+            keys.JOBS_BUCKET,
+            keys.PICTURES_BUCKET,
+            keys.HISTORY_BUCKET,
+            keys.API_KEYS_BUCKET,
+            keys.QUOTAS_BUCKET,
+        )
+    ),
 )
 # What there is; clients look a subject's stream up.
 _ASK = ("$JS.API.INFO", "$JS.API.STREAM.NAMES")
@@ -81,7 +95,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
         ),
         subscribe=(f"$KV.{keys.JOBS_BUCKET}.>",),  # what becomes of jobs, as it happens
-        not_publish=(*_NEVER, *_TAKE_JOBS),
+        not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
     ),
     # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.
     INGEST: Permissions(
@@ -94,7 +108,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_objects(keys.ORIGINALS_BUCKET),
             *_bucket(keys.PICTURES_BUCKET),
         ),
-        not_publish=_NEVER,
+        not_publish=(*_NEVER, "$JS.API.STREAM.UPDATE.>"),
     ),
     OPERATOR: Permissions(publish=(">",), subscribe=(">",)),
 }

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from pydantic import ValidationError
 from pydantic_settings import SettingsError
 
-from servicekit import logs, metrics, telemetry
+from servicekit import logs, metrics, telemetry, tls
 from servicekit.errors import CausewayError, InvalidRequest
 from servicekit.settings import ServiceSettings
 
@@ -77,6 +77,7 @@ def run(
         return EXIT_CONFIGURATION
     logs.configure(service, settings)
     provider = telemetry.configure(service, settings)
+    tls.watch(settings)
     # What is loaded by now stays; only what requests leave behind need be looked at, and not at every turn.
     gc.collect()
     gc.freeze()

@@ -1,39 +1,63 @@
-"""Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree."""
+"""Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree.
+
+A call that no server has got is made again for a second (`unsent`). Of the others, only unary ones are
+(`channel`).
+"""
 
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Coroutine, Iterable, Iterator
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+)
 from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
 from grpc.aio import EOF, AioRpcError
-from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.trace import SpanKind, StatusCode
 
-from servicekit import metrics, telemetry
+from servicekit import telemetry
 from servicekit.deadline import Deadline
-from servicekit.errors import Cancelled, CausewayError
-from servicekit.rpc_errors import unpack
+from servicekit.rpc_span import CallSpan, current, name_of
+from servicekit.unsent import UnsentRetry, is_unsent
 
-_tracer = telemetry.tracer(__name__)
-_calls = metrics.durations(__name__, "rpc.client.call.duration", "Seconds from a call's begin to its end.")
 R = TypeVar("R")
 
 
-async def unary(method: Callable[..., Any], request: Message, deadline: Deadline) -> Any:
-    """The answer of a unary method.
+async def unary(
+    method: Callable[..., Any],
+    request: Message,
+    deadline: Deadline,
+    *,
+    expected: Collection[grpc.StatusCode] = (),
+) -> Any:
+    """Return the answer of a unary method.
+
+    Args:
+        method: Of the stub.
+        request: Its message.
+        deadline: Of the call.
+        expected: Codes that are an answer to the caller, as NOT_FOUND to the question whether something is there.
+            The call's span keeps its status then: else samplers that keep all errors keep what is none.
 
     Raises:
         CausewayError: What the service raised, or the class that stands for gRPC's own code.
     """
-    with _current(_name(request)) as going:
-        try:
-            return await method(request, timeout=deadline.timeout(), metadata=_metadata())
-        except AioRpcError as error:
-            raise going.failed(error) from error
+    with current(name_of(request.DESCRIPTOR), expected) as going:
+        retry = UnsentRetry(deadline)
+        while True:
+            try:
+                return await method(request, timeout=deadline.timeout(), metadata=_metadata())
+            except AioRpcError as error:
+                if not await retry.after(error):
+                    raise going.failed(error) from error
 
 
 async def client_stream(
@@ -52,8 +76,11 @@ async def client_stream(
     Raises:
         CausewayError: As `unary`.
     """
-    with _current(name) as going:
-        call = method(timeout=deadline.timeout(), metadata=_metadata())
+    with current(name) as going:
+        try:
+            call = await _connected(method, deadline, None)
+        except AioRpcError as error:
+            raise going.failed(error) from error
         ending = _Ending(call)
         try:
             await _write_all(call, requests)
@@ -80,14 +107,20 @@ async def server_stream(
     """
     timeout = deadline.timeout()
     # No `with`: a generator may be closed from another context than the one it was begun in.
-    going = _Going(_name(request))
+    going = CallSpan(name_of(request.DESCRIPTOR))
+    retry = UnsentRetry(deadline)
     call = method(request, timeout=timeout, metadata=_metadata(going.context))
     try:
-        while (message := await call.read()) is not EOF:
-            yield message
-        going.code = grpc.StatusCode.OK
-    except AioRpcError as error:
-        raise going.failed(error) from error
+        while True:
+            try:
+                while (message := await call.read()) is not EOF:
+                    yield message
+                going.code = grpc.StatusCode.OK
+                return
+            except AioRpcError as error:
+                if not await retry.after(error):
+                    raise going.failed(error) from error
+                call = method(request, timeout=deadline.timeout(), metadata=_metadata(going.context))
     finally:
         call.cancel()
         going.end()
@@ -100,20 +133,25 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
     Raises:
         CausewayError: As `unary`.
     """
-    timeout = deadline.timeout()
-    going = _Going(name)
-    call = method(timeout=timeout, metadata=_metadata(going.context))
+    deadline.remaining()
+    going = CallSpan(name)
+    call: Any = None
     try:
+        try:
+            call = await _connected(method, deadline, going.context)
+        except AioRpcError as error:
+            raise going.failed(error) from error
         yield Exchange(call, going)
     finally:
-        call.cancel()
+        if call is not None:
+            call.cancel()
         going.end()
 
 
 class Exchange:
     """A bidirectional call: one task may write while another reads. Errors are of our tree."""
 
-    def __init__(self, call: Any, going: "_Going") -> None:
+    def __init__(self, call: Any, going: "CallSpan") -> None:
         self._call = call
         self._going = going
         self._ending = _Ending(call)
@@ -210,6 +248,29 @@ def _at_once(coroutine: Coroutine[Any, Any, R]) -> R:
     raise AssertionError("the call is not over")
 
 
+async def _connected(method: Callable[..., Any], deadline: Deadline, context: Context | None) -> Any:
+    """Begin a call whose requests cannot be sent twice, and return it once a connection has taken it.
+
+    Raises:
+        AioRpcError: There is none.
+    """
+    retry = UnsentRetry(deadline)
+    while True:
+        call = method(timeout=deadline.timeout(), metadata=_metadata(context))
+        try:
+            await call.wait_for_connection()
+        except AioRpcError as error:
+            if not is_unsent(error):
+                return call  # it began, and has ended already: who reads from it learns how
+            if not await retry.after(error):
+                raise
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        else:
+            return call
+
+
 async def _write_all(call: Any, requests: AsyncIterable[Message] | Iterable[Message]) -> None:
     # A service may answer before it has read everything: the answer then says why, and the rest is not made.
     if isinstance(requests, AsyncIterable):
@@ -228,61 +289,6 @@ async def _written(call: Any, message: Message) -> bool:
     except (AioRpcError, asyncio.InvalidStateError):
         return False
     return True
-
-
-class _Going:
-    """A call that is under way: its span, and its time once it has ended.
-
-    Attributes:
-        span: Begun with it, unless it is given.
-        code: What it ended with; whoever leaves it before its end cancels it.
-    """
-
-    def __init__(self, name: str, span: trace.Span | None = None) -> None:
-        self._name = name
-        self._begin = time.perf_counter()
-        self.span = span or _tracer.start_span(name, kind=SpanKind.CLIENT)
-        self.code = grpc.StatusCode.CANCELLED
-
-    @property
-    def context(self) -> Context:
-        """The span's, for the call's metadata."""
-        return trace.set_span_in_context(self.span)
-
-    def failed(self, error: AioRpcError) -> CausewayError:
-        """What the caller is told."""
-        failure = unpack(error)
-        self.code = error.code()
-        if not isinstance(failure, Cancelled):
-            self.span.set_status(StatusCode.ERROR, self.code.name)
-        return failure
-
-    def end(self) -> None:
-        """Ends the span, and measures the call."""
-        self.span.end()
-        _calls.record(
-            time.perf_counter() - self._begin,
-            {"rpc.method": self._name, "rpc.response.status_code": self.code.name},
-        )
-
-
-@contextlib.contextmanager
-def _current(name: str) -> Iterator[_Going]:
-    with _tracer.start_as_current_span(
-        name, kind=SpanKind.CLIENT, record_exception=False, set_status_on_exception=False, end_on_exit=False
-    ) as span:
-        going = _Going(name, span)
-        try:
-            yield going
-            going.code = grpc.StatusCode.OK
-        finally:
-            going.end()
-
-
-def _name(request: Message) -> str:
-    # Every RPC Foo takes a FooRequest (held by the contracts' linter), so the request names the method.
-    package, _, name = request.DESCRIPTOR.full_name.rpartition(".")
-    return f"{package}/{name.removesuffix('Request')}"
 
 
 def _metadata(context: Context | None = None) -> tuple[tuple[str, str], ...]:

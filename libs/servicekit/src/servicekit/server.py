@@ -1,16 +1,16 @@
 """gRPC servers: health, reflection, limits, and an end that lets running calls finish."""
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
-from typing import Self
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from typing import Any, Self
 
 import grpc
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from grpc_health.v1 import health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
-from servicekit import health
 from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS
 from servicekit.errors import Unavailable
 from servicekit.interceptor import ServiceInterceptor
@@ -19,6 +19,52 @@ from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
 _PROBES = 16
+HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+
+
+class Health(health_pb2_grpc.HealthServicer):
+    """The health service (grpc.health.v1): one state for the server and each of its services.
+
+    SERVING from the first call on, NOT_SERVING in a drain. The servicer of the package never ends a watch, so that
+    each watcher would hold up a drain for its whole grace.
+
+    Args:
+        services: Full names of the services; the empty name, the server as a whole, is always known.
+    """
+
+    def __init__(self, services: Iterable[str]) -> None:
+        self._services = frozenset(("", *services))
+        self._draining = asyncio.Event()
+
+    def drain(self) -> None:
+        """Tells every watcher that the server takes no new calls, and ends the watches."""
+        self._draining.set()
+
+    async def Check(  # noqa: N802  # the contract's name
+        self, request: health_pb2.HealthCheckRequest, context: "grpc.aio.ServicerContext[Any, Any]"
+    ) -> HealthCheckResponse:
+        """The present state."""
+        if request.service not in self._services:
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There is no such service.")
+        return self._answer(request.service)
+
+    async def Watch(  # noqa: N802  # the contract's name
+        self,
+        request: health_pb2.HealthCheckRequest,
+        context: "grpc.aio.ServicerContext[Any, Any]",  # noqa: ARG002  # gRPC's signature
+    ) -> AsyncGenerator[HealthCheckResponse, None]:
+        """The present state, and the next one."""
+        if not self._draining.is_set():
+            yield self._answer(request.service)
+            await self._draining.wait()
+        yield self._answer(request.service)
+
+    def _answer(self, service: str) -> HealthCheckResponse:
+        if service not in self._services:
+            return HealthCheckResponse(status=HealthCheckResponse.SERVICE_UNKNOWN)
+        if self._draining.is_set():
+            return HealthCheckResponse(status=HealthCheckResponse.NOT_SERVING)
+        return HealthCheckResponse(status=HealthCheckResponse.SERVING)
 
 
 class GrpcServer:
@@ -67,11 +113,9 @@ class GrpcServer:
         self._names = [descriptor.full_name for descriptor, _ in services]
         for _, add in services:
             add(self._server)
-        self._health = health.Health(self._names)
+        self._health = Health(self._names)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            [*self._names, health.SERVICE_NAME, reflection.SERVICE_NAME], self._server
-        )
+        reflection.enable_server_reflection([*self._names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server)
         credentials = certificates.server_credentials() if certificates else None
         self.port = _listen(self._server, address, credentials)
         self._probed: grpc.aio.Server | None = None

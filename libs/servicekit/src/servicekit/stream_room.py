@@ -16,8 +16,13 @@ _NOT_STORED = 10077
 
 
 @contextlib.contextmanager
-def set_aside(name: str, size: int) -> Iterator[None]:
-    """A stream is made, for which the server sets so many bytes aside.
+def set_aside(name: str, size: int, setting: str = "CAUSEWAY_NATS_STREAM_BYTES") -> Iterator[None]:
+    """Explain what is wrong where the server does not have the bytes that a stream sets aside.
+
+    Args:
+        name: Of the stream that is made, or given another limit.
+        size: Its limit.
+        setting: The setting that has it.
 
     Raises:
         Unavailable: It does not have them.
@@ -29,7 +34,7 @@ def set_aside(name: str, size: int) -> Iterator[None]:
             raise
         raise Unavailable(
             f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or "
-            "set CAUSEWAY_NATS_STREAM_BYTES lower."
+            f"set {setting} lower."
         ) from error
 
 

@@ -2,17 +2,24 @@
 
 import threading
 from collections.abc import Mapping, MutableMapping
+from importlib.metadata import PackageNotFoundError, version
 
 from opentelemetry import trace
 from opentelemetry.context import Context
-from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+from opentelemetry.semconv.schemas import Schemas
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from servicekit.settings import ServiceSettings
 
+SCHEMA = Schemas.V1_44_0.value
+"""The version of OpenTelemetry's semantic conventions that spans follow."""
+
+_IDS = RandomIdGenerator()
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -24,11 +31,12 @@ def configure(service: str, settings: ServiceSettings) -> TracerProvider:
 
 
 def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
-    """A provider of spans. Without an endpoint they only lend their ids: none is recorded, but of a trace whose
-    caller has it recorded.
+    """Return a provider of spans.
+
+    Without an endpoint they only lend their ids: none is recorded, but of a trace whose caller has it recorded.
     """
     provider = TracerProvider(
-        resource=Resource.create({SERVICE_NAME: f"causeway-{service}"}),
+        resource=Resource.create(_described(f"causeway-{service}"), SCHEMA),
         sampler=ParentBasedTraceIdRatio(settings.trace_sample_ratio if settings.otlp_endpoint else 0.0),
         shutdown_on_exit=False,
     )
@@ -43,6 +51,13 @@ def provider_for(service: str, settings: ServiceSettings) -> TracerProvider:
     return provider
 
 
+def _described(name: str) -> dict[str, str]:
+    try:
+        return {SERVICE_NAME: name, SERVICE_VERSION: version(name)}
+    except PackageNotFoundError:
+        return {SERVICE_NAME: name}
+
+
 def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
     """Sends the last spans. What the collector has not taken after so many seconds is lost.
 
@@ -54,8 +69,8 @@ def shut_down(provider: TracerProvider, *, within: float = 2.0) -> None:
 
 
 def tracer(name: str) -> trace.Tracer:
-    """The tracer of a module."""
-    return trace.get_tracer(name)
+    """Return the tracer of a module; its names are those of one version of the conventions."""
+    return trace.get_tracer(name, schema_url=SCHEMA)
 
 
 def inject(carrier: MutableMapping[str, str], context: Context | None = None) -> None:
@@ -66,6 +81,13 @@ def inject(carrier: MutableMapping[str, str], context: Context | None = None) ->
 def extract(carrier: Mapping[str, str]) -> Context:
     """The context that headers name; an empty one where they name none."""
     return _PROPAGATOR.extract(carrier)
+
+
+def unrecorded(context: Context) -> trace.Span:
+    """Return a span that is never recorded, in the trace of a context or in a new one."""
+    caller = trace.get_current_span(context).get_span_context()
+    trace_id = caller.trace_id if caller.is_valid else _IDS.generate_trace_id()
+    return trace.NonRecordingSpan(trace.SpanContext(trace_id, _IDS.generate_span_id(), is_remote=False))
 
 
 def current_trace_id() -> str:

@@ -10,6 +10,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, ValidationInfo
 
+from servicekit.secret_file import SecretFile
+
 _SOURCES = "{env: NAME} or {file: PATH}"
 
 URL_PATTERN = r"^https?://[^/?#@\s]+([/?]\S*)?$"
@@ -20,25 +22,25 @@ TARGET_PATTERN = r"^[^/@\s]+:[0-9]{1,5}$"
 
 
 def _secret(value: object, info: ValidationInfo) -> object:
-    """What the named variable or file holds; a value that is secret already stays as it is."""
+    """Return what the named variable or file holds; a value that is secret already stays as it is."""
     if isinstance(value, SecretStr):
         return value
     context: Mapping[str, Any] = info.context or {}
     match value:
         case {"env": str(name), **rest} if not rest:
             found = context["environ"].get(name, "")
-            source = f"the variable {name}"
+            if not found:
+                raise ValueError(f"the variable {name} is not set, or empty")
+            return SecretStr(found)
         case {"file": str(path), **rest} if not rest:
-            source = f"the file {path}"
             try:
-                found = (context["folder"] / path).read_text().strip()
+                return SecretFile(context["folder"] / path, _check_sendable)
             except (OSError, UnicodeDecodeError) as error:
-                raise ValueError(f"{source} cannot be read: {type(error).__name__}") from None
+                raise ValueError(f"the file {path} cannot be read: {type(error).__name__}") from None
+            except ValueError as error:
+                raise ValueError(f"the file {path}: {error}") from None
         case _:
             raise ValueError(f"this is {_SOURCES}, so that the key itself stands elsewhere")
-    if not found:
-        raise ValueError(f"{source} is not set, or empty")
-    return SecretStr(found)
 
 
 def _text(value: object, info: ValidationInfo) -> object:
@@ -46,10 +48,13 @@ def _text(value: object, info: ValidationInfo) -> object:
 
 
 def _sendable(value: SecretStr) -> SecretStr:
-    text = value.get_secret_value()
+    _check_sendable(value.get_secret_value())
+    return value
+
+
+def _check_sendable(text: str) -> None:
     if not (text.isascii() and text.isprintable()):
         raise ValueError("this holds characters that cannot stand in a header")
-    return value
 
 
 def _file(value: Path, info: ValidationInfo) -> Path:
@@ -60,7 +65,7 @@ def _file(value: Path, info: ValidationInfo) -> Path:
 
 
 Secret = Annotated[SecretStr, BeforeValidator(_secret), AfterValidator(_sendable)]
-"""``{env: NAME}`` or ``{file: PATH}``, as what stands there."""
+"""``{env: NAME}`` or ``{file: PATH}``, as what stands there; a file is read again when it changes."""
 
 Text = Annotated[SecretStr, BeforeValidator(_text), AfterValidator(_sendable)]
 """A text, or where it stands."""

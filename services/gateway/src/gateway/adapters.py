@@ -9,34 +9,38 @@ from pathlib import Path
 from servicekit.channel import open_channel
 from servicekit.tls import Certificates
 
-from gateway import policy, prices, recording
 from gateway.clients import generator, guardrails, ingest, retriever
 from gateway.clients.backlog import Backlog
+from gateway.clients.chat_history import NatsHistory
 from gateway.clients.embedder import GrpcEmbedder
-from gateway.clients.history import NatsHistory
-from gateway.clients.indexes import GrpcIndexes
+from gateway.clients.file_cache import FileCache
+from gateway.clients.health_probes import GrpcProbe, NatsProbe
+from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
-from gateway.clients.link import NatsLink
+from gateway.clients.nats_connection import NatsLink
 from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
-from gateway.clients.pictures import NatsPictures
-from gateway.clients.probes import GrpcProbe, NatsProbe
+from gateway.clients.page_pictures import NatsPictures
 from gateway.clients.quota_share import QuotaShare
-from gateway.clients.texts import NatsTexts
+from gateway.clients.text_documents import NatsTexts
 from gateway.domain import Detectors, Policy
-from gateway.file_cache import FileCache
-from gateway.frontends_file import FrontendsFile
+from gateway.frontends import detector_policy
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.frontends.service_policy import ServicePolicy
 from gateway.identity.key_ring import KeyRing
-from gateway.identity.layers import Tokens
-from gateway.ports import Catalogue, Generator, Guardrails, History, Ingest, Originals, Pictures, Probe, Retriever
-from gateway.ports_index import Embedder, Indexes, Texts
-from gateway.ports_jobs import Jobs
-from gateway.ports_records import Records
-from gateway.prices import Prices
+from gateway.ports.answering import Generator, Guardrails, Pictures, Retriever
+from gateway.ports.chat_history import History
+from gateway.ports.documents import Catalogue, Ingest, Originals
+from gateway.ports.health import Probe
+from gateway.ports.index_management import Embedder, Indexes, Texts
+from gateway.ports.jobs import Jobs
+from gateway.ports.records import Records
 from gateway.quotas import limits
 from gateway.quotas.ledger import Ledger, watch
-from gateway.service_policy import ServicePolicy
+from gateway.server import prices, recording
+from gateway.server.authentication import Tokens
+from gateway.server.prices import Prices
 from gateway.settings import Settings
 
 
@@ -86,6 +90,8 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
                 history_days=settings.history_days,
                 record_days=settings.record_days,
                 stream_bytes=settings.nats_stream_bytes,
+                usage_bytes=settings.usage_bytes,
+                audit_bytes=settings.audit_bytes,
                 certificates=certificates,
             )
         )
@@ -95,7 +101,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         )
         asked_always: Callable[[], Detectors] = Detectors
         if settings.policy_file is not None:
-            file = await stack.enter_async_context(policy.load(settings.policy_file))
+            file = await stack.enter_async_context(detector_policy.load(settings.policy_file))
             asked_always = lambda: file.current  # noqa: E731  # a name would say no more
         records = await stack.enter_async_context(Outbox(link.records))
         recording.watch(records)

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterator
 
 import structlog
@@ -13,63 +12,75 @@ from servicekit.errors import CausewayError
 from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
-from gateway.admission import Admission
-from gateway.cors import CorsHeaders, Preflight
-from gateway.frontends import Frontend, FrontendsNow
-from gateway.frontends_file import Profiles, Served
-from gateway.http_server import HeadLimits, HttpServer, listen
-from gateway.identity.access import Access, table
-from gateway.identity.layers import Authentication, Identity
-from gateway.metrics import Measured, Metrics
-from gateway.middleware import HEALTH, BodyLimit, Tracing
-from gateway.page_headers import PageHeaders
-from gateway.pipeline import Pipeline
-from gateway.profiles import ProfileLayer, Reach, first_segments
-from gateway.protocols import overrides
-from gateway.protocols.lines import error_text
-from gateway.protocols.openai_chat import OpenAiChat
-from gateway.protocols.problem import problem
-from gateway.quotas.layer import QuotaLayer
-from gateway.recording import AuditRequired, Recording
+from gateway.answering.pipeline import Pipeline
+from gateway.dialects.problem import problem
+from gateway.dialects.rag_chat import overrides
+from gateway.dialects.registry import registrations
+from gateway.frontends.profiles import Frontend, FrontendsNow
+from gateway.frontends.profiles_file import Profiles, Served
 from gateway.routes import (
     application,
-    content,
+    chat_history,
     detectors,
     documents,
     embeddings,
     health,
-    history,
-    index_settings,
+    index_configuration,
     indexes,
-    indexing,
     jobs,
     models,
     orchestrator,
+    originals,
     retrieve,
     stream_content,
+    text_documents,
 )
 from gateway.routes import metrics as metrics_route
+from gateway.routes.chat import ChatEndpoint
 from gateway.routes.detector_health import DetectorHealth
-from gateway.routes.dispatch import ChatRoutes, Stages, chat_endpoints
-from gateway.routes.rest import VERSION, paths, rest
+from gateway.routes.dispatch import ChatRoutes
+from gateway.routes.rest import VERSION, rest
 from gateway.routes.stream_content import StreamContent
+from gateway.routes.table import route_table
 from gateway.routes.uploads import Turns
+from gateway.server.admission import Admission
+from gateway.server.authentication import Authentication, Identity
+from gateway.server.connections import Connections, connection_limit
+from gateway.server.content_encoding import ContentDecoding
+from gateway.server.cors import CorsHeaders, Preflight
+from gateway.server.frontend_selection import ProfileLayer, Reach
+from gateway.server.http_protocol import HttpLimits
+from gateway.server.http_server import HttpServer, listen
+from gateway.server.metrics import Measured, Metrics
+from gateway.server.middleware import HEALTH, BodyLimit, Tracing
+from gateway.server.public_path import PublicPath
+from gateway.server.quota_enforcement import QuotaLayer
+from gateway.server.recording import AuditRequired, Recording
+from gateway.server.request_state import state_of
+from gateway.server.security_headers import PageHeaders
+from gateway.server.spool_limit import SpoolLimit
+from gateway.server.web_pages import WebPages
 from gateway.settings import Settings
 
 _log = structlog.get_logger(__name__)
 _UPLOADS_AT_ONCE = 4
-_UPLOADS = re.compile("/documents|/upload|/index|/indexes/[^/]+/documents")
-_BATCH = re.compile(f"{_UPLOADS.pattern}|{embeddings.PATH}")
 
 
-def build_app(settings: Settings, services: Services, metrics: Metrics | None = None) -> ASGIApp:
+def build_app(
+    settings: Settings,
+    services: Services,
+    metrics: Metrics | None = None,
+    draining: asyncio.Event | None = None,
+) -> ASGIApp:
     """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all.
 
     Args:
         settings: What the gateway was told.
         services: What it works with.
         metrics: Counted in, and what ``/metrics`` shows.
+        draining: Set when the gateway begins to stop.
     """
+    draining = draining or asyncio.Event()
     pipeline = Pipeline(
         services.retriever,
         services.generator,
@@ -77,48 +88,55 @@ def build_app(settings: Settings, services: Services, metrics: Metrics | None = 
         services.pictures,
         node_tokens=settings.node_token_approximation,
     )
-    stages = Stages()
+    dialects = registrations(settings.similarity_threshold)
+    routes = route_table(dialects, metrics_open=settings.metrics_open)
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
-    openai, timeout = OpenAiChat(settings.similarity_threshold), settings.answer_timeout
-    chats = chat_endpoints(pipeline, openai, stages, timeout=timeout, passed_headers=passed)
-    chats |= orchestrator.chats(pipeline, openai, timeout=timeout, passed_headers=passed)
+    timeout = settings.answer_timeout
+    chats = {
+        chat.path: ChatEndpoint(
+            chat, pipeline, timeout=timeout, heartbeat=settings.stream_heartbeat, passed_headers=passed
+        )
+        for dialect in dialects
+        for chat in dialect.chats
+    }
     contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=passed)
 
     def error_body(scope: Scope, error: CausewayError) -> bytes:
-        path = scope["path"]
-        if path in chats:
-            return chats[path].dialect(scope).error(error)
-        if (body := orchestrator.error_body(scope, error)) is not None:
-            return body
-        if stage := stages.below(path):
-            return stage.error(error)
-        return error_text(error) if path[1:].partition("/")[0] in of_front_ends else problem(error)
+        errors = routes.errors(scope["path"])
+        if errors is None:
+            return problem(error)
+        return errors(state_of(scope).frontend, dict(scope["headers"]), error)
 
     turns = Turns(_UPLOADS_AT_ONCE)
-    front_end_routers = _front_end_routers(settings, services, turns)
-    routers = [*_routers(settings, services, turns, metrics), *front_end_routers]
-    routers += [
+    routers = [
+        *_routers(settings, services, turns, draining, metrics),
+        *_front_end_routers(settings, services, turns, draining),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
     ]
-    others = rest(routers, error_body)
-    of_front_ends = first_segments(paths(*front_end_routers))
-    served = Served(first_segments([*chats, *paths(others, *routers)]), stages.names(), overrides.check)
-    app: ASGIApp = ChatRoutes({**chats, stream_content.PATH: contents}, PageHeaders(others))
+    others = rest(routers, error_body, dialects, routes)
+    described = PublicPath(others, settings.public_path) if settings.public_path else others
+    app: ASGIApp = ChatRoutes({**chats, stream_content.PATH: contents}, PageHeaders(described))
+    profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
+    served = Served(frozenset(route.first_segment for route in routes), profile_names, overrides.check)
     profiles = _profiles(settings, services, served)
     # Innermost first.
     app = BodyLimit(
         app,
         limit=settings.max_body_bytes,
-        exceptions=[(_UPLOADS, settings.max_upload_bytes)],
+        uploads=settings.max_upload_bytes,
         pause=settings.body_pause,
+        rate=settings.min_body_rate,
     )
+    app = SpoolLimit(app, settings.max_spool_bytes, settings.max_upload_bytes)
+    # Around the limits, which hold for what a body becomes.
+    app = ContentDecoding(app)
     app = AuditRequired(app, services.records)
     if services.ledger is not None:
-        app = QuotaLayer(app, services.ledger, [*chats, embeddings.PATH], _UPLOADS)
-    # Within the identity: who is nobody learns of no path.
-    app = Reach(app, first_segments([*chats, *HEALTH]) | of_front_ends)
+        app = QuotaLayer(app, services.ledger)
+    # Within the identity: only a known caller learns which paths exist.
+    app = Reach(app, routes)
     app = _identity(app, settings, services, profiles)
     app = Admission(
         app,
@@ -127,19 +145,16 @@ def build_app(settings: Settings, services: Services, metrics: Metrics | None = 
         places=settings.max_answers,
         wait=settings.answer_wait,
         timeout=settings.answer_timeout,
-        answers=chats,
-        batch=_BATCH,
     )
-    app = Recording(Tracing(Preflight(app), error_body), services.records, services.prices, HEALTH)
+    app = Recording(Tracing(Preflight(app), error_body, draining), services.records, services.prices, HEALTH)
     app = CorsHeaders(Measured(app, metrics, HEALTH))
-    return ProfileLayer(app, profiles)
+    return ProfileLayer(app, profiles, routes)
 
 
 def _identity(app: ASGIApp, settings: Settings, services: Services, profiles: FrontendsNow) -> ASGIApp:
     if settings.auth == "none":
-        return Identity(app)
-    access = Access(table(metrics_open=settings.metrics_open))
-    return Authentication(app, access, profiles, services.keys if settings.takes_keys else None, services.tokens)
+        return WebPages(Identity(app), profiles, settings.allowed_hosts)
+    return Authentication(app, profiles, services.keys if settings.takes_keys else None, services.tokens)
 
 
 def _profiles(settings: Settings, services: Services, served: Served) -> FrontendsNow:
@@ -155,7 +170,9 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
     return Profiles(default, services.policy, file, services.service_policy)
 
 
-def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metrics) -> list[APIRouter]:
+def _routers(
+    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event, metrics: Metrics
+) -> list[APIRouter]:
     """The routes besides the chats, for those who run the platform."""
     return [
         documents.router(
@@ -164,14 +181,23 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
             turns,
             AllowedUrls.of(settings.ingest_urls),
             timeout=settings.upload_timeout,
+            most_characters=settings.ingest_max_characters,
         ),
-        jobs.router(services.ingest, services.jobs, timeout=settings.upload_timeout, watch=settings.watch_timeout),
-        indexing.router(
+        jobs.router(
+            services.ingest,
+            services.jobs,
+            draining,
+            timeout=settings.upload_timeout,
+            watch=settings.watch_timeout,
+        ),
+        text_documents.router(
             services.texts,
             services.retriever,
             turns,
+            draining,
             upload_timeout=settings.upload_timeout,
             index_timeout=settings.index_timeout,
+            most_characters=settings.ingest_max_characters,
         ),
         indexes.router(
             services.indexes,
@@ -180,7 +206,7 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
             services.originals,
             timeout=settings.answer_timeout,
         ),
-        index_settings.router(services.indexes, timeout=settings.answer_timeout),
+        index_configuration.router(services.indexes, timeout=settings.answer_timeout),
         retrieve.router(services.retriever, timeout=settings.answer_timeout),
         models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
         embeddings.router(services.embedder, timeout=settings.answer_timeout),
@@ -189,7 +215,9 @@ def _routers(settings: Settings, services: Services, turns: Turns, metrics: Metr
     ]
 
 
-def _front_end_routers(settings: Settings, services: Services, turns: Turns) -> list[APIRouter]:
+def _front_end_routers(
+    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event
+) -> list[APIRouter]:
     """The routes besides the chats that every front end has."""
     return [
         application.router(
@@ -199,11 +227,12 @@ def _front_end_routers(settings: Settings, services: Services, turns: Turns) -> 
             services.originals,
             services.generator,
             turns,
+            draining,
             timeout=settings.upload_timeout,
             login=_login(settings),
         ),
-        content.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
-        history.router(services.history, timeout=settings.answer_timeout),
+        originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
+        chat_history.router(services.history, timeout=settings.answer_timeout),
     ]
 
 
@@ -216,14 +245,16 @@ def _login(settings: Settings) -> application.Login | None:
 
 
 @contextlib.asynccontextmanager
-async def _detector_health(settings: Settings, services: Services, head: HeadLimits) -> AsyncIterator[None]:
+async def _detector_health(
+    settings: Settings, services: Services, limits: HttpLimits, connections: Connections
+) -> AsyncIterator[None]:
     """The guardrails orchestrator's health API, where it has a port."""
     if settings.detector_health_port is None:
         yield
         return
     app = DetectorHealth(services.guardrails, services.probes, version=VERSION)
     with listen(settings.host, settings.detector_health_port) as listener:
-        server = HttpServer(app, settings.shutdown_grace, head)
+        server = HttpServer(app, settings.shutdown_grace, limits, connections)
         serving = asyncio.create_task(server.serve([listener]))
         _log.info("serving health", host=settings.host, port=listener.getsockname()[1])
         try:
@@ -244,14 +275,20 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             metrics = Metrics()
             measuring.install(metrics.registry)
             watches.enter_context(measuring.served(metrics.registry, settings.host, settings.metrics_port))
-            app = build_app(settings, services, metrics)
+            app = build_app(settings, services, metrics, stop)
             if services.frontends is not None:
                 await watches.enter_async_context(services.frontends)
-            head = HeadLimits(
-                settings.max_header_bytes, settings.max_headers, settings.header_timeout, settings.body_pause
+            limits = HttpLimits(
+                size=settings.max_header_bytes,
+                count=settings.max_headers,
+                seconds=settings.header_timeout,
+                idle=settings.idle_timeout,
+                pause=settings.body_pause,
             )
-            await watches.enter_async_context(_detector_health(settings, services, head))
-            server = HttpServer(app, settings.shutdown_grace, head)
+            connections = Connections(connection_limit(settings.max_connections))
+            metrics.watch(connections)
+            await watches.enter_async_context(_detector_health(settings, services, limits, connections))
+            server = HttpServer(app, settings.shutdown_grace, limits, connections)
             serving = asyncio.create_task(server.serve([listener]))
             stopping = asyncio.create_task(stop.wait())
             _log.info("serving", host=settings.host, port=listener.getsockname()[1])

@@ -17,6 +17,13 @@ class Settings(IdentitySettings):
     """The gateway's settings; see also `IdentitySettings` and `ServiceSettings`."""
 
     gateway_port: int = Field(8080, ge=0, le=65535, description="Port of the HTTP server.")
+    public_path: str = Field(
+        "",
+        max_length=200,
+        pattern=r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]*)*$",
+        description="Path below which a proxy offers the gateway, such as `/causeway`; the proxy takes it off "
+        "(docs/deploy.md). Empty: the root.",
+    )
     detector_health_port: int | None = Field(
         None,
         ge=0,
@@ -34,10 +41,19 @@ class Settings(IdentitySettings):
         description="Most bytes of each of NATS' streams, but for documents and pictures, whose bound is the disk. "
         "It sets them aside at once, about 5 times as many in all. For gateway and workers alike.",
     )
+    usage_bytes: int | None = Field(
+        None,
+        ge=1024**2,
+        description="Most bytes of the records of usage (docs/usage.md says how many a year needs); none: as many "
+        "as CAUSEWAY_NATS_STREAM_BYTES.",
+    )
+    audit_bytes: int | None = Field(
+        None, ge=1024**2, description="Most bytes of the records of the audit; none: likewise."
+    )
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
     )
-    record_days: float = Field(365.0, gt=0, description="Days that records of usage and audit are kept.")
+    record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
     prices_file: Path | None = Field(
         None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."
     )
@@ -85,8 +101,23 @@ class Settings(IdentitySettings):
         "with `:8443` for another port; none: URLs are refused. For gateway and workers alike.",
     )
     max_upload_bytes: int = Field(128 * MEBI, gt=0, description="Largest body of an upload.")
+    max_spool_bytes: int = Field(
+        1536 * MEBI,
+        gt=0,
+        description="Bytes on the disk for all uploads at once, each of which has twice its size set aside; more "
+        "are refused with 429.",
+    )
+    ingest_max_characters: int = Field(
+        20_000_000, ge=1, description="Most characters of a document's text. For gateway and workers alike."
+    )
     body_pause: float = Field(
         30.0, gt=0, description="Seconds that may pass between two pieces of a body that comes, or that is read."
+    )
+    min_body_rate: int = Field(
+        500,
+        gt=0,
+        description="Bytes per second that a body must come with on average; the first CAUSEWAY_BODY_PAUSE seconds "
+        "are free.",
     )
     max_jobs: int = Field(100_000, gt=0, description="Jobs that may wait; more uploads are refused with 503.")
     max_tenant_jobs: int = Field(
@@ -98,6 +129,21 @@ class Settings(IdentitySettings):
     max_header_bytes: int = Field(32 * 1024, ge=1024, description="Largest request line with its headers.")
     max_headers: int = Field(100, ge=10, description="Most headers of a request.")
     header_timeout: float = Field(30.0, gt=0, description="Seconds that a request's headers may take to come.")
+    idle_timeout: float = Field(
+        75.0,
+        gt=0,
+        description="Seconds that a connection without a request stays open. It must be longer than the proxies in "
+        "front of the gateway keep theirs (docs/deploy.md).",
+    )
+    max_connections: int = Field(
+        10_000,
+        gt=0,
+        description="Open connections of clients. One more closes the one that has been idle for the longest "
+        "time; where none is idle, only health and metrics are answered.",
+    )
+    stream_heartbeat: float = Field(
+        15.0, gt=0, description="Seconds of silence after which a stream of server-sent events gets a comment."
+    )
     max_messages: int = Field(1000, gt=0, description="Most messages of a chat request.")
     max_answer_tokens: int | None = Field(
         None, gt=0, description="Longest answer that a request may ask for; none: what the model can."

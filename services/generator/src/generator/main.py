@@ -11,11 +11,11 @@ from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 from servicekit.yaml_file import of_setting
 
-from generator.routing import measuring
-from generator.routing.catalogue import RoutedModels
-from generator.routing.reading import Configuration, Reader
-from generator.routing.servers import Defaults
-from generator.routing.simple import simple_configuration
+from generator.configuration.adapters import Defaults
+from generator.configuration.catalogue import RoutedModels
+from generator.configuration.models_file import Configuration, Reader
+from generator.configuration.without_file import simple_configuration
+from generator.routing import metrics
 from generator.servicer import GeneratorServicer
 from generator.settings import Settings
 
@@ -49,7 +49,7 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
             extractive_window=settings.extractive_context_window,
         )
     )
-    measuring.watch(catalogue.deployments)
+    metrics.watch(catalogue.deployments)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(catalogue.aclose)
         if settings.models_file is None:

@@ -23,7 +23,9 @@ _OWN_MEMBERS = ("messages", "model", "stream")
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_array = msgspec.json.Decoder(list[msgspec.Raw])
+# Templates read all of a message.
+_parts = msgspec.json.Decoder(list[Any])
+_values = msgspec.json.Decoder(dict[str, Any])
 
 
 class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
@@ -135,11 +137,11 @@ def _message(message: pb.ChatMessage, field: str) -> ChatMessage:
     if not message.role:
         raise InvalidRequest("A message must have a role.", field=f"{field}.role")
     if message.content_json:
-        _parsed(_array, message.content_json, f"{field}.content_json", "an array")
+        _parsed(_parts, message.content_json, f"{field}.content_json", "an array")
         if message.text:
             raise InvalidRequest("A message has either text or parts.", field=f"{field}.text")
     if message.extra_json:
-        _parsed(_object, message.extra_json, f"{field}.extra_json", "an object")
+        _parsed(_values, message.extra_json, f"{field}.extra_json", "an object")
     return ChatMessage(message.role, message.text, message.content_json, message.extra_json)
 
 

@@ -4,12 +4,12 @@ import json
 from typing import Any
 
 import pytest
+from causeway_testing.model_answers import chunk
 from generator.domain import Event, EventKind
 from generator.openai.chunks import ChunkReader, ChunkRelay
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.errors import Unavailable, UpstreamRejected
-from servicekit.testing_answers import chunk
 
 
 def encoded(document: object) -> bytes:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import pytest
+from causeway_testing.model_answers import DONE, STREAM, Answer, sse
+from causeway_testing.model_server import ModelServer as Stub
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest
 from generator.openai.model import OpenAIModel
 from servicekit.errors import UpstreamRejected
-from servicekit.testing_answers import DONE, STREAM, Answer, sse
-from servicekit.testing_model_server import ModelServer as Stub
 
 MakeModel = Callable[..., OpenAIModel]
 PROMPT = Conversation((ChatMessage("user", "Hi"),))

@@ -4,12 +4,12 @@ import json
 from collections.abc import AsyncIterator, Callable
 
 import pytest
+from causeway_testing.model_answers import DONE, FAULTS, STREAM, Answer, chunk, completion, sse, stream
+from causeway_testing.model_server import ModelServer as Stub
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt
 from generator.openai.model import OpenAIModel
 from generator.openai.reply import Limits
 from servicekit.errors import Unavailable, UpstreamRejected
-from servicekit.testing_answers import DONE, FAULTS, STREAM, Answer, chunk, completion, sse, stream
-from servicekit.testing_model_server import ModelServer as Stub
 
 MakeModel = Callable[..., OpenAIModel]
 CONVERSATION = Conversation((ChatMessage("user", "Hi"),))

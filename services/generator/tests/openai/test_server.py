@@ -4,18 +4,17 @@ import asyncio
 import json
 import logging
 import socket
-import time
 
 import pytest
+from causeway_testing.links import Rubbish
+from causeway_testing.model_answers import FAULTS, Answer, Fault, completion, refusal, stream
+from causeway_testing.model_server import ModelServer as Stub
+from causeway_testing.servers import eventually, free_ports
 from generator.openai.endpoint import Endpoint
 from generator.openai.reply import Limits
 from generator.openai.server import ModelServer
 from pydantic import SecretStr
 from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
-from servicekit.testing import eventually, free_ports
-from servicekit.testing_answers import FAULTS, Answer, Fault, completion, refusal, stream
-from servicekit.testing_links import Rubbish
-from servicekit.testing_model_server import ModelServer as Stub
 
 LIMITS = Limits(connect=1.0, first_byte=0.3, idle=0.3, most_bytes=100_000)
 BODY = b'{"stream":true}'
@@ -50,6 +49,29 @@ async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: 
     assert request.headers["authorization"] == "Bearer s3cret-key"
     assert request.headers["content-type"] == "application/json"
     assert not [name for name in request.headers if name.startswith("x-stainless")]
+
+
+class RenewedKey(SecretStr):
+    """Another value each time that somebody asks."""
+
+    asked = 0
+
+    def get_secret_value(self) -> str:
+        self.asked += 1
+        return f"{super().get_secret_value()}-{self.asked}"
+
+
+async def test_a_renewed_key_goes_with_the_next_request(stub: Stub) -> None:
+    """Keys in headers and in the URL are asked for their values with each request."""
+    endpoint = Endpoint(stub.url, RenewedKey("b"), headers={"x-key": RenewedKey("h")}, query={"k": RenewedKey("q")})
+    server = ModelServer(endpoint, LIMITS)
+    await whole(server)
+    await whole(server)
+    first, second = stub.requests
+    for name in ("authorization", "x-key"):
+        assert first.headers[name] != second.headers[name]
+    assert first.path != second.path
+    await server.aclose()
 
 
 async def test_without_a_key_no_credentials_are_sent(stub: Stub) -> None:
@@ -93,7 +115,7 @@ async def test_a_connection_is_used_again(stub: Stub, server: ModelServer) -> No
     stub.script(stream(["a"] * 50, pace=0.01))
     async with server.chat(BODY) as reply:
         await reply.payloads()
-    await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
+    await eventually(lambda: stub.requests[-1].closed_at is not None)
     await whole(server)
     assert stub.requests[-1].connection == 2
 
@@ -132,21 +154,17 @@ async def test_a_silent_server_is_given_up(stub: Stub, server: ModelServer) -> N
     """Before the first byte and between two pieces, each within its own time; the connection is closed."""
     for fault, message in (("fault-hang-before", "begin to answer"), ("fault-hang-mid", "nothing further")):
         stub.script(FAULTS[fault]())
-        start = time.monotonic()
         with pytest.raises(DeadlineExceeded, match=message):
             await payloads(server)
-        assert 0.25 < time.monotonic() - start < 2
-        await eventually(lambda: stub.requests[-1].closed_at is not None, within=1)
+        await eventually(lambda: stub.requests[-1].closed_at is not None)
 
 
 async def test_silence_in_a_stream_has_its_own_patience(stub: Stub) -> None:
     """A server may take long to begin; that gives it no longer between two pieces."""
-    server = ModelServer(Endpoint(stub.url), Limits(first_byte=30.0, idle=0.3))
+    server = ModelServer(Endpoint(stub.url), Limits(first_byte=600.0, idle=0.3))
     stub.script(FAULTS["fault-hang-mid"]())
-    start = time.monotonic()
     with pytest.raises(DeadlineExceeded, match="nothing further"):
         await payloads(server)
-    assert time.monotonic() - start < 5
     await server.aclose()
 
 
@@ -193,7 +211,7 @@ async def test_sizes_are_bounded(stub: Stub, server: ModelServer) -> None:
         await whole(server)
     with pytest.raises(Unavailable, match="event of more than 100000 bytes"):
         await payloads(server)
-    await eventually(lambda: stub.open_connections == 0, within=2)
+    await eventually(lambda: stub.open_connections == 0)
 
 
 async def test_the_servers_list_tells_windows_and_readiness(stub: Stub, server: ModelServer) -> None:
@@ -223,9 +241,8 @@ async def test_only_the_first_call_waits_for_a_window() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # connections come about, and nobody reads
         server = ModelServer(Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1"), LIMITS)
         assert await server.window("a") == 0
-        start = time.monotonic()
-        assert [await server.window("a") for _ in range(10)] == [0] * 10
-        assert time.monotonic() - start < 1
+        async with asyncio.timeout(LIMITS.first_byte * 50):
+            assert [await server.window("a") for _ in range(100)] == [0] * 100
         await server.aclose()
 
 
@@ -243,4 +260,4 @@ async def test_closing_leaves_no_connection(stub: Stub) -> None:
     await whole(server)
     await server.aclose()
     await server.aclose()
-    await eventually(lambda: stub.open_connections == 0, within=2)
+    await eventually(lambda: stub.open_connections == 0)

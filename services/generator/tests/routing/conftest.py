@@ -5,16 +5,16 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
-from generator.fakes import FakeTokenCounter, deployed
+from causeway_testing.generator import FakeTokenCounter, deployed
+from causeway_testing.model_server import ModelServer as Stub
 from generator.openai.endpoint import Endpoint
 from generator.openai.model import OpenAIModel
 from generator.openai.reply import Limits
 from generator.openai.server import ModelServer
 from generator.ports import Model
+from generator.routing.attempts import Retries, Target
 from generator.routing.deployment import Deployment
 from generator.routing.route import Route
-from generator.routing.tries import Retries, Target
-from servicekit.testing_model_server import ModelServer as Stub
 
 LIMITS = Limits(connect=1.0, first_byte=1.0, idle=1.0, most_bytes=1024 * 1024)
 MakeRoute = Callable[..., Route]
@@ -46,13 +46,6 @@ def route() -> MakeRoute:
         )
 
     return make
-
-
-@pytest.fixture
-async def other() -> AsyncIterator[Stub]:
-    """A second recording model server."""
-    async with Stub.started() as server:
-        yield server
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from generator.fakes import FakeModel, deployed
-from generator.routing.circuit import State
+from causeway_testing.generator import FakeModel, deployed
+from generator.routing.circuit_breaker import State
 from generator.routing.deployment import Deployment, is_fault
 from generator.routing.route import UNBOUNDED
 from servicekit.errors import (

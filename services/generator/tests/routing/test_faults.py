@@ -1,17 +1,17 @@
 """Model servers that go wrong: each fault ends as its error, in its time, and leaves nothing busy."""
 
-import time
+import asyncio
 from collections.abc import Callable
 
 import pytest
+from causeway_testing.model_answers import DONE, FAULTS, STREAM, Answer, Fault, chunk, sse
+from causeway_testing.model_server import ModelServer as Stub
+from causeway_testing.servers import eventually, free_ports
 from generator.domain import ChatMessage, Conversation, OpenAIRequest, Prompt
-from generator.routing.circuit import State
+from generator.routing.circuit_breaker import State
 from generator.routing.deployment import Deployment
 from generator.routing.route import Route
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable, UpstreamRejected
-from servicekit.testing import eventually, free_ports
-from servicekit.testing_answers import DONE, FAULTS, STREAM, Answer, Fault, chunk, sse
-from servicekit.testing_model_server import ModelServer as Stub
 
 MakeRoute = Callable[..., Route]
 MakeDeployment = Callable[..., Deployment]
@@ -19,17 +19,17 @@ PROMPTS: tuple[Prompt, ...] = (
     Conversation((ChatMessage("user", "Hi"),)),
     OpenAIRequest(b'{"model":"public","stream":true}'),
 )
-IN_TIME = 5.0  # seconds; the patience of these tests is one between any two pieces
+IN_TIME = 60.0  # seconds; the patience of these tests is one between any two pieces
 
 
 async def fault_of(route: Route, prompt: Prompt) -> tuple[int, CausewayError]:
     """How many events came, and the error that ended them."""
-    count, start = 0, time.monotonic()
+    count = 0
     try:
-        async for _ in route.generate(prompt):
-            count += 1
+        async with asyncio.timeout(IN_TIME):
+            async for _ in route.generate(prompt):
+                count += 1
     except CausewayError as error:
-        assert time.monotonic() - start < IN_TIME
         return count, error
     raise AssertionError("it ended well")
 
@@ -78,8 +78,8 @@ async def test_a_fault_ends_as_its_error_and_leaves_nothing_busy(
     assert (only.slots.busy, only.slots.waiting) == (0, 0)
     # A connection whose answer was read to its end may wait for the next request; any other one is closed.
     (request,) = stub.requests
-    await eventually(lambda: bool(request.finished_at or request.closed_at), within=2)
-    await eventually(lambda: stub.open_connections <= (0 if request.closed_at else 1), within=2)
+    await eventually(lambda: bool(request.finished_at or request.closed_at))
+    await eventually(lambda: stub.open_connections <= (0 if request.closed_at else 1))
     again = route(deployment(stub))
     assert [event async for event in again.generate(prompt)]
 

@@ -1,10 +1,10 @@
 """The models of a process."""
 
 import pytest
-from generator.fakes import FakeModel, FakeTokenCounter, deployed
+from causeway_testing.generator import FakeModel, FakeTokenCounter, deployed
+from generator.routing.attempts import Target
 from generator.routing.models import Models
 from generator.routing.route import Route
-from generator.routing.tries import Target
 from servicekit.errors import NotFound
 
 

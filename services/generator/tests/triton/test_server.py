@@ -8,8 +8,8 @@ from typing import Any
 
 import grpc
 import pytest
+from causeway_testing.generator import FakeTokenCounter
 from generator.domain import ChatMessage, Conversation, Event
-from generator.fakes import FakeTokenCounter
 from generator.triton.config import TritonConfig
 from generator.triton.model import TritonModel
 from pydantic import SecretStr

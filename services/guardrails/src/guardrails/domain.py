@@ -55,13 +55,13 @@ class DetectorSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What texts stand in.
+class DetectionContext:
+    """What a detector may look at beside the texts.
 
     Attributes:
-        direction: Where they stand.
-        passages: What they should rest on: texts, or addresses of documents where ``urls``.
-        prompt: What they answer.
+        direction: Whether the texts are a question, passages or an answer.
+        passages: What the texts should rest on: texts, or addresses of documents where ``urls``.
+        prompt: What the texts answer.
         messages: The conversation, a JSON list; empty: none.
         tools: Its tools, a JSON list; empty: none.
         headers: The caller's headers, in lower case.
@@ -153,7 +153,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is appended to a choice's text; ``reply`` comes with the last piece, see `Surroundings.replies`."""
+    """What is appended to a choice's text; ``reply`` comes with the last piece, see `DetectionContext.replies`."""
 
     choice: int
     text: str

@@ -13,26 +13,18 @@ from embedding.port import Embedder
 from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 
-from guardrails import ragengine
-from guardrails.catalogue import Catalogue
-from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.counting import reading_time, token_limit
-from guardrails.detectors.file_type import file_type
-from guardrails.detectors.groundedness import groundedness
-from guardrails.detectors.invisible_text import invisible_text
-from guardrails.detectors.kind import Offer
-from guardrails.detectors.language import language
-from guardrails.detectors.matching import Limits
-from guardrails.detectors.prompt_injection import prompt_injection
-from guardrails.detectors.regex import regex
-from guardrails.detectors.secrets import secrets
-from guardrails.growing import Holding
+from guardrails.detector_api import DetectorServer
+from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.registry import Resources, built_in
+from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
+from guardrails.moderation import ragengine_policy
+from guardrails.moderation.catalogue import Catalogue
+from guardrails.moderation.hold_back import HoldLimits
+from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.remote.chunker import Chunkers
-from guardrails.remote.offers import RemoteOffers
-from guardrails.remote.server import DetectorServer
+from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings
-from guardrails.workers import Workers
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -43,9 +35,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         Unavailable: A port cannot be listened on.
     """
     async with AsyncExitStack() as closing:
-        workers = Workers(settings.guardrails_threads)
+        workers = ThreadPool(settings.guardrails_threads)
         closing.callback(workers.close)
-        built_in = _built_in(settings, _embedder(settings, closing))
+        processes = CheckProcesses(
+            CheckLimits(settings.guardrails_detector_seconds, processes=settings.guardrails_threads)
+        )
+        closing.push_async_callback(processes.aclose)
+        detectors = built_in(_resources(settings, _embedder(settings, closing), processes))
         # Questions are bounded detector by detector, and each has its time.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.guardrails_connect_seconds)
@@ -54,25 +50,25 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         )
         chunkers = Chunkers()
         closing.push_async_callback(chunkers.aclose)
-        remote = RemoteOffers(session, chunkers, {offer.detector_id for offer in built_in})
+        remote = RemoteDetectors(session, chunkers, {factory.detector_id for factory in detectors})
         if settings.guardrails_detectors_file is not None:
             await closing.enter_async_context(remote.load(settings.guardrails_detectors_file))
-        catalogue = Catalogue(built_in, settings.guardrails_kept_detectors, remote.current)
-        file: Reloadable[ragengine.Policy] | None = None
+        catalogue = Catalogue(detectors, settings.guardrails_kept_detectors, remote.current)
+        file: Reloadable[ragengine_policy.Policy] | None = None
         if settings.guardrails_policy_file is not None:
-            file = ragengine.load(settings.guardrails_policy_file, catalogue.rules)
+            file = ragengine_policy.load(settings.guardrails_policy_file, catalogue.rules)
             await closing.enter_async_context(file)
         if settings.guardrails_api_port is not None:
             api = DetectorServer(catalogue, workers, settings.guardrails_longest_text, settings.shutdown_grace)
             await api.start(settings.host, settings.guardrails_api_port)
             closing.push_async_callback(api.stop)
-        holding = Holding(settings.guardrails_hold_back_limit, settings.guardrails_whole_text_limit)
+        holding = HoldLimits(settings.guardrails_hold_back_limit, settings.guardrails_whole_text_limit)
         servicer = GuardrailsServicer(
             catalogue,
             workers,
             settings.guardrails_longest_text,
             holding,
-            lambda: ragengine.NO_POLICY if file is None else file.current,
+            lambda: ragengine_policy.NO_POLICY if file is None else file.current,
         )
         service = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
         server = GrpcServer.of(
@@ -84,25 +80,21 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await server.serve_until(stop, settings.shutdown_grace)
 
 
-def _built_in(settings: Settings, open_embedder: Callable[[], Awaitable[Embedder]]) -> list[Offer]:
+def _resources(
+    settings: Settings, open_embedder: Callable[[], Awaitable[Embedder]], processes: CheckProcesses
+) -> Resources:
     limits = Limits(
         held=settings.guardrails_hold_back_limit,
         detections=settings.guardrails_most_detections,
         seconds=settings.guardrails_detector_seconds,
     )
-    whole = settings.guardrails_whole_text_limit
-    return [
-        ban_substrings(limits),
-        file_type(whole),
-        groundedness(open_embedder, settings.guardrails_model_seconds),
-        invisible_text(limits),
-        language(whole),
-        prompt_injection(limits),
-        reading_time(),
-        regex(limits),
-        secrets(limits),
-        token_limit(),
-    ]
+    return Resources(
+        limits,
+        settings.guardrails_whole_text_limit,
+        open_embedder,
+        settings.guardrails_model_seconds,
+        processes,
+    )
 
 
 def _embedder(settings: Settings, closing: AsyncExitStack) -> Callable[[], Awaitable[Embedder]]:

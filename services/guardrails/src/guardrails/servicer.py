@@ -1,8 +1,9 @@
 """The gRPC contract: messages in, domain, messages out."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from causeway.guardrails.v1 import guardrails_pb2 as pb
@@ -11,14 +12,15 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge
 from servicekit.principal import Principal
 
 from guardrails import wire
-from guardrails.batching import batches
-from guardrails.catalogue import Catalogue
 from guardrails.domain import Piece
-from guardrails.growing import Holding
-from guardrails.judging import judge
-from guardrails.ragengine import NO_POLICY, Policy
-from guardrails.streaming import Session
-from guardrails.workers import Workers
+from guardrails.moderation.catalogue import Catalogue
+from guardrails.moderation.hold_back import HoldLimits
+from guardrails.moderation.ragengine_policy import NO_POLICY, Policy
+from guardrails.moderation.session import Session
+from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.moderation.whole_text import judge
+
+T = TypeVar("T")
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -40,13 +42,13 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     def __init__(
         self,
         catalogue: Catalogue,
-        workers: Workers,
+        workers: ThreadPool,
         longest: int,
-        holding: Holding | None = None,
+        holding: HoldLimits | None = None,
         policy: Callable[[], Policy] = lambda: NO_POLICY,
     ) -> None:
         self._catalogue = catalogue
-        self._holding = holding or Holding()
+        self._holding = holding or HoldLimits()
         self._policy = policy
         self._workers = workers
         self._longest = longest
@@ -59,12 +61,12 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         """Judges whole texts."""
         Principal.from_proto(request.principal)
         rules = self._catalogue.rules(wire.specs(request.detectors))
-        surroundings = wire.surroundings(
+        detection_context = wire.detection_context(
             request.direction, request.passages, request.surroundings, request.replies_json
         )
         self._check_size(sum(map(len, request.texts)), "texts")
-        self._check_size(sum(map(len, surroundings.passages)), "passages")
-        verdicts, failures = await judge(request.texts, rules, surroundings, self._workers)
+        self._check_size(sum(map(len, detection_context.passages)), "passages")
+        verdicts, failures = await judge(request.texts, rules, detection_context, self._workers)
         return pb.DetectTextResponse(
             verdicts=map(wire.verdict_message, verdicts), failures=wire.failure_messages(failures)
         )
@@ -80,11 +82,11 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             raise InvalidRequest("The first message must be `config`.", field="config")
         Principal.from_proto(first.config.principal)
         config = first.config
-        surroundings = wire.surroundings(config.direction, config.passages, config.surroundings)
-        self._check_size(sum(map(len, surroundings.passages)), "passages")
+        detection_context = wire.detection_context(config.direction, config.passages, config.surroundings)
+        self._check_size(sum(map(len, detection_context.passages)), "passages")
         session = Session(
             self._catalogue.rules(wire.specs(config.detectors)),
-            surroundings,
+            detection_context,
             wire.chunking(config.chunking),
             self._holding,
             all_hold=config.all_hold,
@@ -130,3 +132,43 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
     def _check_size(self, size: int, field: str) -> None:
         if size > self._longest:
             raise PayloadTooLarge(f"`{field}` is longer than {self._longest} characters.", field=field)
+
+
+async def batches(source: AsyncIterator[T], limit: int) -> AsyncGenerator[list[T], None]:
+    """Yield what the source has given since the last batch, as soon as there is something.
+
+    The source is read ahead by at most ``limit`` items, so that a slow consumer stops it. Use with
+    ``contextlib.aclosing``: leaving then stops the reading at once.
+
+    Raises:
+        Exception: What the source raises, after the items it gave before.
+    """
+    waiting: list[T] = []
+    arrived, taken = asyncio.Event(), asyncio.Event()
+
+    async def read() -> None:
+        async for item in source:
+            waiting.append(item)
+            arrived.set()
+            if len(waiting) == limit:
+                taken.clear()
+                await taken.wait()
+
+    reader = asyncio.create_task(read())
+    reader.add_done_callback(lambda _: arrived.set())
+    try:
+        while True:
+            if waiting:
+                batch = waiting.copy()
+                waiting.clear()
+                taken.set()
+                yield batch
+            elif reader.done():
+                await reader
+                return
+            else:
+                arrived.clear()
+                await arrived.wait()
+    finally:
+        reader.cancel()
+        await asyncio.gather(reader, return_exceptions=True)

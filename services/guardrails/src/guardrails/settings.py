@@ -25,7 +25,9 @@ class Settings(ServiceSettings):
         1.0, gt=0, description="Time for one text or piece; beyond it the detector has failed."
     )
     guardrails_kept_detectors: int = Field(64, ge=1, description="Detectors that are kept compiled.")
-    guardrails_threads: int = Field(2, ge=1, description="Threads that judge long texts.")
+    guardrails_threads: int = Field(
+        2, ge=1, description="Threads that judge long texts, and processes that parse texts."
+    )
     # Below what the gateway keeps of an answer that waits for its detectors (65,536 characters of each choice).
     guardrails_whole_text_limit: int = Field(
         49_152,

@@ -6,9 +6,10 @@ import msgspec
 from causeway.guardrails.v1 import guardrails_pb2 as pb
 from servicekit.errors import InvalidRequest
 
-from guardrails.chunking import Chunking
+from guardrails.chunking.chunkers import Chunking
 from guardrails.domain import (
     Action,
+    DetectionContext,
     DetectorInfo,
     DetectorKind,
     DetectorSpec,
@@ -18,7 +19,6 @@ from guardrails.domain import (
     Health,
     OnError,
     Progress,
-    Surroundings,
     Verdict,
 )
 
@@ -160,9 +160,9 @@ def chunking(value: int) -> Chunking | None:
     return _CHUNKINGS[value]  # type: ignore[index]  # an int on the wire
 
 
-def surroundings(
+def detection_context(
     direction: int, passages: Iterable[str], message: pb.Surroundings, replies: Sequence[bytes] = ()
-) -> Surroundings:
+) -> DetectionContext:
     """What texts stand in; a direction that is not said is that of an answer.
 
     Raises:
@@ -172,7 +172,7 @@ def surroundings(
     _check_json(message.tools_json, "surroundings.tools_json", list)
     for at, reply in enumerate(replies):
         _check_json(reply, f"replies_json[{at}]", dict)
-    return Surroundings(
+    return DetectionContext(
         _DIRECTIONS.get(direction, Direction.OUTPUT),  # type: ignore[call-overload]  # an int on the wire
         (*passages, *message.passages),
         message.passages_are_urls,

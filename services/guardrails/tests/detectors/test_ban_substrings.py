@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from causeway_testing.guardrails.detectors import quick
 from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.matching import Limits
 from guardrails.detectors.params import BadParam
+from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.port import Detector
-from guardrails.testing import quick
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,9 +1,9 @@
 """guardrails.detectors.counting: texts that are too long."""
 
 import pytest
+from causeway_testing.guardrails.detectors import quick
 from guardrails.detectors.counting import reading_time, token_limit
 from guardrails.detectors.params import BadParam
-from guardrails.testing import quick
 
 
 def test_token_limit() -> None:

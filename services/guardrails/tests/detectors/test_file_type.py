@@ -1,13 +1,20 @@
 """guardrails.detectors.file_type: is a text the JSON, YAML or XML that it should be?"""
 
+import contextlib
 import json
+from collections.abc import AsyncIterator
 
 import pytest
+from causeway_testing.guardrails.detectors import slow
 from guardrails.detectors.file_type import file_type
 from guardrails.detectors.params import BadParam
-from guardrails.testing import quick
+from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
+from guardrails.domain import Action, DetectionContext, OnError, Piece
+from guardrails.moderation.rules import Rule
+from guardrails.moderation.session import Session
+from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.moderation.whole_text import judge
 
-_KIND = file_type(1000)
 _SCHEMA = json.dumps(
     {"type": "object", "required": ["a"], "properties": {"a": {"type": "string", "pattern": "^(x+)+$"}}}
 )
@@ -15,6 +22,14 @@ _BOMB = "a: &a [1,1]\n" + "".join(
     f"{c}: &{c} [{', '.join(['*' + p] * 40)}]\n" for p, c in zip("abc", "bcd", strict=True)
 )
 _XML_BOMB = '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[CheckProcesses]:
+    """Parse texts, with time enough on a busy machine."""
+    made = CheckProcesses(CheckLimits(seconds=20))
+    yield made
+    await made.aclose()
 
 
 @pytest.mark.parametrize(
@@ -36,22 +51,61 @@ _XML_BOMB = '<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'
         (f"yaml-with-schema:{_SCHEMA}", ["a: xx"], ["a: 1", "b: x"]),
     ],
 )
-def test_types(kind: str, good: list[str], bad: list[str]) -> None:
+async def test_types(kind: str, good: list[str], bad: list[str], processes: CheckProcesses) -> None:
     """What is not of the type is one detection over all of the text, with the reason; nothing makes it slow."""
-    detector = quick(_KIND, file_type=[kind])
-    assert [detector.detect(text) for text in good] == [[]] * len(good)
-    for text in bad:
-        (found,) = detector.detect(text)
+    detector = slow(file_type(processes), file_type=[kind])
+    assert await detector.judge(good, DetectionContext()) == [[]] * len(good)
+    for text, (found,) in zip(bad, await detector.judge(bad, DetectionContext()), strict=True):
         assert (found.start, found.end, found.type) == (0, len(text), "file_type")
         assert found.name.startswith(f"invalid_{kind.partition('-')[0]}")
         assert json.loads(found.extra)["metadata"]["reason"]
 
 
-def test_required_elements() -> None:
+async def test_required_elements(processes: CheckProcesses) -> None:
     """A text may have to have some objects."""
-    detector = quick(_KIND, file_type=["json-within"], required_elements=2)
-    assert detector.detect('{"a": 1} {"b": 2}') == []
-    assert [found.name for found in detector.detect('{"a": 1}')] == ["invalid_json_within"]
+    detector = slow(file_type(processes), file_type=["json-within"], required_elements=2)
+    enough, few = await detector.judge(['{"a": 1} {"b": 2}', '{"a": 1}'], DetectionContext())
+    assert enough == []
+    assert [found.name for found in few] == ["invalid_json_within"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("yaml", "- " * 50_000),
+        ("yaml", "{" * 100_000),
+        ("yaml", "? " * 50_000),
+        ("yaml", "\n".join(" " * at + "a:" for at in range(400))),
+        ("yaml", "a: " + "[" * 100_000 + "]" * 100_000),
+        ("json", "[" * 100_000),
+        ("json", "[" * 50_000 + "]" * 50_000),
+        ("json-within", '{"a":' * 50_000),
+        ("xml", "<a>" * 50_000 + "</a>" * 50_000),
+        (f"yaml-with-schema:{_SCHEMA}", "- " * 50_000),
+    ],
+)
+async def test_what_is_nested_too_deeply(kind: str, text: str, processes: CheckProcesses) -> None:
+    """Text that would overflow a parser's stack, or keep it busy for minutes, is a finding like other bad text."""
+    ((found,),) = await slow(file_type(processes), file_type=[kind]).judge([text], DetectionContext())
+    assert "nested deeper than 200 levels" in json.loads(found.extra)["metadata"]["reason"]
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+async def test_blank_texts(text: str, processes: CheckProcesses) -> None:
+    """A blank text is no JSON, whether it is whole or grows."""
+    rule = Rule("file_type", slow(file_type(processes), file_type=["json"]), Action.BLOCK, OnError.BLOCK, "")
+    workers = ThreadPool(1)
+    try:
+        [verdict], failures = await judge([text], [rule], DetectionContext(), workers)
+        assert (verdict.action, failures) == (Action.BLOCK, [])
+
+        async def pieces() -> AsyncIterator[list[Piece]]:
+            yield [Piece(0, text, last=True)]
+
+        async with contextlib.aclosing(Session([rule]).run(pieces(), workers)) as run:
+            assert [step.action async for steps in run for step in steps][-1] is Action.BLOCK
+    finally:
+        workers.close()
 
 
 @pytest.mark.parametrize(
@@ -59,10 +113,12 @@ def test_required_elements() -> None:
     [
         "pdf", "json-with-schema:", "json-with-schema:{", 'json-with-schema:{"type": 3}',
         'json-with-schema:{"$ref": "http://127.0.0.1:1/schema"}', "xml-with-schema:{}",
+        "json-with-schema:" + '{"not":' * 1_000 + "{}" + "}" * 1_000,
+        'json-with-schema:{"pattern": "((x{999}){999}){999}"}',
     ],
 )  # fmt: skip
-def test_wrong_parameters(wrong: str) -> None:
+async def test_wrong_parameters(wrong: str, processes: CheckProcesses) -> None:
     """Unknown types and schemas that cannot be used are refused, by their place; nothing is fetched."""
     with pytest.raises(BadParam) as raised:
-        quick(_KIND, file_type=["json", wrong])
+        slow(file_type(processes), file_type=["json", wrong])
     assert raised.value.path == "file_type[1]"

@@ -3,14 +3,14 @@
 import json
 
 import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.guardrails.detectors import slow
 from embedding.errors import CacheMissing
-from embedding.fake import HashingEmbedder
 from embedding.port import Embedder
-from guardrails.chunking import Chunking, windows_of
+from guardrails.chunking.chunkers import Chunking, windows_of
 from guardrails.detectors.groundedness import groundedness
 from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectorKind, Surroundings
-from guardrails.testing import slow
+from guardrails.domain import Detection, DetectionContext, DetectorKind
 
 _PASSAGES = ("The bearing will be renewed in 2027. It costs 300 euros.", "The pump is painted green.")
 
@@ -25,7 +25,7 @@ async def _missing() -> Embedder:
 
 async def _judge(judge: Judge, text: str, passages: tuple[str, ...] = _PASSAGES) -> list[Detection]:
     windows = [window.text for window in windows_of(text, Chunking.SENTENCE)]
-    return [found for each in await judge.judge(windows, Surroundings(passages=passages)) for found in each]
+    return [found for each in await judge.judge(windows, DetectionContext(passages=passages)) for found in each]
 
 
 async def test_sentences() -> None:
@@ -55,9 +55,18 @@ async def test_numbers() -> None:
 
 @pytest.mark.parametrize("passages", [(), ("", " ")])
 async def test_without_passages(passages: tuple[str, ...]) -> None:
-    """Without passages it cannot judge, and says so."""
-    with pytest.raises(DetectorFailed, match="passages"):
+    """Without passages it cannot judge, and says so: the request is wrong."""
+    with pytest.raises(DetectorFailed, match="passages") as failed:
         await _judge(slow(groundedness(_open, 10)), "The bearing will be renewed.", passages)
+    assert failed.value.status == 422
+
+
+async def test_addresses_instead_of_passages() -> None:
+    """It does not fetch documents: a request that brings their addresses is wrong, and no fault of the server."""
+    around = DetectionContext(passages=("https://example.org/so",), urls=True)
+    with pytest.raises(DetectorFailed, match="not as addresses") as failed:
+        await slow(groundedness(_open, 10)).judge(["The bearing will be renewed."], around)
+    assert failed.value.status == 422
 
 
 async def test_without_a_model() -> None:

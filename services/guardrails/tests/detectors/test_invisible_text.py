@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from causeway_testing.guardrails.detectors import quick
 from guardrails.detectors.invisible_text import invisible_text
-from guardrails.detectors.matching import Limits
-from guardrails.testing import quick
+from guardrails.detectors.patterns.matching import Limits
 
 _DETECTOR = quick(invisible_text(Limits()))
 

@@ -1,9 +1,9 @@
 """guardrails.detectors.language: texts in languages that are not allowed."""
 
 import pytest
+from causeway_testing.guardrails.detectors import quick
 from guardrails.detectors.language import language
 from guardrails.detectors.params import BadParam
-from guardrails.testing import quick
 
 _KIND = language(1000)
 _TEXTS = {

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 
 import pytest
+from causeway_testing.guardrails.detectors import quick
+from causeway_testing.guardrails.fake import ScriptedDetector
 from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.fake import ScriptedDetector
-from guardrails.detectors.matching import Limits
-from guardrails.detectors.port import Detector, DetectorFailed
+from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.port import Detector, DetectorFailed, WholeTextDetector
 from guardrails.detectors.regex import regex
-from guardrails.detectors.whole import WholeTextDetector
-from guardrails.testing import quick
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,10 +1,10 @@
 """guardrails.detectors.prompt_injection: phrases that command, and harmless ones with the same words."""
 
 import pytest
-from guardrails.detectors.matching import Limits
+from causeway_testing.guardrails.detectors import quick
 from guardrails.detectors.params import BadParam
+from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.prompt_injection import prompt_injection
-from guardrails.testing import quick
 
 _KIND = prompt_injection(Limits())
 _DETECTOR = quick(_KIND)

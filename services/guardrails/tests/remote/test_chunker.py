@@ -13,21 +13,21 @@ import grpc
 import pytest
 from causeway.guardrails.v1 import chunker_pb2 as pb
 from causeway.guardrails.v1 import chunker_pb2_grpc
-from guardrails.asking import windows
-from guardrails.chunking import TooLong, Windows
+from causeway_testing.guardrails.remote import DetectorStub, detector_server
+from causeway_testing.servers import eventually, free_ports, grpc_service
+from guardrails.chunking.chunkers import TooLong, Windows
 from guardrails.detectors.port import DetectorFailed, Judge
 from guardrails.domain import Action, OnError, Piece
-from guardrails.growing import Holding
-from guardrails.policy import Rule
+from guardrails.moderation.hold_back import HoldLimits
+from guardrails.moderation.judge_calls import windows
+from guardrails.moderation.rules import Rule
+from guardrails.moderation.session import Session
+from guardrails.moderation.thread_pool import ThreadPool
 from guardrails.remote.chunker import Chunkers, RemoteChunker
 from guardrails.remote.config import ChunkerConfig
-from guardrails.remote.offers import RemoteOffers
-from guardrails.remote.testing import DetectorStub, detector_server
-from guardrails.streaming import Session
-from guardrails.workers import Workers
+from guardrails.remote.registry import RemoteDetectors
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from servicekit.testing import eventually, free_ports, grpc_service
 from structlog.testing import capture_logs
 
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["ChunkerService"]
@@ -99,7 +99,7 @@ async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> lis
             found += cutting.feed(piece, last=number == len(pieces) - 1)
             await asyncio.sleep(0)
         while not cutting.complete:
-            await asyncio.wait_for(ready.wait(), 10)
+            await asyncio.wait_for(ready.wait(), 60)
             ready.clear()
             found += cutting.feed("", last=False)
     finally:
@@ -108,7 +108,7 @@ async def cut(chunker: RemoteChunker, *pieces: str, ready: asyncio.Event) -> lis
 
 
 @given(st.lists(st.text("a|\U0001f511é", max_size=5), min_size=1, max_size=8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
     """However the text comes; together they are the text, in code points."""
 
@@ -155,7 +155,7 @@ async def test_a_late_one_has_failed() -> None:
         stub.deaf.clear()
         patient.feed("b", last=False)
         ready.clear()
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(ready.wait(), 60)
         with pytest.raises(DetectorFailed, match="longer than") as error:
             patient.feed("", last=False)
         patient.close()
@@ -190,7 +190,8 @@ async def test_a_defect_fails_the_text_and_is_logged() -> None:
             ):
                 await cut(broken, text, ready=ready)
             assert error.value.status == 500
-            assert [(line["event"], line["exc_info"]) for line in logs] == [("chunker failed", True)]
+            [failure] = [line for line in logs if line["event"] == "chunker failed"]  # beside lines of other calls
+            assert failure["exc_info"] is True
 
 
 async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> None:
@@ -202,11 +203,11 @@ async def test_text_that_was_not_looked_at_does_not_count_as_a_long_chunk() -> N
         assert cutting.feed("123456789|" * 3, last=False) == []
         assert cutting.waiting == 30
         stub.deaf.set()
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(ready.wait(), 60)
         assert [window.text for window in cutting.feed("", last=False)] == ["123456789|"] * 3
         ready.clear()
         cutting.feed("no bar at all", last=False)
-        await asyncio.wait_for(ready.wait(), 10)
+        await asyncio.wait_for(ready.wait(), 60)
         with pytest.raises(TooLong):
             cutting.feed("", last=False)
         cutting.close()
@@ -225,7 +226,7 @@ async def test_leaving_stops_the_call() -> None:
 
 async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
     """Growing texts and whole ones; what its chunker cannot cut follows ``on_error``, and is not released."""
-    stub, workers = Stub(), Workers(1)
+    stub, workers = Stub(), ThreadPool(1)
     stub.deaf.set()
 
     def add(server: grpc.aio.Server) -> None:
@@ -243,11 +244,11 @@ async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) 
             f"detectors: {{hap: {{kind: text_contents, url: '{detector.url}', chunker: bars}}}}\n"
         )
         chunkers = Chunkers()
-        offers = RemoteOffers(session, chunkers, ())
-        offers.load(path)
-        [offer] = offers.current()
-        assert offer.info().streaming
-        judge = offer.make(b"").detector
+        factories = RemoteDetectors(session, chunkers, ())
+        factories.load(path)
+        [factory] = factories.current()
+        assert factory.info().streaming
+        judge = factory.make(b"").detector
         assert isinstance(judge, Judge)
         assert [window.text for window in await windows(judge, "a|b")] == ["a|", "b"]
         found = await growing(judge, workers, "one|a sec", "ret|tw", "o")
@@ -260,9 +261,9 @@ async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) 
     workers.close()
 
 
-async def growing(judge: Judge, workers: Workers, *pieces: str) -> list[tuple[int, tuple[str, ...]]]:
+async def growing(judge: Judge, workers: ThreadPool, *pieces: str) -> list[tuple[int, tuple[str, ...]]]:
     """How far each step clears, and what it says."""
-    session = Session([Rule("hap", judge, Action.REDACT, OnError.BLOCK, "#")], holding=Holding())
+    session = Session([Rule("hap", judge, Action.REDACT, OnError.BLOCK, "#")], holding=HoldLimits())
 
     async def batches() -> AsyncGenerator[list[Piece], None]:
         for number, piece in enumerate(pieces):

@@ -1,7 +1,7 @@
 """guardrails.remote.config: the file of remote detectors."""
 
 import pytest
-from guardrails.chunking import Chunking
+from guardrails.chunking.chunkers import Chunking
 from guardrails.domain import DetectorKind
 from guardrails.remote.config import ChunkerConfig, parse
 from servicekit.yaml_file import BadFile
@@ -39,14 +39,14 @@ def test_file() -> None:
     hap, relevance, whole, cut = parse(_FILE, "detectors.yaml")
     assert (hap.detector_id, hap.kind, str(hap.url)) == ("hap", DetectorKind.CONTENTS, "https://hap:8000/base")
     assert (hap.seconds, hap.threshold, hap.concurrency) == (3, 0.5, 4)
-    assert (hap.chunking, hap.headers, hap.across) == (
+    assert (hap.chunking, hap.headers, hap.cross_choice) == (
         Chunking.SENTENCE,
         frozenset(["x-request-id", "x-tenant"]),
         False,
     )
     assert hap.tls is not None
     assert (relevance.chunking, relevance.tls) == (Chunking.WHOLE, None)
-    assert (whole.chunking, whole.across) == (Chunking.WHOLE, True)
+    assert (whole.chunking, whole.cross_choice) == (Chunking.WHOLE, True)
     assert cut.chunker == ChunkerConfig("german", "dns:///chunkers:8085", "de", 2.0, (None, None, None))
     assert (cut.chunking, hap.chunker) == (Chunking.SENTENCE, None)
     assert parse(b"", "empty") == ()

@@ -7,17 +7,17 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from guardrails.asking import ask
-from guardrails.chunking import Window
+from causeway_testing.guardrails.detectors import slow
+from causeway_testing.guardrails.remote import DetectorStub, detector_server
+from causeway_testing.servers import eventually, free_ports
+from guardrails.chunking.chunkers import Window
 from guardrails.detectors.params import BadParam
 from guardrails.detectors.port import DetectorFailed
-from guardrails.domain import Action, DetectorKind, Direction, OnError, Surroundings
-from guardrails.policy import Rule
+from guardrails.domain import Action, DetectionContext, DetectorKind, Direction, OnError
+from guardrails.moderation.judge_calls import ask
+from guardrails.moderation.rules import Rule
 from guardrails.remote.config import RemoteConfig
-from guardrails.remote.detector import RemoteOffer
-from guardrails.remote.testing import DetectorStub, detector_server
-from guardrails.testing import slow
-from servicekit.testing import eventually, free_ports
+from guardrails.remote.detector import RemoteFactory
 from yarl import URL
 
 
@@ -35,15 +35,15 @@ async def session() -> AsyncIterator[aiohttp.ClientSession]:
         yield opened
 
 
-def _offer(session: aiohttp.ClientSession, url: str, **said: Any) -> RemoteOffer:
+def _factory(session: aiohttp.ClientSession, url: str, **said: Any) -> RemoteFactory:
     config: dict[str, Any] = {"kind": DetectorKind.CONTENTS, "seconds": 5.0} | said
-    return RemoteOffer(RemoteConfig("hap", url=URL(url), **config), session)
+    return RemoteFactory(RemoteConfig("hap", url=URL(url), **config), session)
 
 
 async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """Texts are asked about together; the detector is named, its own parameters are handed on, ours are not."""
-    judge = slow(_offer(session, stub.url), threshold=0.5, replacement="#", level=3)
-    found = await judge.judge(["a secret", "none", "🔑 secret"], Surroundings())
+    judge = slow(_factory(session, stub.url), threshold=0.5, replacement="#", level=3)
+    found = await judge.judge(["a secret", "none", "🔑 secret"], DetectionContext())
     (asked,) = stub.asked
     assert asked.path == "/api/v1/text/contents"
     assert asked.headers["detector-id"] == "hap"
@@ -56,21 +56,21 @@ async def test_contents(stub: DetectorStub, session: aiohttp.ClientSession) -> N
 
 async def test_what_is_made(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """The threshold is the request's, else the configuration's; wrong ones are refused by name."""
-    offer = _offer(session, stub.url, threshold=0.3)
-    assert offer.make(b"").threshold == 0.3
-    assert offer.make(b'{"threshold": 1}').threshold == 1.0
+    factory = _factory(session, stub.url, threshold=0.3)
+    assert factory.make(b"").threshold == 0.3
+    assert factory.make(b'{"threshold": 1}').threshold == 1.0
     for params, path in ((b'{"threshold": 2}', "threshold"), (b'{"replacement": 2}', "replacement"), (b"[]", "")):
         with pytest.raises(BadParam) as raised:
-            offer.make(params)
+            factory.make(params)
         assert raised.value.path == path
 
 
 async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """Answers are judged as the conversation's latest message, with its tool calls; questions as they are."""
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9}]
-    judge = slow(_offer(session, stub.url, kind=DetectorKind.CHAT))
-    around = Surroundings(messages=b'[{"role":"user","content":"Hi"}]', tools=b'[{"type":"function"}]')
-    output = Surroundings(messages=around.messages, tools=around.tools, replies=(b'{"tool_calls":[1]}',))
+    judge = slow(_factory(session, stub.url, kind=DetectorKind.CHAT))
+    around = DetectionContext(messages=b'[{"role":"user","content":"Hi"}]', tools=b'[{"type":"function"}]')
+    output = DetectionContext(messages=around.messages, tools=around.tools, replies=(b'{"tool_calls":[1]}',))
     ((found,),) = await judge.judge([""], output)
     assert (found.name, found.start) == ("Yes", None)
     assert stub.asked[0].path == "/api/v1/text/chat"
@@ -79,21 +79,21 @@ async def test_conversations(stub: DetectorStub, session: aiohttp.ClientSession)
         "detector_params": {},
         "tools": [{"type": "function"}],
     }
-    asked = Surroundings(Direction.INPUT, messages=around.messages)
+    asked = DetectionContext(Direction.INPUT, messages=around.messages)
     assert [len(each) for each in await judge.judge(["old", "new"], asked)] == [0, 1]
     assert stub.asked[1].body == {"messages": [{"role": "user", "content": "Hi"}], "detector_params": {}}
     with pytest.raises(DetectorFailed, match="conversation"):
-        await judge.judge(["x"], Surroundings())
+        await judge.judge(["x"], DetectionContext())
 
 
 async def test_context_and_generation(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """Passages, addresses and prompts go where the API has them; without them the detector fails."""
     stub.flat = [{"detection_type": "risk", "detection": "Yes", "score": 0.9, "start": None, "text": None}]
-    context = slow(_offer(session, stub.url, kind=DetectorKind.CONTEXT_DOC))
-    await context.judge(["answer"], Surroundings(passages=("p",)))
-    await context.judge(["answer"], Surroundings(passages=("http://x",), urls=True))
-    generation = slow(_offer(session, stub.url, kind=DetectorKind.GENERATION))
-    assert len((await generation.judge(["answer"], Surroundings(prompt="question")))[0]) == 1
+    context = slow(_factory(session, stub.url, kind=DetectorKind.CONTEXT_DOC))
+    await context.judge(["answer"], DetectionContext(passages=("p",)))
+    await context.judge(["answer"], DetectionContext(passages=("http://x",), urls=True))
+    generation = slow(_factory(session, stub.url, kind=DetectorKind.GENERATION))
+    assert len((await generation.judge(["answer"], DetectionContext(prompt="question")))[0]) == 1
     own: dict[str, Any] = {"detector_params": {}}
     assert [(asked.path, asked.body) for asked in stub.asked] == [
         ("/api/v1/text/context/doc", {"content": "answer", "context_type": "docs", "context": ["p"], **own}),
@@ -102,13 +102,13 @@ async def test_context_and_generation(stub: DetectorStub, session: aiohttp.Clien
     ]  # fmt: skip
     for judge, needed in ((context, "passages"), (generation, "prompt")):
         with pytest.raises(DetectorFailed, match=needed):
-            await judge.judge(["x"], Surroundings())
+            await judge.judge(["x"], DetectionContext())
 
 
 async def test_headers(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """Of the caller's headers only those that are allowed are passed on."""
-    judge = slow(_offer(session, stub.url, headers=frozenset(["x-request-id"])))
-    await judge.judge(["x"], Surroundings(headers={"x-request-id": "7", "authorization": "Bearer x"}))
+    judge = slow(_factory(session, stub.url, headers=frozenset(["x-request-id"])))
+    await judge.judge(["x"], DetectionContext(headers={"x-request-id": "7", "authorization": "Bearer x"}))
     assert stub.asked[0].headers["x-request-id"] == "7"
     assert "authorization" not in stub.asked[0].headers
 
@@ -138,14 +138,14 @@ async def test_wrong_answers(stub: DetectorStub, session: aiohttp.ClientSession,
     """An answer that is broken, or has spans that are not in the text, is a failure and no detection."""
     stub.raw = raw
     with pytest.raises(DetectorFailed, match=message) as raised:
-        await slow(_offer(session, stub.url)).judge(["short"], Surroundings())
+        await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
     assert str(raised.value).startswith("detector request failed for `hap`: ")
 
 
 async def test_an_empty_span_is_none(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """A span of nothing is about all of the text: it cannot be redacted, so it must not look as if it could."""
     stub.raw = _span(start=0, end=0)
-    ((found,),) = await slow(_offer(session, stub.url)).judge(["short"], Surroundings())
+    ((found,),) = await slow(_factory(session, stub.url)).judge(["short"], DetectionContext())
     assert (found.start, found.end) == (None, None)
 
 
@@ -154,45 +154,45 @@ async def test_errors_keep_their_status(stub: DetectorStub, session: aiohttp.Cli
     """A server's refusal is a failure with its status and its words."""
     stub.status = status
     with pytest.raises(DetectorFailed, match=r"^detector request failed for `hap`: told to$") as raised:
-        await slow(_offer(session, stub.url)).judge(["x"], Surroundings())
+        await slow(_factory(session, stub.url)).judge(["x"], DetectionContext())
     assert raised.value.status == status
 
 
 async def test_a_server_that_is_not_there(session: aiohttp.ClientSession) -> None:
     """A connection that is refused is a failure, quickly, and is unhealthy."""
     (port,) = free_ports(1)
-    offer = _offer(session, f"http://127.0.0.1:{port}")
+    factory = _factory(session, f"http://127.0.0.1:{port}")
     with pytest.raises(DetectorFailed, match="cannot be reached") as raised:
-        await slow(offer).judge(["x"], Surroundings())
+        await slow(factory).judge(["x"], DetectionContext())
     assert raised.value.status == 503
-    assert not (await offer.health()).healthy
+    assert not (await factory.health()).healthy
 
 
 async def test_a_server_that_hangs(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """A server that does not answer in time is a failure with status 504, and is not left waiting."""
     stub.gate.clear()
-    rule = Rule("hap", slow(_offer(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
+    rule = Rule("hap", slow(_factory(session, stub.url, seconds=0.2)), Action.REPORT, OnError.BLOCK, "")
     with pytest.raises(DetectorFailed, match=r"longer than 0.2 s") as raised:
-        await ask(rule, [Window(0, "x")], Surroundings())
+        await ask(rule, [Window(0, "x")], DetectionContext())
     assert raised.value.status == 504
     await eventually(lambda: stub.cancelled == 1)
 
 
 async def test_a_connection_that_was_closed(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """A connection that the server closes without an answer is tried once again, not for ever."""
-    judge = slow(_offer(session, stub.url))
+    judge = slow(_factory(session, stub.url))
     stub.drops = 1
-    assert await judge.judge(["x"], Surroundings()) == [[]]
+    assert await judge.judge(["x"], DetectionContext()) == [[]]
     stub.drops = 2
     with pytest.raises(DetectorFailed):
-        await judge.judge(["x"], Surroundings())
+        await judge.judge(["x"], DetectionContext())
 
 
 async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """No more questions are asked at once than the configuration allows, however many requests there are."""
-    offer = _offer(session, stub.url, concurrency=2)
+    factory = _factory(session, stub.url, concurrency=2)
     stub.gate.clear()
-    asked = [asyncio.create_task(slow(offer).judge(["x"], Surroundings())) for _ in range(6)]
+    asked = [asyncio.create_task(slow(factory).judge(["x"], DetectionContext())) for _ in range(6)]
     await eventually(lambda: stub.running == 2)
     stub.gate.set()
     await asyncio.gather(*asked)
@@ -202,7 +202,7 @@ async def test_concurrency(stub: DetectorStub, session: aiohttp.ClientSession) -
 async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """A cancelled question is closed at the server."""
     stub.gate.clear()
-    task = asyncio.create_task(slow(_offer(session, stub.url)).judge(["x"], Surroundings()))
+    task = asyncio.create_task(slow(_factory(session, stub.url)).judge(["x"], DetectionContext()))
     await eventually(lambda: stub.running == 1)
     task.cancel()
     await eventually(lambda: stub.cancelled == 1)
@@ -210,8 +210,8 @@ async def test_who_leaves_stops_the_question(stub: DetectorStub, session: aiohtt
 
 async def test_info_and_health(stub: DetectorStub, session: aiohttp.ClientSession) -> None:
     """What is told of a remote detector, and how its server says it is."""
-    offer = _offer(session, stub.url, kind=DetectorKind.CHAT)
-    assert (offer.info().kind, offer.info().remote) == (DetectorKind.CHAT, True)
-    assert (await offer.health()).healthy
+    factory = _factory(session, stub.url, kind=DetectorKind.CHAT)
+    assert (factory.info().kind, factory.info().remote) == (DetectorKind.CHAT, True)
+    assert (await factory.health()).healthy
     stub.status = 503
-    assert (await offer.health()).reason == "its server says 503"
+    assert (await factory.health()).reason == "its server says 503"

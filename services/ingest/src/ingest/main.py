@@ -16,25 +16,25 @@ from servicekit import nats
 from servicekit.allowed_urls import AllowedUrls
 from servicekit.channel import open_channel
 from servicekit.server import GrpcServer
+from servicekit.stream_levels import INGEST_STREAMS, StreamLevels
+from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
-from ingest.adapters.broker import NatsJobs, NatsOriginals
-from ingest.adapters.levels import QueueLevels
 from ingest.adapters.messages import BatchReader
-from ingest.adapters.pictures import NatsPictures
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.downloads import Downloads
-from ingest.files import FileIngestion
-from ingest.ingestion import Ingestion
-from ingest.models import IndexingModels
+from ingest.adapters.stores import NatsJobs, NatsOriginals, NatsPictures
+from ingest.documents.downloads import Downloads
+from ingest.documents.embedding_models import IndexingModels
+from ingest.documents.file_ingestion import FileIngestion
+from ingest.documents.index_writer import Storing
+from ingest.documents.ingestion import Ingestion
+from ingest.documents.text_ingestion import TextIngestion
+from ingest.jobs.worker import Worker
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
-from ingest.storing import Storing
-from ingest.texts import TextIngestion
 from ingest.web.addresses import is_public
 from ingest.web.fetcher import WebFetcher
-from ingest.worker import Worker
 
 _log = structlog.get_logger(__name__)
 _RETRIEVER = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
@@ -137,11 +137,12 @@ async def work(
             heartbeat=nats.ACK_WAIT / 3,
         )
         server = GrpcServer.of(settings, settings.ingest_port, [])
+        if settings.metrics_port is not None:
+            levels = StreamLevels(client, INGEST_STREAMS)
+            stack.push_async_callback(ended, asyncio.create_task(levels.watch()))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
-            if settings.metrics_port is not None:
-                tasks.create_task(QueueLevels(transport).watch(stop))
 
 
 def _models(settings: Settings) -> EmbeddingModels:

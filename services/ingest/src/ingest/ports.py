@@ -1,4 +1,7 @@
-"""What the job logic asks of the world. Implementations: `adapters`, `parsing.process`; `fakes` for tests."""
+"""What the job logic asks of the world. Implementations: `adapters`, `parsing.process`.
+
+The fakes are in `causeway_testing.ingest`.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -54,7 +54,9 @@ class Settings(ServiceSettings):
     ingest_max_pictures: int = Field(
         500, ge=0, description="Most pages of a document of which pictures are made, where an upload asks for them."
     )
-    ingest_max_characters: int = Field(20_000_000, ge=1, description="Most characters of a document's text.")
+    ingest_max_characters: int = Field(
+        20_000_000, ge=1, description="Most characters of a document's text. For gateway and workers alike."
+    )
     ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
     ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")
     ingest_parse_memory: int = Field(

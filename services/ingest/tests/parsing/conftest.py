@@ -1,4 +1,5 @@
 import io
+import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,6 +11,17 @@ import pytest
 from ingest.parsing.child import parse
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
+
+
+def parsed(
+    parse: Callable[[Request], Iterator[Head | Page]], content: str | bytes, suffix: str = ""
+) -> list[Head | Page]:
+    """What a format's module makes of a text, without asking whether the text has the format."""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
+        file.flush()
+        return list(parse(Request(file.name, suffix, 100, 10_000_000, 1024**3, 0)))
+
 
 Read = Callable[..., tuple[Head, list[Page]]]
 Repack = Callable[..., bytes]

@@ -118,7 +118,7 @@ def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes]
         ("a.zip", archive(x=b"text"), UnsupportedMedia, "ZIP archive"),
         ("a.odt", archive(mimetype=b"application/vnd.oasis.opendocument.text"), UnsupportedMedia, "OpenDocument"),
         ("a.tar", tar(), UnsupportedMedia, "(?i)tar"),
-        ("a.gz", gzip.compress(b"text"), UnsupportedMedia, "GZIP"),
+        ("a.gz", gzip.compress(b"text", mtime=0), UnsupportedMedia, "GZIP"),
         ("lies.xlsx", docx, UnreadableDocument, "is a Word document"),
         ("lies.docx", make_pdf("text"), UnreadableDocument, "is a PDF"),
         ("lies.pptx", b"text", UnreadableDocument, "plain text"),

@@ -1,7 +1,6 @@
 import asyncio
 import contextlib
 import sys
-import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -92,11 +91,9 @@ async def odd(tmp_path: Path) -> AsyncIterator[Callable[[str], Any]]:
 async def test_a_document_fails_alone(
     odd: Callable[[str], Any], word: str, error: type[Exception], says: str
 ) -> None:
-    """A document that hangs, crashes or eats memory fails with the reason, in time, and the next one is read."""
-    before = time.monotonic()
+    """A document that hangs, crashes or eats memory fails with the reason, and the next one is read."""
     with pytest.raises(error, match=says):
         await odd(word)
-    assert time.monotonic() - before < 10
     assert (await odd("fine")).startswith("fine in ")
 
 

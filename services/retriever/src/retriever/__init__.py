@@ -1,7 +1,8 @@
 """The retriever service: the one owner of the vector store and of the document catalogue.
 
-How a search flows: `servicer` (wire to domain) → `retrieval` (embed, search dense and sparse, `fusion`) →
-`store.port` ← `store.edge`. How a document comes in: `servicer` → `upsert` → `versions` → `indexes` → `store.port`.
-How an index is compacted: `store.compaction` → `store.edge_shard` (copy, replay, swap) and `store.building`, whose
-child process is `store.build`; `snapshots` go the same way.
+- A search: `servicer` (wire to domain) → `search.retrieval` (embed, search, fuse, rerank) → `ports.store` ←
+  `stores.edge` or `stores.qdrant`.
+- An upsert: `servicer` → `documents.upsert` → `documents.versions` → `indexes.lifecycle` → `ports.store`.
+- A compaction: `stores.edge.compaction` → `stores.edge.shard` (copy, replay, swap) and `stores.edge.builder`, whose
+  child process is `stores.edge.build_child`.
 """

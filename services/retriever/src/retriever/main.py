@@ -10,61 +10,53 @@ from embedding.models import EmbeddingModels
 from servicekit import metrics
 from servicekit.server import GrpcServer
 
-from retriever.catalogue import Catalogue
-from retriever.embeddings import Embeddings
-from retriever.indexes import Indexes
-from retriever.pace import Pace
-from retriever.query_vectors import QueryVectors
-from retriever.rebuilds import Rebuilds
-from retriever.rerankers.rerankers import Rerankers
+from retriever.clients.rerankers import open_rerankers
+from retriever.concurrency.scheduler import Scheduler
+from retriever.documents.catalogue import Catalogue
+from retriever.documents.upsert import Upserts
+from retriever.embedding.query_vectors import QueryVectors
+from retriever.embedding.text_vectors import Embeddings
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.rebuild_jobs import Rebuilds
+from retriever.indexes.snapshots import Snapshots
 from retriever.rerankers.reranking import Reranking
-from retriever.retrieval import Retrieval
+from retriever.search.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
-from retriever.settings import Settings
-from retriever.snapshots import Snapshots
-from retriever.store.bm25 import Bm25Encoder
-from retriever.store.building import Limits
-from retriever.store.compaction import Policy
-from retriever.store.edge import EdgeStore
-from retriever.store.port import Store
-from retriever.store.qdrant import QdrantStore
-from retriever.store.qdrant_link import Layout, Link
-from retriever.upsert import Upserts
-
-_MEGABYTE = 1024 * 1024
+from retriever.settings import RetrieverSettings
+from retriever.stores import registry
+from retriever.stores.bm25 import Bm25Encoder
 
 
-async def serve(settings: Settings, stop: asyncio.Event) -> None:
+async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
     """Serves until the event is set, then lets running calls finish and closes the store.
 
     Raises:
-        InvalidRequest: The file of the embedding models cannot be used.
+        InvalidRequest: The file of the embedding models cannot be used, or the settings choose several stores.
         Unavailable: The bundled one is not built, or the store cannot be opened.
     """
     async with AsyncExitStack() as closing:
         models = _models(settings)
         closing.push_async_callback(models.aclose)
-        rerankers = Rerankers.open(settings.rerankers_file, os.environ)
+        rerankers = open_rerankers(settings.rerankers_file, os.environ)
         closing.push_async_callback(rerankers.aclose)
         metrics.observed(
             __name__, "causeway.reranker.resting", "", "1: left alone after failures.", rerankers.resting
         )
-        pace = Pace()
-        store = await _store(settings, pace)
+        scheduler = Scheduler()
+        store = await registry.chosen(settings).open(settings, scheduler)
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
         rebuilds = Rebuilds(indexes, models)
         closing.push_async_callback(rebuilds.aclose)
-        encoder = Bm25Encoder(pace)
+        encoder = Bm25Encoder(scheduler)
         servicer = RetrieverServicer(
             Retrieval(
                 indexes,
                 QueryVectors(models),
                 encoder,
-                pace,
+                scheduler,
                 Reranking(rerankers),
-                settings.retrieve_top,
                 trace_content=settings.trace_content,
             ),
             Upserts(
@@ -94,29 +86,7 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
         await server.serve_until(stop, settings.shutdown_grace)
 
 
-async def _store(settings: Settings, pace: Pace) -> Store:
-    if settings.qdrant_url:
-        layout = Layout(
-            settings.qdrant_prefix,
-            settings.qdrant_shards,
-            settings.qdrant_replicas,
-            settings.qdrant_write_consistency,
-            settings.qdrant_quantization,
-            settings.qdrant_on_disk,
-        )
-        key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
-        return await QdrantStore.open(Link.to(settings.qdrant_url, key, settings.qdrant_timeout), layout)
-    return EdgeStore(
-        settings.data_dir / "retriever",
-        pace,
-        settings.retriever_min_free_mb * _MEGABYTE,
-        exact_up_to=settings.retriever_exact_up_to,
-        policy=Policy(removed=settings.retriever_compact_removed, added=max(1, settings.retriever_exact_up_to)),
-        limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
-    )
-
-
-def _models(settings: Settings) -> EmbeddingModels:
+def _models(settings: RetrieverSettings) -> EmbeddingModels:
     return EmbeddingModels.open(
         settings.embeddings_file,
         os.environ,

@@ -8,15 +8,16 @@ from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from grpc.aio import ServicerContext
 from servicekit.principal import Principal
 
-from retriever import wire
-from retriever.catalogue import Catalogue
-from retriever.domain import IndexSummary, UpsertStep
-from retriever.embeddings import Embeddings
-from retriever.rebuilds import Rebuilds
-from retriever.retrieval import Retrieval
-from retriever.snapshots import Snapshots
-from retriever.upsert import Upserts
-from retriever.wire_filter import to_filter
+from retriever.documents.catalogue import Catalogue
+from retriever.documents.upsert import Upserts
+from retriever.domain.changes import UpsertStep
+from retriever.domain.index import IndexSummary
+from retriever.embedding.text_vectors import Embeddings
+from retriever.indexes.rebuild_jobs import Rebuilds
+from retriever.indexes.snapshots import Snapshots
+from retriever.search.retrieval import Retrieval
+from retriever.wire import messages
+from retriever.wire.filters import to_filter
 
 _Context = ServicerContext[Any, Any]
 
@@ -45,21 +46,21 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.RetrieveResponse:
         """Finds passages."""
         principal = Principal.from_proto(request.principal)
-        return wire.from_retrieved(await self._retrieval.retrieve(principal, wire.to_query(request)))
+        return messages.from_retrieved(await self._retrieval.retrieve(principal, messages.to_query(request)))
 
     async def Upsert(  # noqa: N802  # gRPC's name
         self, request_iterator: AsyncIterator[retriever_pb2.UpsertRequest], _context: _Context
     ) -> retriever_pb2.UpsertResponse:
         """Stores a document."""
-        return wire.from_upserted(await self._upserts.upsert(_steps(request_iterator)))
+        return messages.from_upserted(await self._upserts.upsert(_steps(request_iterator)))
 
     async def UpdateDocument(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.UpdateDocumentRequest, _context: _Context
     ) -> retriever_pb2.UpdateDocumentResponse:
         """Gives a document other fields."""
         principal = Principal.from_proto(request.principal)
-        updated = await self._upserts.update(principal, request.index, wire.to_document(request.document))
-        return wire.from_updated(updated)
+        updated = await self._upserts.update(principal, request.index, messages.to_document(request.document))
+        return messages.from_updated(updated)
 
     async def DeleteDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteDocumentsRequest, _context: _Context
@@ -68,7 +69,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         principal = Principal.from_proto(request.principal)
         deleted = await self._catalogue.delete_documents(principal, request.index, request.document_ids)
         return retriever_pb2.DeleteDocumentsResponse(
-            deleted=[wire.from_document(each) for each in deleted.documents], not_found_ids=deleted.not_found
+            deleted=[messages.from_document(each) for each in deleted.documents], not_found_ids=deleted.not_found
         )
 
     async def GetDocument(  # noqa: N802  # gRPC's name
@@ -78,11 +79,13 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         principal = Principal.from_proto(request.principal)
         if not request.HasField("text_length"):
             document = await self._catalogue.document(principal, request.index, request.document_id)
-            return retriever_pb2.GetDocumentResponse(document=wire.from_document(document))
+            return retriever_pb2.GetDocumentResponse(document=messages.from_document(document))
         document, text = await self._catalogue.document_with_text(
             principal, request.index, request.document_id, request.text_length
         )
-        return retriever_pb2.GetDocumentResponse(document=wire.from_document(document), text=wire.from_text(text))
+        return retriever_pb2.GetDocumentResponse(
+            document=messages.from_document(document), text=messages.from_text(text)
+        )
 
     async def ListDocuments(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListDocumentsRequest, _context: _Context
@@ -92,9 +95,9 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             Principal.from_proto(request.principal),
             request.index,
             to_filter(request.filter),
-            wire.to_page_request(request),
+            messages.to_page_request(request),
         )
-        return wire.from_page(page)
+        return messages.from_page(page)
 
     async def GetIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
@@ -108,7 +111,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         return retriever_pb2.GetIndexResponse(
             embedding_model=found.spec.embedding_model,
             dimension=found.spec.dimension,
-            settings=wire.from_settings(found.spec),
+            settings=messages.from_settings(found.spec),
             document_count=found.documents,
             chunk_count=found.chunks,
         )
@@ -119,18 +122,18 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Makes an index."""
         principal = Principal.from_proto(request.principal)
         asked = request.settings
-        settings = wire.to_settings(asked)
+        settings = messages.to_settings(asked)
         spec = await self._rebuilds.create(principal, request.index, asked.embedding_model, settings)
-        return retriever_pb2.CreateIndexResponse(index=wire.from_index(IndexSummary(spec, 0, 0)))
+        return retriever_pb2.CreateIndexResponse(index=messages.from_index(IndexSummary(spec, 0, 0)))
 
     async def UpdateIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.UpdateIndexRequest, _context: _Context
     ) -> retriever_pb2.UpdateIndexResponse:
         """Gives an index other settings."""
         principal = Principal.from_proto(request.principal)
-        settings = wire.to_settings(request.settings)
+        settings = messages.to_settings(request.settings)
         spec = await self._rebuilds.update(principal, request.index, settings, request.update_mask.paths)
-        return retriever_pb2.UpdateIndexResponse(settings=wire.from_settings(spec))
+        return retriever_pb2.UpdateIndexResponse(settings=messages.from_settings(spec))
 
     async def RebuildIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.RebuildIndexRequest, _context: _Context
@@ -138,23 +141,23 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Begins to rebuild an index."""
         principal = Principal.from_proto(request.principal)
         asked = request.settings
-        settings = wire.to_settings(asked)
+        settings = messages.to_settings(asked)
         rebuild = await self._rebuilds.begin(principal, request.index, asked.embedding_model, settings)
-        return retriever_pb2.RebuildIndexResponse(rebuild=wire.from_rebuild(rebuild))
+        return retriever_pb2.RebuildIndexResponse(rebuild=messages.from_rebuild(rebuild))
 
     async def GetIndexRebuild(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRebuildRequest, _context: _Context
     ) -> retriever_pb2.GetIndexRebuildResponse:
         """Says how far the rebuild of an index is."""
         found = await self._rebuilds.last(Principal.from_proto(request.principal), request.index)
-        return retriever_pb2.GetIndexRebuildResponse(rebuild=wire.from_rebuild(found))
+        return retriever_pb2.GetIndexRebuildResponse(rebuild=messages.from_rebuild(found))
 
     async def ListIndexes(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListIndexesRequest, _context: _Context
     ) -> retriever_pb2.ListIndexesResponse:
         """Lists indexes."""
         summaries = await self._catalogue.indexes(Principal.from_proto(request.principal))
-        return retriever_pb2.ListIndexesResponse(indexes=[wire.from_index(each) for each in summaries])
+        return retriever_pb2.ListIndexesResponse(indexes=[messages.from_index(each) for each in summaries])
 
     async def DeleteIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.DeleteIndexRequest, _context: _Context
@@ -177,7 +180,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Makes an index from a snapshot."""
         principal = Principal.from_proto(request.principal)
         summary = await self._snapshots.load(principal, request.path, request.index, overwrite=request.overwrite)
-        return retriever_pb2.LoadIndexResponse(index=wire.from_index(summary))
+        return retriever_pb2.LoadIndexResponse(index=messages.from_index(summary))
 
     async def CompactIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.CompactIndexRequest, _context: _Context
@@ -192,7 +195,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.EmbedResponse:
         """Embeds texts."""
         Principal.from_proto(request.principal)
-        return wire.from_embedded(await self._embeddings.embed(request.model, request.texts))
+        return messages.from_embedded(await self._embeddings.embed(request.model, request.texts))
 
     async def ListEmbeddingModels(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListEmbeddingModelsRequest, _context: _Context
@@ -200,10 +203,10 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         """Lists the models."""
         Principal.from_proto(request.principal)
         return retriever_pb2.ListEmbeddingModelsResponse(
-            models=[wire.from_embedder(each) for each in self._embeddings.models]
+            models=[messages.from_embedder(each) for each in self._embeddings.models]
         )
 
 
 async def _steps(requests: AsyncIterator[retriever_pb2.UpsertRequest]) -> AsyncIterator[UpsertStep]:
     async for request in requests:
-        yield wire.to_step(request)
+        yield messages.to_step(request)

@@ -33,7 +33,9 @@ SearchMode = Annotated[Mode, typer.Option(help="By words and meaning, by meaning
 Trace = Annotated[
     bool, typer.Option("--trace", help="Show every step with its time, those of the services below the gateway's.")
 ]
-Top = Annotated[int, typer.Option(min=1, max=100, help="Most passages that the answer may rest on.")]
+Top = Annotated[
+    int | None, typer.Option(min=1, help="Most passages that the answer may rest on. Default: the platform's.")
+]
 
 _MOST_INDEXES = 20
 
@@ -49,7 +51,7 @@ def ask(
     question: Question,
     index: Index = None,
     mode: SearchMode = Mode.HYBRID,
-    top: Top = 3,
+    top: Top = None,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -61,7 +63,9 @@ def ask(
 
     What it cites and where its time went stand below it.
     """
-    overrides: dict[str, object] = {"top": top, "retrieval_mode": mode.value}
+    overrides: dict[str, object] = {"retrieval_mode": mode.value}
+    if top is not None:
+        overrides["top"] = top
     if index is not None:
         overrides["index"] = index
     asyncio.run(_ask(Client(resolve_url(url, data_dir), api_key=api_key), question, overrides, traced, as_json))

@@ -25,7 +25,7 @@ from causeway.cli.watchers import BarsWatcher, LinesWatcher, summary
 from rich.console import Console
 
 _INDEX = "demo"
-_OVERRIDES: dict[str, object] = {"index": _INDEX, "top": 3, "retrieval_mode": "hybrid"}
+_OVERRIDES: dict[str, object] = {"index": _INDEX, "retrieval_mode": "hybrid"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import enum
 import json
+import os
 import shlex
 import shutil
 import sys
@@ -14,6 +15,7 @@ from typing import Annotated
 import typer
 from causeway.cli import render
 from causeway.cli.options import DEFAULT_DATA_DIR, DataDir, Json
+from causeway.cli.reservation import HOST
 from causeway.cli.signals import cancelled_by_signals
 from causeway.cli.stack import BROKER, SERVICES, Stack
 from rich.console import Console
@@ -61,8 +63,10 @@ def up(
     """Start the platform on this machine, until Ctrl-C.
 
     Starts nats-server and the five services on loopback, waits until all of them are ready, and starts again what
-    dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready.
+    dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready. The password of
+    the broker's operator is only in the file that the line names, which its owner alone may read.
     """
+    os.umask(0o077)  # documents, logs and snapshots are the owner's alone
     asyncio.run(_up(data_dir, port, timeout, auth, verbose=verbose, as_json=as_json))
 
 
@@ -74,7 +78,7 @@ async def _up(data_dir: Path, port: int, within: float, auth: AuthMode, *, verbo
             with render.StartProgress(err) as progress:
                 await stack.start(progress.update, within=within)
             if as_json:
-                render.line(out, json.dumps(stack.description()))
+                render.line(out, json.dumps(stack.public_description()))
             else:
                 welcome(out, stack, auth)
             out.file.flush()
@@ -126,6 +130,9 @@ def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
     )
     render.line(out, f"  curl {stack.url}/2024-04/chat{header} -H 'content-type: application/json' -d '{body}'")
     render.line(out, f"The interface is described at {stack.url}/docs, logs are in {stack.data_dir / 'logs'}.")
+    if stack.metrics_ports:
+        ports = ", ".join(f"{name} {port}" for name, port in stack.metrics_ports.items())
+        render.line(out, f"Metrics are at http://{HOST}:PORT/metrics: {ports}.")
     render.line(out, "Ctrl-C stops everything.")
 
 

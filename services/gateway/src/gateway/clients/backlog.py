@@ -5,10 +5,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from causeway.ingest.v1 import ingest_pb2
-from servicekit import keys
+from opentelemetry.trace import SpanKind
+from servicekit import keys, telemetry
 from servicekit.errors import CausewayError, RateLimited, Unavailable
 from servicekit.nats import IngestTransport, trace_headers
 
+_tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
 """How many jobs of one tenant wait in each lane but the last, which takes the others."""
@@ -85,8 +87,22 @@ async def enqueue(
     """Records a job's state, then puts the job on the queue: what is in the queue can be asked for."""
     tenant = message.principal.tenant
     await transport.jobs.put(keys.job_key(tenant, message.job_id), state.SerializeToString())
-    await transport.jetstream.publish(
-        keys.ingest_subject(lane, tenant, message.index),
-        message.SerializeToString(),
-        headers={"Nats-Msg-Id": message.job_id, **trace_headers()},
-    )
+    payload = message.SerializeToString()
+    with _tracer.start_as_current_span(
+        f"publish {keys.INGEST_STREAM}",
+        kind=SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": "nats",
+            "messaging.operation.name": "publish",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": keys.INGEST_STREAM,
+            "messaging.message.id": message.job_id,
+            "messaging.message.body.size": len(payload),
+        },
+        record_exception=False,
+    ):
+        await transport.jetstream.publish(
+            keys.ingest_subject(lane, tenant, message.index),
+            payload,
+            headers={"Nats-Msg-Id": message.job_id, **trace_headers()},
+        )

@@ -15,10 +15,10 @@ from servicekit.nats import GENERATION, IngestTransport
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog
-from gateway.clients.calls import reached
 from gateway.clients.ingest import QUEUE
-from gateway.clients.newest import newest_first
-from gateway.ports_jobs import DeadLetter, DeadPage, Replay
+from gateway.clients.nats_calls import reached
+from gateway.clients.reverse_reader import newest_first
+from gateway.ports.jobs import DeadLetter, DeadPage, Replay
 
 _JOB_ID = "Causeway-Job-Id"
 _KEPT = ("traceparent", "tracestate", GENERATION)
@@ -37,7 +37,7 @@ class DeadLetters:
         self._backlog = backlog
 
     async def page(self, principal: Principal, count: int, before: int, deadline: Deadline) -> DeadPage:
-        """Those before a place in the stream, the newest first; see `ports_jobs.Jobs.dead`."""
+        """Those before a place in the stream, the newest first; see `ports.jobs.Jobs.dead`."""
         transport = await self._transport()
 
         async def read() -> DeadPage:
@@ -54,7 +54,7 @@ class DeadLetters:
         return await reached(read(), deadline, QUEUE)
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
-        """See `ports_jobs.Jobs.replay`."""
+        """See `ports.jobs.Jobs.replay`."""
         transport = await self._transport()
         wanted = None if job_ids is None else set(job_ids)
         replayed: dict[str, None] = {}

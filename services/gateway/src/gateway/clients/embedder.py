@@ -8,7 +8,7 @@ from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.embeddings import EmbeddingModel, Embeddings
+from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 _MOST_TEXTS = 256
 _MOST_CHARACTERS = 1_000_000
@@ -16,13 +16,13 @@ _MOST_CHARACTERS = 1_000_000
 
 
 class GrpcEmbedder:
-    """`ports_index.Embedder` over a channel to the retriever."""
+    """`ports.index_management.Embedder` over a channel to the retriever."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
 
     async def embed(self, principal: Principal, model: str, texts: Sequence[str], deadline: Deadline) -> Embeddings:
-        """See `ports_index.Embedder`. One call after the other, because the model is busy with one already."""
+        """See `ports.index_management.Embedder`. One call after the other: the model is busy with one already."""
         vectors: list[Sequence[float]] = []
         tokens = 0
         for some in _calls(texts):
@@ -34,7 +34,7 @@ class GrpcEmbedder:
         return Embeddings(model, tuple(vectors), tokens)
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[EmbeddingModel, ...]:
-        """See `ports_index.Embedder`."""
+        """See `ports.index_management.Embedder`."""
         request = retriever_pb2.ListEmbeddingModelsRequest(principal=principal.to_proto())
         response: retriever_pb2.ListEmbeddingModelsResponse = await rpc.unary(
             self._stub.ListEmbeddingModels, request, deadline

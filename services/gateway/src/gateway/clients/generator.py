@@ -23,19 +23,19 @@ from gateway.domain import (
     TokenCounts,
     Usage,
 )
-from gateway.ports import Prompt
+from gateway.ports.answering import Prompt
 
 DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
 
 class GrpcGenerator:
-    """`ports.Generator` over a channel."""
+    """`ports.answering.Generator` over a channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = generator_pb2_grpc.GeneratorServiceStub(channel)
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
-        """See `ports.Generator`."""
+        """See `ports.answering.Generator`."""
         try:
             async with aclosing(rpc.server_stream(self._stub.Generate, _request(prompt), deadline)) as messages:
                 async for message in messages:
@@ -53,7 +53,7 @@ class GrpcGenerator:
         messages: Sequence[Message],
         deadline: Deadline,
     ) -> TokenCounts:
-        """See `ports.Generator`."""
+        """See `ports.answering.Generator`."""
         request = generator_pb2.CountTokensRequest(
             principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
         )
@@ -67,7 +67,7 @@ class GrpcGenerator:
         )
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
-        """See `ports.Generator`."""
+        """See `ports.answering.Generator`."""
         request = generator_pb2.ListModelsRequest(principal=principal.to_proto())
         response: generator_pb2.ListModelsResponse = await rpc.unary(self._stub.ListModels, request, deadline)
         return tuple(

@@ -12,6 +12,7 @@ from servicekit.principal import LOCAL, Principal
 from gateway.domain import (
     Action,
     Chunking,
+    DetectionContext,
     Detector,
     DetectorFailure,
     DetectorInfo,
@@ -20,12 +21,12 @@ from gateway.domain import (
     Direction,
     Finding,
     Policy,
-    Surroundings,
     Verdict,
 )
-from gateway.ports import Clearance, Watch
+from gateway.ports.answering import Clearance, Watch
 
 DESCRIPTOR = guardrails_pb2.DESCRIPTOR.services_by_name["GuardrailsService"]
+_DETECT = f"{DESCRIPTOR.full_name}/Detect"
 
 _DIRECTIONS = {
     Direction.INPUT: guardrails_pb2.DIRECTION_INPUT,
@@ -52,12 +53,12 @@ _HEALTH = {
     guardrails_pb2.DETECTOR_HEALTH_HEALTHY: True,
     guardrails_pb2.DETECTOR_HEALTH_UNHEALTHY: False,
 }
-_NONE = Surroundings()
+_NONE = DetectionContext()
 _TO_ACTION = {action: number for number, action in _ACTIONS.items()}
 
 
 class GrpcGuardrails:
-    """`ports.Guardrails` over a channel."""
+    """`ports.answering.Guardrails` over a channel."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = guardrails_pb2_grpc.GuardrailsServiceStub(channel)
@@ -69,15 +70,15 @@ class GrpcGuardrails:
         detectors: Sequence[Detector],
         texts: Sequence[str],
         deadline: Deadline,
-        surroundings: Surroundings = _NONE,
+        context: DetectionContext = _NONE,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-        """See `ports.Guardrails`."""
+        """See `ports.answering.Guardrails`."""
         request = guardrails_pb2.DetectTextRequest(
             principal=principal.to_proto(),
             direction=_DIRECTIONS[direction],
             detectors=_configs(detectors),
             texts=texts,
-            surroundings=_surroundings(surroundings),
+            surroundings=_context(context),
         )
         response: guardrails_pb2.DetectTextResponse = await rpc.unary(self._stub.DetectText, request, deadline)
         verdicts = tuple(
@@ -92,16 +93,16 @@ class GrpcGuardrails:
         principal: Principal,
         detectors: Sequence[Detector],
         deadline: Deadline,
-        surroundings: Surroundings = _NONE,
+        context: DetectionContext = _NONE,
         chunking: Chunking | None = None,
     ) -> AsyncIterator[Watch]:
-        """See `ports.Guardrails`."""
-        async with rpc.bidi(self._stub.Detect, "causeway.guardrails.v1/Detect", deadline) as call:
+        """See `ports.answering.Guardrails`."""
+        async with rpc.bidi(self._stub.Detect, _DETECT, deadline) as call:
             config = guardrails_pb2.DetectConfig(
                 principal=principal.to_proto(),
                 direction=guardrails_pb2.DIRECTION_OUTPUT,
                 detectors=_configs(detectors),
-                surroundings=_surroundings(surroundings),
+                surroundings=_context(context),
                 chunking=_CHUNKINGS[chunking],
                 all_hold=chunking is not None,
             )
@@ -109,7 +110,7 @@ class GrpcGuardrails:
             yield _GrpcWatch(call)
 
     async def policy(self, deadline: Deadline) -> Policy | None:
-        """See `ports.Guardrails`."""
+        """See `ports.answering.Guardrails`."""
         # The policy is the deployment's own; no tenant has another.
         request = guardrails_pb2.GetPolicyRequest(principal=LOCAL.to_proto())
         response: guardrails_pb2.GetPolicyResponse = await rpc.unary(self._stub.GetPolicy, request, deadline)
@@ -120,7 +121,7 @@ class GrpcGuardrails:
     async def detectors(
         self, principal: Principal, deadline: Deadline, *, health: bool = False
     ) -> tuple[DetectorInfo, ...]:
-        """See `ports.Guardrails`."""
+        """See `ports.answering.Guardrails`."""
         request = guardrails_pb2.ListDetectorsRequest(principal=principal.to_proto(), without_health=not health)
         response: guardrails_pb2.ListDetectorsResponse = await rpc.unary(
             self._stub.ListDetectors, request, deadline
@@ -129,7 +130,7 @@ class GrpcGuardrails:
 
 
 class _GrpcWatch:
-    """`ports.Watch` over one call. A service that blocks ends the call; what is fed afterwards nobody hears."""
+    """`ports.answering.Watch` over one call. A service that blocks ends the call and ignores later input."""
 
     def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
@@ -175,14 +176,14 @@ def _detector(config: guardrails_pb2.DetectorConfig) -> Detector:
     )
 
 
-def _surroundings(surroundings: Surroundings) -> guardrails_pb2.Surroundings:
+def _context(context: DetectionContext) -> guardrails_pb2.Surroundings:
     return guardrails_pb2.Surroundings(
-        passages=surroundings.passages,
-        passages_are_urls=surroundings.passages_are_urls,
-        prompt=surroundings.prompt,
-        messages_json=surroundings.messages_json,
-        tools_json=surroundings.tools_json,
-        headers=surroundings.headers,
+        passages=context.passages,
+        passages_are_urls=context.passages_are_urls,
+        prompt=context.prompt,
+        messages_json=context.messages_json,
+        tools_json=context.tools_json,
+        headers=context.headers,
     )
 
 

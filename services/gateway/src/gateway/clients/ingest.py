@@ -17,9 +17,9 @@ from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue
-from gateway.clients.calls import reached
-from gateway.documents import Job, Upload
-from gateway.texts import TextOutcome
+from gateway.clients.nats_calls import reached
+from gateway.domain.documents import Job, Upload
+from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
 """What messages call it."""
@@ -36,7 +36,7 @@ _OUTCOMES = {
 
 
 class NatsIngest:
-    """`ports.Ingest` over JetStream.
+    """`ports.documents.Ingest` over JetStream.
 
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
@@ -48,7 +48,7 @@ class NatsIngest:
         self._backlog = backlog or Backlog()
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
-        """See `ports.Ingest`.
+        """See `ports.documents.Ingest`.
 
         The order matters: the original first, then the job's state, then the job itself. What a failure leaves
         behind is an original that nobody asks for, and a state that never goes on; neither is a job that the client
@@ -102,7 +102,7 @@ class NatsIngest:
         return job_of(state)
 
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """See `ports.Ingest`."""
+        """See `ports.documents.Ingest`."""
         transport = await self._transport()
         try:
             entry = await reached(transport.jobs.get(keys.job_key(principal.tenant, job_id)), deadline, QUEUE)

@@ -15,12 +15,12 @@ from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog
-from gateway.clients.calls import reached
 from gateway.clients.dead_letters import DeadLetters
 from gateway.clients.ingest import QUEUE, STATES, job_of
-from gateway.clients.newest import newest_first
-from gateway.documents import ENDED, Job
-from gateway.ports_jobs import DeadPage, JobChange, JobPage, Replay
+from gateway.clients.nats_calls import reached
+from gateway.clients.reverse_reader import newest_first
+from gateway.domain.documents import ENDED, Job
+from gateway.ports.jobs import DeadPage, JobChange, JobPage, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MOST_READ = 2000
@@ -33,7 +33,7 @@ _TRIES = 10
 
 
 class NatsJobs:
-    """`ports_jobs.Jobs` over JetStream.
+    """`ports.jobs.Jobs` over JetStream.
 
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
@@ -55,7 +55,7 @@ class NatsJobs:
     async def page(
         self, principal: Principal, *, index: str, state: str, count: int, token: str, deadline: Deadline
     ) -> JobPage:
-        """See `ports_jobs.Jobs`. Pages follow the bucket's order, in which a job stands where it last changed."""
+        """See `ports.jobs.Jobs`. Pages follow the bucket's order, in which a job stands where it last changed."""
         wanted = STATES[state] if state else None
         before = place_of(token)
         transport = await self._transport()
@@ -81,7 +81,7 @@ class NatsJobs:
         return await reached(read(), deadline, QUEUE)
 
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
-        """See `ports_jobs.Jobs`.
+        """See `ports.jobs.Jobs`.
 
         A plain subscription wakes it, and it reads for itself: unlike a watch of the bucket that survives a
         broker's restart, and takes nothing of the server.
@@ -123,7 +123,7 @@ class NatsJobs:
             await subscription.unsubscribe()
 
     async def cancel(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
-        """See `ports_jobs.Jobs`. The state alone decides: a worker looks at it before it shows anything."""
+        """See `ports.jobs.Jobs`. The state alone decides: a worker looks at it before it shows anything."""
         transport = await self._transport()
         for _ in range(_TRIES):
             entry = await self._entry(transport, principal, job_id, deadline)
@@ -143,11 +143,11 @@ class NatsJobs:
         raise Unavailable("The job changes too fast to be cancelled. Try again.")
 
     async def dead(self, principal: Principal, *, count: int, token: str, deadline: Deadline) -> DeadPage:
-        """See `ports_jobs.Jobs`."""
+        """See `ports.jobs.Jobs`."""
         return await self._letters.page(principal, count, place_of(token), deadline)
 
     async def replay(self, principal: Principal, job_ids: Sequence[str] | None, deadline: Deadline) -> Replay:
-        """See `ports_jobs.Jobs`."""
+        """See `ports.jobs.Jobs`."""
         return await self._letters.replay(principal, job_ids, deadline)
 
     async def _entry(

@@ -52,7 +52,7 @@ class KeyWatch:
             await ended(self._watching)
 
     async def check(self, deadline: Deadline) -> str | None:  # noqa: ARG002  # as the port has it
-        """See `ports.Probe`."""
+        """See `ports.health.Probe`."""
         return None if self._ring.filled else "not read yet"
 
     async def _watch(self) -> None:

@@ -17,8 +17,8 @@ from servicekit.errors import NotFound, Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.principal import Principal
 
-from gateway.clients.calls import reached
-from gateway.file_cache import FileCache
+from gateway.clients.file_cache import FileCache
+from gateway.clients.nats_calls import reached
 
 _WHAT = "The original of the document"
 _AT_ONCE = 8
@@ -27,7 +27,7 @@ _log = structlog.get_logger(__name__)
 
 
 class NatsOriginals:
-    """`ports.Originals` over the object store.
+    """`ports.documents.Originals` over the object store.
 
     Args:
         transport: Gives the object store; raises `Unavailable` while NATS is away.
@@ -42,7 +42,7 @@ class NatsOriginals:
     async def open(
         self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
     ) -> AsyncIterator[Path]:
-        """See `ports.Originals`."""
+        """See `ports.documents.Originals`."""
         if not name.startswith(keys.originals_of(principal.tenant)):
             raise NotFound("The original of the document is gone.", resource=name)
 
@@ -61,7 +61,7 @@ class NatsOriginals:
             yield path
 
     async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
-        """See `ports.Originals`."""
+        """See `ports.documents.Originals`."""
         left = iter([name for name in names if keys.is_original_in(principal.tenant, index, name)])
 
         async def work() -> None:

@@ -13,7 +13,7 @@ from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
 from gateway.clients.record_queue import RecordQueue
-from gateway.ports_records import Record
+from gateway.ports.records import Record
 
 _log = structlog.get_logger(__name__)
 _FAILURES = (OSError, TimeoutError, Unavailable, nats.errors.Error, nats.js.errors.Error)
@@ -26,7 +26,7 @@ _SPARE = 0.125
 
 
 class Outbox:
-    """Implements `ports_records.Records` on NATS JetStream.
+    """Implements `ports.records.Records` on NATS JetStream.
 
     A record that was sent and not acknowledged is sent again under the same id, which the stream takes once. One
     that finds no room is dropped and counted: those who wait for answers are not made to wait for records. The
@@ -79,7 +79,7 @@ class Outbox:
         return len(self._waiting)
 
     def write(self, record: Record) -> None:
-        """See `ports_records.Records`."""
+        """See `ports.records.Records`."""
         fits = len(record.payload) <= _LARGEST
         if not fits or not self._waiting.add(record):
             if self.dropped == 0:
@@ -91,7 +91,7 @@ class Outbox:
         self._some.set()
 
     async def reachable(self, tenant: str) -> bool:
-        """See `ports_records.Records`."""
+        """See `ports.records.Records`."""
         if self._waiting.left(tenant) < _SPARE:
             return False
         try:

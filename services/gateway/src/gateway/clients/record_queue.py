@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from gateway.ports_records import Record
+from gateway.ports.records import Record
 
 
 class RecordQueue:

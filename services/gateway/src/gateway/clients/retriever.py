@@ -9,9 +9,9 @@ from servicekit import rpc
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.clients.indexes import FUSIONS, metadata_condition
-from gateway.documents import Removal, StoredDocument, StoredPage
+from gateway.clients.index_management import FUSIONS, metadata_condition
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode
+from gateway.domain.documents import Removal, StoredDocument, StoredPage
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
@@ -28,7 +28,7 @@ _FOUND_BY = {
 
 
 class GrpcRetriever:
-    """`ports.Retriever` and `ports.Catalogue` over a channel: one service has both."""
+    """`ports.answering.Retriever` and `ports.documents.Catalogue` over a channel: one service has both."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
@@ -36,7 +36,7 @@ class GrpcRetriever:
     async def retrieve(
         self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
     ) -> Found:
-        """See `ports.Retriever`."""
+        """See `ports.answering.Retriever`."""
         request = retriever_pb2.RetrieveRequest(
             principal=principal.to_proto(),
             indexes=retrieval.indexes,
@@ -64,7 +64,7 @@ class GrpcRetriever:
         return Found(tuple(map(_passage, response.passages)), response.not_reranked, steps)
 
     async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
-        """See `ports.Retriever`."""
+        """See `ports.answering.Retriever`."""
         for index in dict.fromkeys(indexes):
             request = retriever_pb2.GetIndexRequest(principal=principal.to_proto(), index=index)
             await rpc.unary(self._stub.GetIndex, request, deadline)
@@ -72,7 +72,7 @@ class GrpcRetriever:
     async def remove(
         self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
     ) -> Removal:
-        """See `ports.Catalogue`."""
+        """See `ports.documents.Catalogue`."""
         request = retriever_pb2.DeleteDocumentsRequest(
             principal=principal.to_proto(), index=index, document_ids=dict.fromkeys(document_ids)
         )
@@ -87,7 +87,7 @@ class GrpcRetriever:
     async def find(
         self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
-        """See `ports.Catalogue`."""
+        """See `ports.documents.Catalogue`."""
         request = retriever_pb2.ListDocumentsRequest(
             principal=principal.to_proto(),
             index=index,
@@ -107,7 +107,7 @@ class GrpcRetriever:
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
     ) -> StoredPage:
-        """See `ports.Catalogue`."""
+        """See `ports.documents.Catalogue`."""
         request = retriever_pb2.ListDocumentsRequest(
             principal=principal.to_proto(), index=index, page_size=count, page_token=token
         )

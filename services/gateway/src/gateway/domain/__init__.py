@@ -1,12 +1,14 @@
-"""What the gateway speaks of inside: a turn of a conversation, and the events of its answer.
+"""The types that the gateway's modules share: a turn of a conversation, its passages, detections and events.
 
-A failure is no event: it is raised (`servicekit.errors`), and the dialect renders it as a status or as a last line.
-No protocol's words and no transport's types: dialects turn requests into a `Turn` and events into their own JSON.
+Wire formats, transports and I/O do not belong here. A failure is no event: code raises it
+(`servicekit.errors`), and the dialect renders it.
 """
 
+from gateway.domain.deltas import Annotation, Part, Reasoning, Refusal, ToolCall
 from gateway.domain.detection import (
     Action,
     Chunking,
+    DetectionContext,
     Detector,
     DetectorFailure,
     DetectorInfo,
@@ -16,7 +18,6 @@ from gateway.domain.detection import (
     Finding,
     InputScope,
     Policy,
-    Surroundings,
     Verdict,
 )
 from gateway.domain.events import (
@@ -48,7 +49,10 @@ from gateway.domain.passages import (
 )
 from gateway.domain.turn import (
     PART_BREAK,
+    DetectionOptions,
     Message,
+    OriginalRequest,
+    PromptOptions,
     PromptStyle,
     Retrieval,
     RetrievalMode,
@@ -59,12 +63,15 @@ from gateway.domain.turn import (
 __all__ = [
     "PART_BREAK",
     "Action",
+    "Annotation",
     "Batch",
     "Chunk",
     "Chunking",
     "Completion",
     "Context",
     "Delta",
+    "DetectionContext",
+    "DetectionOptions",
     "Detections",
     "Detector",
     "DetectorFailure",
@@ -82,18 +89,23 @@ __all__ = [
     "Message",
     "Model",
     "Note",
+    "OriginalRequest",
+    "Part",
     "Passage",
     "Picture",
     "Policy",
+    "PromptOptions",
     "PromptStyle",
+    "Reasoning",
+    "Refusal",
     "Retrieval",
     "RetrievalMode",
     "Selection",
     "Start",
     "Step",
     "Subject",
-    "Surroundings",
     "TokenCounts",
+    "ToolCall",
     "Tuning",
     "Turn",
     "Usage",

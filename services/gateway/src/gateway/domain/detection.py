@@ -2,7 +2,7 @@
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 
 class Direction(enum.Enum):
@@ -22,7 +22,10 @@ class Chunking(enum.Enum):
 
 
 class InputScope(enum.Enum):
-    """Which messages of a conversation the input detectors judge."""
+    """Which messages of a conversation the input detectors judge.
+
+    ``LAST`` limits only the detectors that the request brings: a request cannot limit those of a policy.
+    """
 
     CONVERSATION = "conversation"  # users' and tools'; only what came since the latest answer stops a request
     ALL = "all"  # the system's, too
@@ -39,12 +42,21 @@ class Action(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Detector:
-    """One detector that a text goes through."""
+    """One detector that a text goes through.
+
+    Attributes:
+        detector_id: Names it.
+        action: What its findings lead to.
+        allow_on_error: Its failure does not stop the text.
+        params_json: Its parameters, a JSON object.
+        requested: The request brings it; else a policy does. It is no part of the detector's identity.
+    """
 
     detector_id: str
     action: Action
     allow_on_error: bool = False
     params_json: bytes = b"{}"
+    requested: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +70,15 @@ class Detectors:
     def __add__(self, more: "Detectors") -> "Detectors":
         """Both; nothing is weakened by adding."""
         return Detectors(self.input + more.input, self.context + more.context, self.output + more.output)
+
+    def as_requested(self) -> "Detectors":
+        """Return the same detectors, marked as brought by a request."""
+        return Detectors(
+            *(
+                tuple(replace(each, requested=True) for each in side)
+                for side in (self.input, self.context, self.output)
+            )
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +124,7 @@ class DetectorInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class DetectionContext:
     """What judged texts stand in; what a detector needs of it and does not get is its failure.
 
     Attributes:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway.domain.deltas import Part, members_of, parts_of
 from gateway.domain.detection import DetectorFailure, DetectorInfo, Direction, Finding
 from gateway.domain.passages import Passage, Picture, Selection
 from gateway.domain.turn import Message
@@ -95,7 +96,8 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         choice: Which of the answers that were asked for, from 0.
         text: Content.
-        delta_json: Members of the choice's delta beside the content (tool calls, reasoning); an object, or empty.
+        delta_json: Members of the choice's delta beside the content, as the model server sent them; an object, or
+            empty. `parts` reads it.
         choice_json: Members of the choice beside its delta (log probabilities); an object, or empty.
     """
 
@@ -103,6 +105,16 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
     text: str
     delta_json: bytes = b""
     choice_json: bytes = b""
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is said beside the content. Read from the JSON each time, so that text and what is only passed on
+        cost nothing.
+
+        Raises:
+            Unavailable: The model server sent something that cannot be read.
+        """
+        return parts_of(members_of(self.delta_json)) if self.delta_json else ()
 
 
 @dataclass(frozen=True, slots=True)

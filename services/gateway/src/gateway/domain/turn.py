@@ -8,7 +8,7 @@ from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
 from gateway.domain.detection import Chunking, DetectorKind, Detectors, InputScope
-from gateway.texts import Equals
+from gateway.domain.text_documents import Equals
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,48 +94,106 @@ class Retrieval:
 
 
 class PromptStyle(enum.Enum):
-    """Where the passages stand in the prompt."""
+    """How the prompt is put together.
+
+    Attributes:
+        SOURCES_AFTER_QUESTION: The platform's system prompt, the history, the question with the passages below it.
+        CONTEXT_IN_SYSTEM_MESSAGE: The conversation as it came, the passages in a system message before it.
+        PLAIN_TEXT: The question is a text that the model continues; the parameters are those of a text completion.
+    """
 
     SOURCES_AFTER_QUESTION = enum.auto()
     CONTEXT_IN_SYSTEM_MESSAGE = enum.auto()
+    PLAIN_TEXT = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """What a request may choose where the platform words the prompt (`PromptStyle.SOURCES_AFTER_QUESTION`).
+
+    Attributes:
+        system_prompt: Replaces the platform's own; None: it does not.
+        rewrite: The model makes the search query from the question and the history.
+        follow_ups: The model is asked for questions that the user may ask next.
+        language: The answer's, as a language tag or a name; empty: the question's.
+        pictures: The model gets pictures of the pages beside their text.
+        pictures_only: Instead of their text, where there are pictures of them.
+    """
+
+    system_prompt: str | None = None
+    rewrite: bool = False
+    follow_ups: bool = False
+    language: str = ""
+    pictures: bool = False
+    pictures_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OriginalRequest:
+    """The request in the format of OpenAI, for dialects whose requests may reach the model server unchanged.
+
+    Attributes:
+        json: The request, less the platform's own members; empty in other dialects.
+        passthrough: ``json`` goes to the model as it is, and the rest of the turn does not matter.
+        messages: Its messages, where the question was put together from several.
+        places: Where in the request the messages stand: those of the history, then those that the question was put
+            together from; empty: in this order.
+        question_extra_json: Other members of the message that the question came in, as of `Message`.
+        required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
+        objection: What is wrong with the request. The pipeline raises it once the ``required_indexes`` are known to
+            exist, because clients learn of an unknown index first.
+    """
+
+    json: bytes = b""
+    passthrough: bool = False
+    messages: tuple[Message, ...] = ()
+    places: tuple[int, ...] = ()
+    question_extra_json: bytes = b""
+    required_indexes: tuple[str, ...] = ()
+    objection: InvalidRequest | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DetectionOptions:
+    """How detectors judge a turn, for dialects whose requests choose it.
+
+    Attributes:
+        kinds: Detectors that the request names, and what each may look at where it is named; the pipeline checks
+            them before anything else happens.
+        input_scope: Which messages the input detectors judge.
+        blocked_is_empty: A question that the detectors stopped is answered by no choices, and its number of tokens.
+        chunking: How the answer is cut where detectors judge it; None: anywhere, and text waits only for those that
+            protect it.
+    """
+
+    kinds: tuple[tuple[str, frozenset[DetectorKind]], ...] = ()
+    input_scope: InputScope = InputScope.CONVERSATION
+    blocked_is_empty: bool = False
+    chunking: Chunking | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
     """What is asked: everything the pipeline needs, nothing of how it was said.
 
+    A dialect sets the core, and of the option objects only those that its requests have something for.
+
     Attributes:
-        history: What was said before, oldest first, system messages included; and what belongs to the question (the
-            files that came with it), behind the latest answer.
+        principal: On whose behalf the pipeline works.
         question: The user's words since the last answer; also the search query. Empty where the last word is not
             the user's (a tool's result); such a turn searches nothing.
+        history: What was said before, oldest first, system messages included; and what belongs to the question (the
+            files that came with it), behind the latest answer.
+        model: Empty: the generator's default.
         only_default_model: ``model``, where it is named, must be the generator's default one.
+        retrieval: Where and how to look for passages.
+        style: How the prompt is put together.
         parameters_json: Members of an OpenAI request that are for the model (temperature, stop, n, …), one object.
-        original_json: The OpenAI request that it came as, less our own keys; empty in other dialects.
-        original_messages: Its messages, where the question was put together from several.
-        places: Where in the request the messages stand: those of the history, then those that the question was put
-            together from; empty: in this order.
-        frontend: The profile that it belongs to.
-        rewrite: The search query is made from the question and the history, by the model.
-        follow_ups: The model is asked for questions that the user may ask next.
-        language: The answer's, as a language tag or a name; empty: the question's.
-        pictures: The model is to get pictures of the pages beside their text.
-        pictures_only: Instead of their text, where there are pictures of them.
+        max_tokens: Most tokens of the answer; None: as many as fit.
+        detectors: What the turn goes through.
         blocked_message: Stands for an answer that the detectors stopped.
         answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
-        passthrough: ``original_json`` goes to the model as it is, and the rest does not matter.
-        question_extra_json: Other members of the message that the question came in, as of `Message`.
-        required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
-        plain: The one message is a text to go on with, and the parameters are those of a text completion.
-        detector_kinds: Detectors that the request names, and what each may look at where it is named; looked at
-            before anything else happens.
-        input_scope: Which messages the input detectors judge.
-        blocked_is_empty: A question that the detectors stopped is answered by no choices, and its number of tokens.
-        objection: What is wrong with the request; raised once the ``required_indexes`` are known to exist, because
-            clients are told of an unknown index first.
         headers: Of the request's headers, in lower case, those that detectors may get.
-        chunking: How the answer is cut where detectors judge it; None: anywhere, and text waits only for those that
-            protect it.
     """
 
     principal: Principal
@@ -145,28 +203,12 @@ class Turn:
     only_default_model: bool = False
     retrieval: Retrieval = Retrieval()
     style: PromptStyle = PromptStyle.SOURCES_AFTER_QUESTION
-    system_prompt: str | None = None
     parameters_json: bytes = b"{}"
     max_tokens: int | None = None
     detectors: Detectors = field(default_factory=Detectors)
-    original_json: bytes = b""
-    frontend: str = "default"
-    rewrite: bool = False
-    follow_ups: bool = False
-    language: str = ""
-    pictures: bool = False
-    pictures_only: bool = False
     blocked_message: str = ""
     answers_blocked: bool = False
-    passthrough: bool = False
-    original_messages: tuple[Message, ...] = ()
-    places: tuple[int, ...] = ()
-    question_extra_json: bytes = b""
-    required_indexes: tuple[str, ...] = ()
-    plain: bool = False
-    detector_kinds: tuple[tuple[str, frozenset[DetectorKind]], ...] = ()
-    input_scope: InputScope = InputScope.CONVERSATION
-    blocked_is_empty: bool = False
-    objection: InvalidRequest | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
-    chunking: Chunking | None = None
+    prompting: PromptOptions = PromptOptions()
+    original: OriginalRequest = OriginalRequest()
+    detection: DetectionOptions = DetectionOptions()

@@ -1,8 +1,6 @@
 """Who asks, as everything inside the layers of identity finds it."""
 
-from collections.abc import MutableMapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from servicekit import keys
 from servicekit.principal import LOCAL, Principal
@@ -28,8 +26,12 @@ class Caller:
 
 
 def with_own(principal: Principal) -> Principal:
-    """Who asks, holding also what opens the documents of the user's own."""
-    return replace(principal, oids=(*principal.oids, keys.own_oid(principal.user)))
+    """Return who asks, holding also what opens the documents of the user's own, and nothing that opens another's.
+
+    An issuer of tokens may name any ids; only the gateway gives out those of users' own documents.
+    """
+    oids = tuple(oid for oid in principal.oids if not keys.is_own_oid(oid))
+    return replace(principal, oids=(*oids, keys.own_oid(principal.user)))
 
 
 LOOPBACK = Caller(LOCAL)
@@ -37,24 +39,3 @@ LOOPBACK = Caller(LOCAL)
 
 NOBODY = Caller(Principal("nobody"))
 """Who asks on routes that are open to everybody: has no role, and a tenant that nothing belongs to."""
-
-
-def place(scope: MutableMapping[str, Any], caller: Caller) -> None:
-    """Puts the caller where everything inside looks: ``scope["state"]["caller"]`` (quotas, audit), and the caller's
-    principal alone at ``scope["state"]["principal"]`` (routes, which need no more).
-    """
-    state = scope.setdefault("state", {})
-    state["caller"] = caller
-    state["principal"] = caller.principal
-
-
-def caller_of(scope: MutableMapping[str, Any]) -> Caller:
-    """Who asks."""
-    found: Caller = scope["state"]["caller"]
-    return found
-
-
-def principal_of(scope: MutableMapping[str, Any]) -> Principal:
-    """Who asks, as services behind the gateway know it."""
-    found: Principal = scope["state"]["principal"]
-    return found

@@ -8,11 +8,13 @@ HEADERS = ("authorization", "api-key", "x-api-key")
 """``Authorization: Bearer`` (RFC 6750; OpenAI's clients), ``api-key`` (Azure's), ``x-api-key`` (many others)."""
 
 _AUTHORIZATION, *_BARE = (name.encode() for name in HEADERS)
-_SCHEME = b"bearer "
+_SCHEME = b"bearer"
 
 
 def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
-    """The key or token of a request.
+    """Return the key or token of a request.
+
+    An ``Authorization`` without a space has no scheme and is the key itself.
 
     Raises:
         Unauthenticated: There is none, or there are several different ones.
@@ -20,9 +22,12 @@ def credential(headers: Iterable[tuple[bytes, bytes]]) -> str:
     found = ""
     for name, value in headers:
         if name == _AUTHORIZATION:
-            if value[: len(_SCHEME)].lower() != _SCHEME:
+            scheme, space, said = value.strip().partition(b" ")
+            if not space and scheme.lower() != _SCHEME:
+                # Azure's inference client sends its key so, beside the same one as `api-key`.
+                said = scheme
+            elif scheme.lower() != _SCHEME:
                 raise Unauthenticated("Authorization must be of the scheme Bearer.", field="authorization")
-            said = value[len(_SCHEME) :]
         elif name in _BARE:
             said = value
         else:

@@ -1,10 +1,10 @@
 """What a deployment can be told of who may ask."""
 
 import ipaddress
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from servicekit.settings import ServiceSettings
 
 Role = Literal["ask", "ingest", "admin"]
@@ -17,6 +17,11 @@ class IdentitySettings(ServiceSettings):
 
     metrics_open: bool = Field(
         False, description="Whether /metrics needs no credentials; else it takes an administrator's."
+    )
+    allowed_hosts: list[Annotated[str, AfterValidator(str.lower)]] = Field(
+        [],
+        description="Hosts that requests may name without authentication (CAUSEWAY_AUTH=none), as JSON: "
+        "`causeway.internal`, also with a port; beside loopback and the hosts of front end profiles.",
     )
     oidc_issuer: str = Field("", description="OpenID Connect provider whose tokens are taken: its issuer's URL.")
     oidc_audience: list[str] = Field([], description="Audiences, as JSON; a token must be for one of them.")

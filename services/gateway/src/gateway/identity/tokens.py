@@ -173,14 +173,23 @@ class Tokens:
 
 
 def _texts(claims: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    """What a claim says, one text or many; empty where it is missing or something else."""
+    """Return what a claim says, one text or many; empty where it is missing or something else.
+
+    Raises:
+        Unauthenticated: It has a lone surrogate, which JSON can write and UTF-8 cannot.
+    """
     value: Any = claims.get(name)
     if value is None and "." in name:
         value = claims
         for part in name.split("."):
             value = value.get(part) if isinstance(value, Mapping) else None
     listed = value if isinstance(value, list) else [value]
-    return tuple(dict.fromkeys(text for text in listed if isinstance(text, str) and text))
+    texts = tuple(dict.fromkeys(text for text in listed if isinstance(text, str) and text))
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        raise _refused(f"The token's claim '{name}' is not valid Unicode.") from error
+    return texts
 
 
 def _digest(token: str) -> bytes:

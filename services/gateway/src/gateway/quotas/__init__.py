@@ -1,1 +1,5 @@
-"""Quotas: what tenants, API keys and users may use, over all replicas of the gateway (docs/quotas.md)."""
+"""Quotas of tenants, API keys and users over all replicas of the gateway (docs/quotas.md): limits, meters, ledger.
+
+The middleware that enforces them is `server.quota_enforcement`, and how replicas exchange usage is
+`clients.quota_share`.
+"""

@@ -13,18 +13,26 @@ import structlog
 from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, NotSupported, UnreadableDocument
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    InvalidRequest,
+    NotFound,
+    NotSupported,
+    UnreadableDocument,
+)
 from servicekit.principal import Principal
 
-from gateway.documents import ENDED, Job, Upload
-from gateway.frontends import Frontend
-from gateway.identity.caller import principal_of
-from gateway.openapi import FRONT_ENDS
-from gateway.ownership import own_metadata, owned_by
-from gateway.ports import Catalogue, Generator, Ingest, Originals, Pictures
-from gateway.profiles import frontend_of
+from gateway.domain.documents import ENDED, Job, Upload
+from gateway.domain.ownership import own_metadata, owned_by
+from gateway.frontends.profiles import Frontend
+from gateway.ports.answering import Generator, Pictures
+from gateway.ports.documents import Catalogue, Ingest, Originals
 from gateway.routes.body import json_answer
+from gateway.routes.draining import unless_draining
 from gateway.routes.uploads import Turns, file_names, multipart
+from gateway.server.openapi import FRONT_ENDS
+from gateway.server.request_state import state_of
 
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +64,7 @@ def router(
     originals: Originals,
     generator: Generator,
     turns: Turns,
+    draining: asyncio.Event,
     *,
     timeout: float,
     login: Login | None = None,
@@ -69,6 +78,7 @@ def router(
         originals: Has their originals, likewise.
         generator: Says what its models take.
         turns: How many uploads are handed over at once.
+        draining: Set when the gateway begins to stop: who waits for an upload gets its job.
         timeout: Seconds that an upload may take, until the document can be found.
         login: How pages sign their users in; None: they do not.
     """
@@ -77,13 +87,14 @@ def router(
     @routes.get("/config", summary="What a front end shall offer")
     async def config(request: Request) -> Response:
         """Booleans that the Azure RAG demo's front end reads at its start."""
-        frontend = frontend_of(request.scope)
-        return json_answer(_config(frontend, pictures=await _takes_pictures(generator, frontend, _reader(request))))
+        frontend = state_of(request.scope).frontend
+        takes_pictures = await _takes_pictures(generator, frontend, _reader(request))
+        return json_answer(_config(frontend, pictures=takes_pictures, signs_in=login is not None))
 
     @routes.get("/auth_setup", summary="How a front end signs its users in")
     async def auth_setup(request: Request) -> Response:
         """By OpenID Connect where a client for it is set, else not at all: who answers for the page sends a key."""
-        return json_answer(_auth_setup(frontend_of(request.scope), login))
+        return json_answer(_auth_setup(state_of(request.scope).frontend, login))
 
     @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
     async def speech() -> Response:
@@ -104,13 +115,13 @@ def router(
     )
     async def upload(request: Request, file: Annotated[UploadFile, File(description="The document")]) -> Response:
         """Puts a document into the front end's index, for the user alone; answers once it can be found."""
-        principal = principal_of(request.scope)
+        principal = state_of(request.scope).principal
         index = _index(request)
         [name] = file_names([file])
         deadline = Deadline.after(timeout)
         async with turns.turn(deadline):
             job = await ingest.submit(principal, _own(principal, index, name, await file.read()), deadline)
-        job = await _ended(ingest, principal, job, deadline)
+        job = await unless_draining(draining, _ended(ingest, principal, job, deadline), job)
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
         if job.state not in ENDED:
@@ -130,12 +141,17 @@ def router(
     @routes.post(
         "/delete_uploaded",
         summary="Remove a document of one's own",
-        responses={404: {"description": "The user has uploaded no such document"}},
+        responses={
+            400: {"description": "The name is no text"},
+            404: {"description": "The user has uploaded no such document"},
+        },
     )
     async def delete_uploaded(
         request: Request, filename: Annotated[str, Body(embed=True, description="Its name")]
     ) -> Response:
         """Removes a document that came by ``/upload``, with all its passages."""
+        if any("\ud800" <= character <= "\udfff" for character in filename):
+            raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
         wanted = {**owned_by(principal), "sourcefile": filename}
         found = await catalogue.find(principal, index, wanted, deadline)
@@ -161,10 +177,16 @@ async def _takes_pictures(generator: Generator, frontend: Frontend, principal: P
     return bool(asked) and asked[0].takes_pictures
 
 
-def _config(frontend: Frontend, *, pictures: bool) -> dict[str, Any]:
+def _config(frontend: Frontend, *, pictures: bool, signs_in: bool) -> dict[str, Any]:
+    """Return the switches of a front end.
+
+    Args:
+        frontend: Its profile.
+        pictures: The model takes pictures.
+        signs_in: The page signs its users in. Without it the page fails where it is offered uploads.
+    """
     overrides = frontend.overrides
     effort = str(overrides.get("reasoning_effort") or "")
-    uploads = bool(frontend.default_index)
     return {
         # Under its name of then and of now.
         "showGPT4VOptions": pictures,
@@ -176,14 +198,14 @@ def _config(frontend: Frontend, *, pictures: bool) -> dict[str, Any]:
         "defaultRetrievalReasoningEffort": "",
         "streamingEnabled": True,
         "showVectorOption": True,
-        "showUserUpload": uploads,
+        "showUserUpload": signs_in and bool(frontend.default_index),
         "showLanguagePicker": False,
         "showSpeechInput": False,
         "showSpeechOutputBrowser": False,
         "showSpeechOutputAzure": False,
         # Kept by the browser, and here where a user has signed in.
         "showChatHistoryBrowser": True,
-        "showChatHistoryCosmos": True,
+        "showChatHistoryCosmos": signs_in,
         "showAgenticRetrievalOption": False,
         "ragSearchTextEmbeddings": True,
         "ragSearchImageEmbeddings": False,
@@ -215,14 +237,14 @@ def _auth_setup(frontend: Frontend, login: Login | None) -> dict[str, Any]:
 
 
 def _index(request: Request) -> str:
-    frontend = frontend_of(request.scope)
+    frontend = state_of(request.scope).frontend
     if not frontend.default_index:
         raise NotSupported(f"The front end '{frontend.name}' has no index for uploads.")
     return frontend.default_index
 
 
 def _reader(request: Request) -> Principal:
-    return frontend_of(request.scope).principal_for(principal_of(request.scope), filter_asked=False)
+    return state_of(request.scope).frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
 
 
 def _own(principal: Principal, index: str, name: str, content: bytes) -> Upload:

@@ -5,7 +5,7 @@ the body is read once, the events are written as bytes.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import structlog
@@ -22,14 +22,14 @@ from servicekit.errors import (
 from servicekit.tasks import ended
 from starlette.types import Message, Receive, Scope, Send
 
+from gateway.answering.pipeline import Pipeline
+from gateway.answering.timeline import Timeline
+from gateway.dialects.exchange import ChatRequest, Dialect, Exchange, Media
+from gateway.dialects.registration import ChatRoute
 from gateway.domain import Batch, Done, Step
-from gateway.frontends import Frontend
-from gateway.identity.caller import principal_of
-from gateway.pipeline import Pipeline
-from gateway.profiles import frontend_of
-from gateway.protocols.exchange import ChatRequest, Dialect, Exchange, Media
-from gateway.responses import JSON, NOSNIFF, refuse, respond
-from gateway.timeline import Timeline
+from gateway.routes.heartbeat import Heartbeat
+from gateway.server.request_state import state_of
+from gateway.server.responses import JSON, NOSNIFF, refuse, respond
 
 _log = structlog.get_logger(__name__)
 
@@ -38,42 +38,37 @@ _SLACK = 1.0
 _FORM = b"multipart/form-data"
 
 Answer = AsyncGenerator[Batch, None]
-Chooser = Callable[[Frontend, Mapping[bytes, bytes], bytes], Dialect]
-"""A request's profile, headers and body → the dialect that is spoken; the body is empty until it has come."""
 
 
 class ChatEndpoint:
     """An ASGI application that answers one path.
 
     Args:
-        choose: Chooses the dialect.
+        chat: The path, and which dialect is spoken there.
         pipeline: Answers.
         timeout: Seconds a whole answer may take, once the request is there.
-        streaming: What the path says of streaming; None where the body decides.
-        single_turn: Only the last message of the user counts.
+        heartbeat: Seconds of silence after which a stream gets a sign of life.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
     def __init__(
         self,
-        choose: Chooser,
+        chat: ChatRoute,
         pipeline: Pipeline,
         *,
         timeout: float,
-        streaming: bool | None = None,
-        single_turn: bool = False,
+        heartbeat: float,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
-        self._choose = choose
+        self._chat = chat
         self._pipeline = pipeline
         self._timeout = timeout
-        self._streaming = streaming
-        self._single_turn = single_turn
+        self._heartbeat = heartbeat
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
         """What is spoken with a client, as far as it is known without the body."""
-        return self._choose(frontend_of(scope), dict(scope["headers"]), body)
+        return self._chat.choose(state_of(scope).frontend, dict(scope["headers"]), body)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request; a client that leaves stops everything that runs for it."""
@@ -113,18 +108,18 @@ class ChatEndpoint:
         failure: CausewayError
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                scope["state"]["dialect"] = dialect.name
+                state_of(scope).dialect = dialect.name
                 exchange = dialect.parse(self._request(scope, body))
-                scope["state"]["timeline"] = timeline
+                state_of(scope).timeline = timeline
                 if exchange.turn.retrieval.indexes:
-                    scope["state"]["log"]["index"] = ",".join(exchange.turn.retrieval.indexes)
+                    state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
                 answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, send_noted)
                 else:
                     done = await self._whole(dialect, exchange, answer, send_noted)
-            scope["state"]["done"] = done
-            scope["state"]["log"] |= _counts(done)
+            state_of(scope).done = done
+            state_of(scope).log |= _counts(done)
             return
         except CausewayError as error:
             failure = error
@@ -151,12 +146,13 @@ class ChatEndpoint:
         passed = self._passed_headers & headers.keys()
         return ChatRequest(
             body,
-            principal_of(scope),
-            frontend_of(scope),
-            self._streaming,
+            state_of(scope).principal,
+            state_of(scope).frontend,
+            self._chat.streaming,
             headers.get(b"content-type", b"").decode("latin-1"),
-            single_turn=self._single_turn,
+            single_turn=self._chat.single_turn,
             headers={name.decode(): headers[name].decode("latin-1") for name in passed},
+            model=scope.get("path_params", {}).get("model", ""),
         )
 
     async def _whole(self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send) -> Done:
@@ -172,6 +168,7 @@ class ChatEndpoint:
 
     async def _stream(self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send) -> Done | None:
         """The answer's end; None where it broke off."""
+        broken = False
         async with aclosing(answer) as events:
             # Until the first events are there the answer can still be a status.
             try:
@@ -184,16 +181,21 @@ class ChatEndpoint:
                 await send({"type": "http.response.body", "body": exchange.render_failure(error)})
                 return None
             await _begin(send, dialect.media)
-            try:
-                await _write(send, first)
-                async for batch in events:
-                    await _write(send, exchange.render(batch))
-            except CausewayError as error:
-                _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
-                await _write(send, exchange.render_failure(error))
-            except Exception as error:  # the boundary, as above
-                _log.exception("answer broke off", dialect=dialect.name, error=str(error))
-                await _write(send, exchange.render_failure(Internal()))
+            async with Heartbeat(send, dialect.media.heartbeat, self._heartbeat) as beating:
+                try:
+                    await _write(beating.send, first)
+                    async for batch in events:
+                        await _write(beating.send, exchange.render(batch))
+                except CausewayError as error:
+                    _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
+                    await _write(beating.send, exchange.render_failure(error))
+                    broken = dialect.media.breaks_off
+                except Exception as error:  # the boundary, as above
+                    _log.exception("answer broke off", dialect=dialect.name, error=str(error))
+                    await _write(beating.send, exchange.render_failure(Internal()))
+                    broken = dialect.media.breaks_off
+        if broken:
+            return None  # the server sends what it has and closes the connection of an answer that is not complete
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return last if isinstance(last := batch[-1], Done) else None
 

@@ -10,9 +10,10 @@ from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
 from starlette.types import Receive, Scope, Send
 
-from gateway.ports import Guardrails, Probe
-from gateway.responses import JSON, respond
-from gateway.shared_look import SharedLook
+from gateway.ports.answering import Guardrails
+from gateway.ports.health import Probe
+from gateway.server.responses import JSON, respond
+from gateway.server.single_flight import SharedLook
 
 _UNAVAILABLE = 503
 _PACKAGE = "causeway"

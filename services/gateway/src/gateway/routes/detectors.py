@@ -4,10 +4,10 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 
-from gateway.identity.caller import principal_of
-from gateway.ports import Guardrails
+from gateway.ports.answering import Guardrails
 from gateway.routes.body import json_answer
 from gateway.routes.schemas import answers
+from gateway.server.request_state import state_of
 
 _DETECTOR = {
     "type": "object",
@@ -40,7 +40,7 @@ def router(guardrails: Guardrails, *, timeout: float) -> APIRouter:
     @routes.get("/detectors", summary="The detectors", responses=answers(_LIST))
     async def list_detectors(request: Request) -> Response:
         """Ordered by id, with what each looks at and what it can be told."""
-        known = await guardrails.detectors(principal_of(request.scope), Deadline.after(timeout))
+        known = await guardrails.detectors(state_of(request.scope).principal, Deadline.after(timeout))
         listed = [
             {
                 "id": info.detector_id,

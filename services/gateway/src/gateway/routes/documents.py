@@ -13,18 +13,18 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, RateLimited, Unavailable, http_status
 from servicekit.principal import Principal
 
-from gateway import ownership
-from gateway.documents import Job, StoredDocument, Upload
-from gateway.identity.caller import principal_of
-from gateway.ports import Catalogue, Ingest
-from gateway.protocols.problem import problem
-from gateway.responses import error_headers
+from gateway.dialects.problem import problem
+from gateway.domain import ownership
+from gateway.domain.documents import Job, StoredDocument, Upload
+from gateway.ports.documents import Catalogue, Ingest
 from gateway.routes.body import json_answer
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
 from gateway.routes.submission import LINKS, Submission, is_json, media_type, metadata_of, of_form, of_json
-from gateway.routes.uploads import Turns
+from gateway.routes.uploads import Turns, check_lengths
+from gateway.server.request_state import state_of
+from gateway.server.responses import error_headers
 
 _MOST_DOCUMENTS = 1000
 _AT_ONCE = 8
@@ -32,7 +32,13 @@ _AT_ONCE = 8
 
 
 def router(
-    ingest: Ingest, catalogue: Catalogue, turns: Turns, allowed: AllowedUrls, *, timeout: float
+    ingest: Ingest,
+    catalogue: Catalogue,
+    turns: Turns,
+    allowed: AllowedUrls,
+    *,
+    timeout: float,
+    most_characters: int,
 ) -> APIRouter:
     """``/documents``.
 
@@ -42,6 +48,7 @@ def router(
         turns: How many uploads are handed over at once.
         allowed: Where documents may be fetched from.
         timeout: Seconds that handing over an upload may take.
+        most_characters: Of a document's text.
     """
     routes = APIRouter(tags=["documents"])
 
@@ -93,10 +100,11 @@ def router(
                 pictures=pictures,
             )
             submission = of_form(allowed, common, file or (), url or ())
-        principal = principal_of(request.scope)
+        principal = state_of(request.scope).principal
         ownership.check(principal, [upload.metadata_json for upload in submission.uploads])
         deadline = Deadline.after(timeout)
         async with turns.turn(deadline):
+            await check_lengths(submission.files, most_characters)
             accepted, error = await _submitted(ingest, principal, submission, deadline)
         if error is None:
             return json_answer({"jobs": [job_json(job) for job in accepted.values()]}, 202)
@@ -115,7 +123,7 @@ def router(
     ) -> Response:
         """What is known of each, without its text; by id, in pages."""
         keys.index_name(index)
-        principal = principal_of(request.scope)
+        principal = state_of(request.scope).principal
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
         documents = [_document_json(each) for each in page.documents]
         return json_answer({"documents": documents, "next_page_token": page.next_token or None}, 200)

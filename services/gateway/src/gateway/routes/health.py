@@ -10,8 +10,8 @@ from fastapi import APIRouter, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded
 
-from gateway.ports import Probe
-from gateway.shared_look import SharedLook
+from gateway.ports.health import Probe
+from gateway.server.single_flight import SharedLook
 
 
 def router(probes: Sequence[Probe], *, timeout: float = 1.0) -> APIRouter:

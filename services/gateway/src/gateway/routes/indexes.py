@@ -1,5 +1,6 @@
 """The indexes and their documents, as RAGEngine's clients manage them."""
 
+import posixpath
 from typing import Annotated
 
 import msgspec
@@ -7,13 +8,14 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 
-from gateway.identity.caller import principal_of
-from gateway.ports import Catalogue, Originals, Pictures
-from gateway.ports_index import Indexes
-from gateway.protocols import ragengine
+from gateway.dialects.ragengine import documents as ragengine
+from gateway.ports.answering import Pictures
+from gateway.ports.documents import Catalogue, Originals
+from gateway.ports.index_management import Indexes
 from gateway.routes.body import json_answer, json_body
-from gateway.routes.index_settings import index_json
+from gateway.routes.index_configuration import index_json
 from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, answers, body
+from gateway.server.request_state import state_of
 
 _LARGEST_OFFSET = 2**53
 _LONGEST_PATH = 1024
@@ -32,7 +34,8 @@ _Details = Annotated[bool, Query(description="As GET /indexes/{index} tells them
 _SnapshotPath = Annotated[
     str,
     Query(
-        max_length=_LONGEST_PATH, description="Below the snapshots' directory; the index's name where none is given"
+        max_length=_LONGEST_PATH,
+        description="A directory below the snapshots' directory; the snapshot is in it, under the index's name",
     ),
 ]
 
@@ -54,7 +57,7 @@ def router(
     @routes.get("/indexes", summary="The names of the indexes", responses=answers(_LISTED))
     async def list_indexes(request: Request, *, details: _Details = False) -> Response:
         """In order."""
-        found = await indexes.summaries(principal_of(request.scope), Deadline.after(timeout))
+        found = await indexes.summaries(state_of(request.scope).principal, Deadline.after(timeout))
         return json_answer([index_json(each) if details else each.name for each in found])
 
     @routes.get(
@@ -78,7 +81,7 @@ def router(
             said = f"limit times max_text_length must be at most {_MOST_CHARACTERS}."
             raise InvalidRequest(said, field="max_text_length")
         page = await indexes.documents(
-            principal_of(request.scope),
+            state_of(request.scope).principal,
             name,
             offset=offset,
             limit=limit,
@@ -103,9 +106,9 @@ def router(
         """Removes documents with all their passages; ids that are not there are named."""
         name = ragengine.index_name(index, "index")
         ids = ragengine.removals(await json_body(request))
-        removal = await catalogue.remove(principal_of(request.scope), name, ids, Deadline.after(timeout))
-        await pictures.forget(principal_of(request.scope), name, removal.pictured)
-        await originals.forget(principal_of(request.scope), name, removal.originals)
+        removal = await catalogue.remove(state_of(request.scope).principal, name, ids, Deadline.after(timeout))
+        await pictures.forget(state_of(request.scope).principal, name, removal.pictured)
+        await originals.forget(state_of(request.scope).principal, name, removal.originals)
         said = {"deleted_doc_ids": removal.removed, "not_found_doc_ids": removal.not_found}
         return json_answer(said)
 
@@ -113,7 +116,7 @@ def router(
     async def delete_index(request: Request, index: _Name) -> Response:
         """Removes an index with everything in it, for good."""
         name = ragengine.index_name(index, "index")
-        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
+        principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         documents = await catalogue.find(principal, name, {}, deadline)
         await indexes.delete(principal, name, deadline)
         await pictures.forget(principal, name)
@@ -122,11 +125,11 @@ def router(
 
     @routes.post("/persist/{index}", summary="Write a snapshot of an index", responses=answers(MESSAGE, _UNKNOWN))
     async def persist_index(request: Request, index: _Name, path: _SnapshotPath = "") -> Response:
-        """In the place of one that is there."""
+        """Write `path/index`, in the place of a snapshot of the same index that is there."""
         name = ragengine.index_name(index, "index")
-        place = _place(path, name)
-        await indexes.persist(principal_of(request.scope), name, place, Deadline.after(timeout))
-        return _message(f"Successfully persisted index {name} to {place}.")
+        directory = _directory(path)
+        await indexes.persist(state_of(request.scope).principal, name, directory, Deadline.after(timeout))
+        return _message(f"Successfully persisted index {name} to {posixpath.join(directory, name)}.")
 
     @routes.post(
         "/load/{index}",
@@ -141,17 +144,19 @@ def router(
     ) -> Response:
         """In one step; with `overwrite` also in the place of an index, with everything in it."""
         name = ragengine.index_name(index, "index")
-        place = _place(path, name)
-        await indexes.load(principal_of(request.scope), name, place, Deadline.after(timeout), overwrite=overwrite)
-        return _message(f"Successfully loaded index {name} from {place}.")
+        directory = _directory(path)
+        await indexes.load(
+            state_of(request.scope).principal, name, directory, Deadline.after(timeout), overwrite=overwrite
+        )
+        return _message(f"Successfully loaded index {name} from {posixpath.join(directory, name)}.")
 
     return routes
 
 
-def _place(path: str, name: str) -> str:
+def _directory(path: str) -> str:
     if "\0" in path:
         raise InvalidRequest("path must not hold NUL characters.", field="path")
-    return path.strip() or name
+    return path.strip()
 
 
 def _message(text: str) -> Response:

@@ -1,5 +1,6 @@
 """Jobs: what there is, how far each is, stopping one, and sending again what was given up."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -12,19 +13,22 @@ from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 
-from gateway.documents import ENDED, Job
-from gateway.identity.caller import principal_of
-from gateway.ports import Ingest
-from gateway.ports_jobs import DeadLetter, JobChange, Jobs
+from gateway.domain.documents import ENDED, Job
+from gateway.ports.documents import Ingest
+from gateway.ports.jobs import DeadLetter, JobChange, Jobs
 from gateway.routes.body import json_answer, json_body
+from gateway.routes.draining import until_draining
 from gateway.routes.schemas import answers, body
 from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, REPLAY, REPLAYED
+from gateway.server.request_state import state_of
 
 _MOST_JOBS = 1000
 _MOST_IDS = 10_000
 _AWAY = {503: "The queue is away; see Retry-After"}
 _UNKNOWN = {404: "No such job"} | _AWAY
 _STREAM = "text/event-stream"
+# Within a second, not the three of most browsers.
+_RECONNECT = b"event: reconnect\nretry: 1000\ndata: {}\n\n"
 
 State = Literal["", "queued", "parsing", "indexing", "succeeded", "unchanged", "failed", "cancelled"]
 _Count = Annotated[int, Query(ge=1, le=_MOST_JOBS, description="Most entries of the page")]
@@ -38,12 +42,13 @@ class _Ids(msgspec.Struct, forbid_unknown_fields=True):
     all: bool = False
 
 
-def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRouter:
+def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: float, watch: float) -> APIRouter:
     """``/jobs`` and what is below it.
 
     Args:
         ingest: Knows each job.
         jobs: Looks after them.
+        draining: Set when the gateway begins to stop: streams of events end.
         timeout: Seconds that an answer may take.
         watch: Seconds that a stream of events may last; who still wants to know goes on with another one.
     """
@@ -61,7 +66,7 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         if index:
             keys.index_name(index)
         page = await jobs.page(
-            principal_of(request.scope),
+            state_of(request.scope).principal,
             index=index,
             state=state,
             count=limit,
@@ -79,7 +84,7 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         first. They are kept until they are sent again.
         """
         deadline = Deadline.after(timeout)
-        page = await jobs.dead(principal_of(request.scope), count=limit, token=page_token, deadline=deadline)
+        page = await jobs.dead(state_of(request.scope).principal, count=limit, token=page_token, deadline=deadline)
         listed = [_letter_json(letter) for letter in page.letters]
         return json_answer({"jobs": listed, "next_page_token": page.next_token or None})
 
@@ -92,13 +97,15 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
     async def replay(request: Request) -> Response:
         """As the jobs that they were, under their ids: they do not replace newer versions of their documents."""
         job_ids = _ids(await json_body(request))
-        found = await jobs.replay(principal_of(request.scope), job_ids, Deadline.after(timeout))
+        found = await jobs.replay(state_of(request.scope).principal, job_ids, Deadline.after(timeout))
         return json_answer({"replayed": found.replayed, "not_found": found.not_found})
 
     @routes.get("/jobs/{job_id}", summary="How far a job is", responses=answers(JOB, _UNKNOWN))
     async def read_job(request: Request, job_id: str) -> Response:
         """The job as it stands now."""
-        return json_answer(job_json(await ingest.job(principal_of(request.scope), job_id, Deadline.after(timeout))))
+        return json_answer(
+            job_json(await ingest.job(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
+        )
 
     @routes.post(
         "/jobs/{job_id}/cancel",
@@ -108,7 +115,7 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
     async def cancel_job(request: Request, job_id: str) -> Response:
         """Whether it waits or is being worked on: nothing of it can be found, its document stays as it was."""
         return json_answer(
-            job_json(await jobs.cancel(principal_of(request.scope), job_id, Deadline.after(timeout)))
+            job_json(await jobs.cancel(state_of(request.scope).principal, job_id, Deadline.after(timeout)))
         )
 
     @routes.get(
@@ -116,23 +123,27 @@ def router(ingest: Ingest, jobs: Jobs, *, timeout: float, watch: float) -> APIRo
         summary="A job's progress, as it comes",
         response_class=StreamingResponse,
         responses={
-            200: {"description": "Server-sent events: `progress` and, at the end, `end`", "content": {_STREAM: {}}},
+            200: {
+                "description": "Server-sent events: `progress` and, at the end, `end`, or `reconnect` to go on",
+                "content": {_STREAM: {}},
+            },
             204: {"description": "The job is over, and Last-Event-ID names its last event"},
             **{status: {"description": text} for status, text in _UNKNOWN.items()},
         },
     )
     async def job_events(request: Request, job_id: str) -> Response:
         """Each event holds the job as `GET /jobs/{id}` has it; the first one as it stands now. The stream ends with
-        the job. A client that comes again with `Last-Event-ID` gets what has changed since.
+        the job, or, when it has lasted long or the server stops, with the event `reconnect`. A client that comes
+        again with `Last-Event-ID` gets what has changed since.
         """
         changes = jobs.watch(
-            principal_of(request.scope), job_id, _revision(request.headers.get("last-event-id", ""))
+            state_of(request.scope).principal, job_id, _revision(request.headers.get("last-event-id", ""))
         )
         first = await anext(changes, _NOTHING)
         if first is _NOTHING:
             return Response(status_code=204)
         return StreamingResponse(
-            _events(first, changes, time.monotonic() + watch),
+            _events(first, changes, draining, time.monotonic() + watch),
             media_type=_STREAM,
             headers={"cache-control": "no-cache", "x-accel-buffering": "no"},
         )
@@ -177,15 +188,21 @@ def _letter_json(letter: DeadLetter) -> dict[str, Any]:
 
 
 async def _events(
-    first: JobChange | None, changes: AsyncGenerator[JobChange | None, None], until: float
+    first: JobChange | None,
+    changes: AsyncGenerator[JobChange | None, None],
+    draining: asyncio.Event,
+    until: float,
 ) -> AsyncIterator[bytes]:
     """Server-sent events, https://html.spec.whatwg.org/multipage/server-sent-events.html"""
-    async with contextlib.aclosing(changes):
+    change = first
+    async with contextlib.aclosing(changes), contextlib.aclosing(until_draining(draining, changes)) as following:
         yield _event(first)
-        async for change in changes:
+        async for change in following:
             yield _event(change)
             if time.monotonic() > until:
-                return
+                break
+    if change is None or change.job.state not in ENDED:
+        yield _RECONNECT
 
 
 def _event(change: JobChange | None) -> bytes:

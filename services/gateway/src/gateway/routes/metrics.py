@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Response
 
-from gateway.metrics import MEDIA, Metrics
+from gateway.server.metrics import MEDIA, Metrics
 
 
 def router(metrics: Metrics, *, tenants: bool) -> APIRouter:

@@ -8,13 +8,12 @@ from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unavailable
 
 from gateway.domain import Model
-from gateway.embeddings import EmbeddingModel
-from gateway.identity.caller import principal_of
-from gateway.ports import Generator
-from gateway.ports_index import Embedder
-from gateway.profiles import frontend_of
+from gateway.domain.embeddings import EmbeddingModel
+from gateway.ports.answering import Generator
+from gateway.ports.index_management import Embedder
 from gateway.routes.body import json_answer
 from gateway.routes.schemas import MODEL, MODELS, answers
+from gateway.server.request_state import state_of
 
 _OURS = "causeway"
 
@@ -29,23 +28,20 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
     """
     routes = APIRouter(tags=["openai"])
 
-    async def known(request: Request) -> tuple[list[Model], list[EmbeddingModel]]:
-        """The models that the front end may ask, whether they can be reached or not; then those for embeddings."""
-        principal, deadline = principal_of(request.scope), Deadline.after(timeout)
-        chats, embeddings = await asyncio.gather(
-            generator.models(principal, deadline), embedder.models(principal, deadline)
-        )
-        frontend = frontend_of(request.scope)
-        return [each for each in chats if frontend.offers_model(each.name, chats[0].name)], list(embeddings)
+    async def offered(request: Request, deadline: Deadline) -> list[Model]:
+        """Return the models that the front end may ask, whether they can be reached or not."""
+        chats = await generator.models(state_of(request.scope).principal, deadline)
+        frontend = state_of(request.scope).frontend
+        return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
 
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """Those for chats that the front end may ask and that can be reached now, the default first; then those for
-        embeddings.
+        """Those for chats that the front end may ask and that can be reached now, the default first.
+
+        Clients offer the listed models for chats, so those for embeddings are not among them.
         """
-        chats, embeddings = await known(request)
-        listed = [*(_chat(each) for each in chats if each.ready), *map(_embedding, embeddings)]
-        return json_answer({"object": "list", "data": listed})
+        chats = await offered(request, Deadline.after(timeout))
+        return json_answer({"object": "list", "data": [_chat(each) for each in chats if each.ready]})
 
     @routes.get(
         "/v1/models/{model:path}",
@@ -53,8 +49,11 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         responses=answers(MODEL, {404: "No such model", 503: "The model cannot be reached now; see Retry-After"}),
     )
     async def read_model(request: Request, model: str) -> Response:
-        """By its name, which may hold slashes."""
-        chats, embeddings = await known(request)
+        """By its name, which may hold slashes; one for chats or for embeddings."""
+        deadline = Deadline.after(timeout)
+        chats, embeddings = await asyncio.gather(
+            offered(request, deadline), embedder.models(state_of(request.scope).principal, deadline)
+        )
         for chat in chats:
             if chat.name == model:
                 if not chat.ready:

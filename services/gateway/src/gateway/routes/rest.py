@@ -1,6 +1,6 @@
 """The routes that are no chats, in FastAPI."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 import structlog
@@ -19,28 +19,30 @@ from servicekit.errors import (
     http_status,
 )
 from starlette.exceptions import HTTPException
-from starlette.routing import Mount, Route
+from starlette.routing import Match, Route
+from starlette.types import Scope
 
-from gateway import openapi
-from gateway.nothing_there import nothing_at
-from gateway.responses import ErrorBody, error_headers
+from gateway.dialects.registration import Registration
+from gateway.routing.table import RouteTable
+from gateway.server import openapi
+from gateway.server.not_found import nothing_at
+from gateway.server.responses import ErrorBody, error_headers
 
 _log = structlog.get_logger(__name__)
 
 VERSION = "0.1.0"
 
 
-def paths(*routers: FastAPI | APIRouter) -> list[str]:
-    """The paths of all their routes."""
-    return [route.path for router in routers for route in router.routes if isinstance(route, Route | Mount)]
-
-
-def rest(routers: Sequence[APIRouter], error_body: ErrorBody) -> FastAPI:
+def rest(
+    routers: Sequence[APIRouter], error_body: ErrorBody, dialects: Sequence[Registration], routes: RouteTable
+) -> FastAPI:
     """The application that serves routers; its errors are those of the one tree.
 
     Args:
         routers: The routes.
         error_body: Writes the errors.
+        dialects: Describe their routes in the OpenAPI document.
+        routes: All routes.
     """
     # With the page's scripts in the package: FastAPI's own page loads them from elsewhere.
     app = FastAPIOffline(
@@ -54,22 +56,38 @@ def rest(routers: Sequence[APIRouter], error_body: ErrorBody) -> FastAPI:
     )
     for router in routers:
         app.include_router(router)
-    app.include_router(_heads(app, *routers))
-    openapi.describe(app)
+    app.router.routes += _heads(app, *routers)
+    openapi.describe(app, dialects, routes)
     return app
 
 
-def _heads(*routers: FastAPI | APIRouter) -> APIRouter:
-    """What may be read, asked for its headers, which FastAPI leaves aside (RFC 9110, 9.3.2); the server sends no
-    body then. Streams have no end that a client could wait for, and so no HEAD.
+class _Head(Route):
+    """Answers HEAD where a route answers GET, which FastAPI leaves aside (RFC 9110, 9.3.2).
+
+    The server sends no body then. The application of the route is shared: to register a route once more would make
+    its models again, and take as long as all routes together.
+
+    Args:
+        route: Answers GET.
     """
-    heads = APIRouter(include_in_schema=False)
+
+    def __init__(self, route: APIRoute) -> None:
+        super().__init__(route.path, route.endpoint, methods=["HEAD"], include_in_schema=False)
+        self.app = route.app
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match a request, and name the route as FastAPI does."""
+        match, found = super().matches(scope)
+        return match, {**found, "route": self}
+
+
+def _heads(*routers: FastAPI | APIRouter) -> Iterator[_Head]:
+    """Yield a HEAD for each GET; streams have no end that a client could wait for, and so no HEAD."""
     for route in [route for router in routers for route in router.routes]:
         if not isinstance(route, APIRoute) or route.response_class is StreamingResponse:
             continue
         if "GET" in (route.methods or ()):
-            heads.add_api_route(route.path, route.endpoint, methods=["HEAD"])
-    return heads
+            yield _Head(route)
 
 
 def _no_room() -> Unavailable:

@@ -4,13 +4,12 @@ from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 
+from gateway.dialects.ragengine import documents as ragengine
 from gateway.domain import Retrieval
-from gateway.identity.caller import principal_of
-from gateway.ports import Retriever
-from gateway.profiles import frontend_of
-from gateway.protocols import ragengine
+from gateway.ports.answering import Retriever
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.schemas import FOUND, SEARCH, answers, body
+from gateway.server.request_state import state_of
 
 
 def router(retriever: Retriever, *, timeout: float) -> APIRouter:
@@ -31,9 +30,9 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
     async def retrieve(request: Request) -> Response:
         """By meaning and by words, best first, each with its scores."""
         search = ragengine.search(await json_body(request))
-        request.scope["state"]["log"]["index"] = search.index
-        principal = principal_of(request.scope)
-        frontend = frontend_of(request.scope)
+        state_of(request.scope).log["index"] = search.index
+        principal = state_of(request.scope).principal
+        frontend = state_of(request.scope).frontend
         retrieval = Retrieval(
             indexes=(search.index,),
             mode=search.mode,
@@ -47,7 +46,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
             )
         except NotFound as error:
             raise NotFound(error.message, field="index_name", resource=error.resource) from error
-        request.scope["state"]["sources"] = found.passages
+        state_of(request.scope).sources = found.passages
         return json_answer(ragengine.found_json(search.query, found.passages))
 
     return routes

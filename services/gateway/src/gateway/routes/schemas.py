@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gateway.protocols.openai_embeddings import MOST_INPUTS
-from gateway.protocols.ragengine import LONGEST_ID, MOST_DOCUMENTS, MOST_NODES
+from gateway.dialects.openai.embeddings import MOST_INPUTS
+from gateway.dialects.ragengine.documents import DEFAULT_NODES, LONGEST_ID, MOST_DOCUMENTS, MOST_NODES
 
 Schema = dict[str, Any]
 
@@ -107,7 +107,7 @@ SEARCH = _object(
     {"index_name": "notes", "query": "When is the bearing renewed?", "metadata_filter": {"author": "Ann"}},
     index_name=_TEXT,
     query={"type": "string", "minLength": 1},
-    max_node_count={"type": "integer", "minimum": 1, "maximum": MOST_NODES, "default": 5},
+    max_node_count={"type": "integer", "minimum": 1, "maximum": MOST_NODES, "default": DEFAULT_NODES},
     metadata_filter={
         "type": ["object", "null"],
         "description": "All of these values must be in the document's metadata",

@@ -17,15 +17,13 @@ from servicekit.errors import (
 )
 from starlette.types import Receive, Scope, Send
 
-from gateway.detector_kinds import unsupported
-from gateway.domain import Chunking, Detector, DetectorKind, Direction, Surroundings
-from gateway.frontends import GuardrailsWire
-from gateway.identity.caller import principal_of
-from gateway.ports import Guardrails, Watch
-from gateway.profiles import frontend_of
-from gateway.protocols import orchestrator_errors as errors
-from gateway.protocols import orchestrator_text as text
-from gateway.responses import NOSNIFF, refuse
+from gateway.answering.detector_kinds import unsupported
+from gateway.dialects.orchestrator import errors, text_detection
+from gateway.domain import Chunking, DetectionContext, Detector, DetectorKind, Direction
+from gateway.frontends.profiles import GuardrailsWire
+from gateway.ports.answering import Guardrails, Watch
+from gateway.server.request_state import state_of
+from gateway.server.responses import NOSNIFF, refuse
 
 PATH = "/api/v2/text/detection/stream-content"
 MEDIA = b"application/x-ndjson"
@@ -53,7 +51,7 @@ class StreamContent:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request; a client that leaves stops the detectors."""
-        wire = frontend_of(scope).guardrails_wire
+        wire = state_of(scope).frontend.guardrails_wire
         answer = _Answer(send, wire)
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         try:
@@ -74,15 +72,15 @@ class StreamContent:
             raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
-        principal, deadline = principal_of(scope), Deadline.after(self._timeout)
-        around = Surroundings(headers={n: v for n, v in headers.items() if n in self._passed_headers})
+        principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)
+        around = DetectionContext(headers={n: v for n, v in headers.items() if n in self._passed_headers})
         lines = _lines(receive)
         async with aclosing(lines):
             first = await anext(lines, None)
             if first is None:
                 raise Unprocessable("`detectors` is required", field="detectors")
             try:
-                detectors, content = text.first_line(first)
+                detectors, content = text_detection.first_line(first)
                 known = {info.detector_id: info for info in await self._guardrails.detectors(principal, deadline)}
                 for each in detectors:
                     info = known.get(each.detector_id)
@@ -175,7 +173,7 @@ async def _feed(watch: Watch, content: str, lines: AsyncGenerator[bytes, None], 
     """Feeds the detectors; then waits for the client to leave."""
     await watch.feed(0, content)
     async for line in lines:
-        await watch.feed(0, text.next_line(line))
+        await watch.feed(0, text_detection.next_line(line))
     await watch.feed(0, "", last=True)
     await watch.end()
     while (await receive())["type"] != "http.disconnect":
@@ -190,5 +188,5 @@ async def _tell(watch: Watch, answer: _Answer) -> None:
             for failure in clearance.failures:
                 raise errors.DetectorFailed(failure)
             if clearance.findings or clearance.cleared_until > start:
-                await answer.line(text.chunk_line(clearance.findings, start, clearance.cleared_until))
+                await answer.line(text_detection.chunk_line(clearance.findings, start, clearance.cleared_until))
                 start = clearance.cleared_until

@@ -11,9 +11,9 @@ from servicekit.allowed_urls import AllowedUrls, document_name
 from servicekit.errors import Cancelled, InvalidRequest, PayloadTooLarge, PermissionDenied, UnsupportedMedia
 from starlette.requests import ClientDisconnect
 
-from gateway.documents import Upload
-from gateway.protocols import ragengine
-from gateway.protocols.reading import Fields, members, value
+from gateway.dialects.json_fields import Fields, members, value
+from gateway.dialects.ragengine import documents as ragengine
+from gateway.domain.documents import Upload
 from gateway.routes.uploads import file_names
 
 _JSON = "application/json"

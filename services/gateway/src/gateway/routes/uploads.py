@@ -1,15 +1,20 @@
 """Files that come in forms: their names, and how many are taken in at once."""
 
 import asyncio
+import codecs
 import contextlib
 import unicodedata
 from collections.abc import AsyncIterator, Sequence
 
 from fastapi import Request, UploadFile
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, RateLimited, UnsupportedMedia
+from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, UnsupportedMedia
 
 _LONGEST_NAME = 512
+_PLAIN = (".txt", ".md", ".markdown")
+_BYTES_A_CHARACTER = 4  # at most, in any encoding
+_WIDE = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+_CONTINUATIONS = bytes(range(0x80, 0xC0))  # of a character in UTF-8, behind its first byte
 
 
 def multipart(request: Request) -> None:
@@ -43,8 +48,32 @@ def file_names(files: Sequence[UploadFile]) -> list[str]:
     return names
 
 
+async def check_lengths(files: Sequence[UploadFile | None], most: int) -> None:
+    """Refuse plain text that a worker would refuse for its length.
+
+    Other files are not looked at: they are shorter as text than they are, or longer.
+
+    Raises:
+        PayloadTooLarge: A file has more characters than `most`.
+    """
+    for file in files:
+        name = (file.filename or "").lower() if file else ""
+        if file is None or not name.endswith(_PLAIN) or (file.size or 0) <= most:
+            continue
+        if await asyncio.to_thread(_characters, await file.read()) > most:
+            raise PayloadTooLarge(f"The file {file.filename!r} has more than {most} characters.", field="file")
+        await file.seek(0)
+
+
+def _characters(data: bytes) -> int:
+    """Return how many characters a text has: exactly in UTF-8, at least in other encodings."""
+    if data.startswith(_WIDE) or b"\0" in data:
+        return len(data) // _BYTES_A_CHARACTER
+    return len(data.translate(None, delete=_CONTINUATIONS))
+
+
 def _breaks_lines(character: str) -> bool:
-    return unicodedata.category(character) in ("Cc", "Zl", "Zp")
+    return unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp")
 
 
 class Turns:

@@ -1,1 +1,5 @@
-"""The model that needs no weights: it answers with the best sentences of the sources."""
+"""The extractive model, which needs no weights: it answers with the best sentences of the sources.
+
+Ranking, citing and cutting its answers belong here. Requests and chunks of the OpenAI API belong in
+`generator.openai_emulation`.
+"""

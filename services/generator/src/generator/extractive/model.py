@@ -5,15 +5,54 @@ import contextlib
 import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import dataclass
 
 import msgspec
 from servicekit.errors import InvalidRequest
 
-from generator import openai_api
+from generator import openai_emulation
 from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
 from generator.extractive.answer import answer
-from generator.extractive.pieces import PieceCounter, text_of
-from generator.extractive.wording import Wanted, Worded, worded
+from generator.tokenizers.word_tokens import PieceCounter, pieces, text_of
+
+_MOST_CHOICES = 128
+
+
+class Wanted(msgspec.Struct, kw_only=True):
+    """The parameters that mean something to a model without chance. Others are passed over."""
+
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stop: str | list[str] | None = None
+    n: int | None = None
+
+    def problem(self) -> tuple[str, str] | None:
+        """The parameter that is out of range, and why; None if all are good."""
+        for name in ("max_tokens", "max_completion_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                return name, f"'{name}' must be at least 1."
+        if self.n is not None and not 1 <= self.n <= _MOST_CHOICES:
+            return "n", f"'n' must be between 1 and {_MOST_CHOICES}."
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Worded:
+    """What is said: the pieces in order, and why there are no more of them (``stop`` or ``length``)."""
+
+    pieces: list[str]
+    finish_reason: str
+
+
+def worded(text: str, wanted: Wanted) -> Worded:
+    """Return the part of an answer that the parameters allow."""
+    stops = [wanted.stop] if isinstance(wanted.stop, str) else wanted.stop or []
+    ends = [at for stop in stops if stop and (at := text.find(stop)) >= 0]
+    said = pieces(text[: min(ends)] if ends else text)
+    most = min((most for most in (wanted.max_tokens, wanted.max_completion_tokens) if most), default=len(said))
+    return Worded(said[:most], "length" if most < len(said) else "stop")
+
 
 _parameters = msgspec.json.Decoder(Wanted)
 
@@ -43,8 +82,8 @@ class ExtractiveModel:
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says, a TEXT event a word."""
         if isinstance(prompt, OpenAIRequest):
-            request = openai_api.parse(prompt.body)
-            writer = openai_api.Writer(self.name, _identity(prompt.body), int(self._clock()))
+            request = openai_emulation.parse(prompt.body)
+            writer = openai_emulation.Writer(self.name, _identity(prompt.body), int(self._clock()))
             events = writer.answer(request, self._answer(request.conversation))
         else:
             events = self._answer(prompt)
@@ -57,7 +96,7 @@ class ExtractiveModel:
         # Reading long sources takes milliseconds, in which other streams go on.
         text = await asyncio.to_thread(answer, _question(prompt), prompt.sources)
         said, choices = worded(text, wanted), wanted.n or 1
-        yield openai_api.start(self.name)
+        yield openai_emulation.start(self.name)
         for piece in said.pieces:
             for choice in range(choices):
                 yield Event(EventKind.TEXT, choice, piece)
@@ -89,7 +128,7 @@ def _wanted(parameters_json: bytes) -> Wanted:
     try:
         wanted = _parameters.decode(parameters_json)
     except (ValueError, RecursionError) as error:
-        raise openai_api.invalid(error) from error
+        raise openai_emulation.invalid(error) from error
     problem = wanted.problem()
     if problem is not None:
         raise InvalidRequest(problem[1], field=problem[0])

@@ -4,6 +4,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from text.sentences import sentences
+
 _HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+[^\W\d_].{0,70}$")
 _BULLET = re.compile(r"\s*(?:[-*•\u2013▪◦·]|\(?\d{1,3}[.)]|[a-z]\))\s+")
@@ -11,20 +13,7 @@ _ROW = re.compile(r"\s*\|.*\|\s*$")
 _RULE = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
 _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
-# A sentence ends at a mark, with the quotes and brackets that close behind it, before white space; those of Chinese
-# and Japanese need none.
-_END = re.compile(r"[.!?…।؟\u06d4]+[\"'”\u2019»)\]]*(?=\s)|[。\uff01\uff1f]+[”\u2019」』\uff09]*")
 _ENDED = re.compile(r"[.!?…:;।؟\u06d4。\uff01\uff1f][\"'”\u2019»)\]」』\uff09]*$")
-_LAST_WORD = re.compile(r"(\S+)$")
-# The full stop of these ends no sentence before a figure …
-_BEFORE_FIGURES = "no nos nr p pp fig figs eq sec ch vol art tel ext max min est approx ca"
-# … and that of these none at all.
-_BEFORE_ANYTHING = (
-    "mr mrs ms dr prof st sr jr vs cf resp incl excl e.g i.e bzw z.b d.h u.a evtl ggf inkl zzgl str "
-    "dept capt sgt lt col gen jan feb apr jun jul aug sep sept oct nov dec"
-)
-_NUMBERING = frozenset(_BEFORE_FIGURES.split())
-_ABBREVIATIONS = frozenset(_BEFORE_ANYTHING.split())
 _SHORT_LINE = 80
 # Letters differ in width: a line of a page is full from this share of the longest one's length.
 _FULL = 0.85
@@ -98,7 +87,7 @@ class _Reader:
         following = following.strip()
         if not following or following[0].islower():
             return not following
-        in_a_sentence = len(self._paragraph) > 1 or _END.search(line)
+        in_a_sentence = len(self._paragraph) > 1 or len(sentences(line)) > 1
         if in_a_sentence and not _ENDED.search(line):
             return False
         return len(line) + 1 + len(following.split(maxsplit=1)[0]) < self._width * _FULL
@@ -179,33 +168,3 @@ def _is_wide(left: str, right: str) -> bool:
 
 def _plain(text: str) -> str:
     return " ".join(_MARKS.sub("", _LINK.sub(r"\1", text)).split())
-
-
-def sentences(text: str) -> list[str]:
-    """The sentences of a paragraph."""
-    found = []
-    start = 0
-    for end in _END.finditer(text):
-        if _goes_on(text, end.start(), end.end()):
-            continue
-        found.append(text[start : end.end()].strip())
-        start = end.end()
-    found.append(text[start:].strip())
-    return [sentence for sentence in found if sentence]
-
-
-def _goes_on(text: str, dot: int, end: int) -> bool:
-    """The mark at ``dot`` does not end the sentence: it belongs to an abbreviation, or a small letter follows."""
-    if text[dot] not in ".!?…":
-        return False
-    following = text[end:].lstrip()[:1]
-    if following.islower():
-        return True
-    if text[dot] != "." or end - dot > 1:
-        return False
-    match = _LAST_WORD.search(text[:dot])
-    word = match[1].lstrip("(\"'“\u2018[").lower() if match else ""
-    if word in _NUMBERING and following.isdigit():
-        return True
-    initial = len(word) == 1 and word.isalpha() and word != "i"
-    return initial or word in _ABBREVIATIONS

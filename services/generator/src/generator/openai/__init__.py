@@ -1,1 +1,4 @@
-"""Models behind any server that speaks the OpenAI API."""
+"""The client of servers that speak the OpenAI API: requests, streams, failures.
+
+Choosing among servers belongs in `generator.routing`.
+"""

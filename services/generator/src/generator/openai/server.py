@@ -50,7 +50,8 @@ class ModelServer:
     def __init__(self, endpoint: Endpoint, limits: Limits | None = None) -> None:
         self._limits = limits or Limits()
         self._endpoint = endpoint
-        self._base_url = URL(endpoint.base_url).update_query(_plain(endpoint.query))
+        self._query = _plain(endpoint.query)
+        self._base_url = URL(endpoint.base_url).update_query(self._query)
         self._session: aiohttp.ClientSession | None = None
         self._urls: dict[tuple[str, bool], URL] = {}
         self._headers = {
@@ -58,10 +59,6 @@ class ModelServer:
             "accept-encoding": "identity",
             "content-type": "application/json",
             "user-agent": "causeway",
-            **(
-                {} if endpoint.bearer is None else {"authorization": f"Bearer {endpoint.bearer.get_secret_value()}"}
-            ),
-            **_plain(endpoint.headers),
         }
         self._looking = asyncio.Lock()
         self._looked_at = -math.inf
@@ -86,6 +83,7 @@ class ModelServer:
             DeadlineExceeded: It did not connect, or not begin to answer, in time.
             Unavailable: It cannot be reached.
         """
+        self._renew_query()
         url = self._urls.get((model, plain))
         if url is None:
             url = self._urls[model, plain] = _below(self._base_url, self._endpoint.answers(model, plain=plain))
@@ -138,7 +136,13 @@ class ModelServer:
         body: bytes | None = None,
         extra: Mapping[str, SecretStr] | None = None,
     ) -> AsyncIterator[Reply]:
-        headers = {**self._headers, **_plain(extra)} if extra else dict(self._headers)
+        # Secrets are asked for their values with each request: files of keys are renewed.
+        headers = dict(self._headers)
+        if self._endpoint.bearer is not None:
+            headers["authorization"] = f"Bearer {self._endpoint.bearer.get_secret_value()}"
+        headers.update(_plain(self._endpoint.headers))
+        if extra:
+            headers.update(_plain(extra))
         telemetry.inject(headers)
         began_at = time.monotonic()
         try:
@@ -164,11 +168,18 @@ class ModelServer:
         finally:
             await reply.aclose()
 
+    def _renew_query(self) -> None:
+        if self._endpoint.query and (query := _plain(self._endpoint.query)) != self._query:
+            self._query = query
+            self._base_url = URL(self._endpoint.base_url).update_query(query)
+            self._urls.clear()
+
     async def _look(self) -> None:
         async with self._looking:
             if time.monotonic() - self._looked_at < _LOOK_AGAIN_SECONDS:
                 return
             try:
+                self._renew_query()
                 url = _below(self._base_url, self._endpoint.models_path)
                 async with self._asked("GET", url, _LOOK_SECONDS) as reply:
                     self._windows = _windows(await reply.whole()) or self._windows

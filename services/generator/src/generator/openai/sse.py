@@ -13,13 +13,21 @@ _LINE_ENDS = (_LF, _CR)
 
 
 class SseParser:
-    """Cuts a byte stream into the payloads of its events, wherever the reads cut it.
+    r"""Cuts a byte stream into the payloads of its events, wherever the reads cut it.
 
     Lines end with CR LF, LF or CR. Comments and the fields ``event``, ``id`` and ``retry`` are passed over; several
     ``data`` lines of one event are joined with LF.
 
     Args:
         most_bytes: Longest event that is taken.
+
+    >>> parser = SseParser(most_bytes=1024)
+    >>> parser.feed(b'data: {"n": 1}\n')  # the blank line that ends the event has not come
+    []
+    >>> parser.feed(b": a comment\n\ndata: [DO")
+    [b'{"n": 1}']
+    >>> parser.feed(b"NE]\n\n")
+    [b'[DONE]']
     """
 
     def __init__(self, most_bytes: int) -> None:

@@ -8,8 +8,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, Unavailable, UpstreamRejected
 
 from generator.ports import Model
-from generator.routing.circuit import Call, Circuit
-from generator.routing.slots import Slots
+from generator.routing.circuit_breaker import Call, CircuitBreaker
+from generator.routing.concurrency import ConcurrencyLimiter
 
 _TIMED_OUT = 408
 _SERVER_FAULT = 500
@@ -28,13 +28,19 @@ class Deployment:
     Attributes:
         name: As above.
         model: As above.
-        slots: As above; `Slots.busy` and `Slots.waiting` tell its load.
-        circuit: As above; `Circuit.state` tells its health.
+        slots: As above; `ConcurrencyLimiter.busy` and `ConcurrencyLimiter.waiting` tell its load.
+        circuit: As above; `CircuitBreaker.state` tells its health.
         first_token: As above.
     """
 
     def __init__(
-        self, name: str, model: Model, *, slots: Slots, circuit: Circuit, first_token: float = math.inf
+        self,
+        name: str,
+        model: Model,
+        *,
+        slots: ConcurrencyLimiter,
+        circuit: CircuitBreaker,
+        first_token: float = math.inf,
     ) -> None:
         self.name = name
         self.model = model
@@ -52,7 +58,7 @@ class Deployment:
         """Holds a slot, and tells the circuit how the block ended.
 
         Raises:
-            RateLimited, DeadlineExceeded: As `Slots.taken`.
+            RateLimited, DeadlineExceeded: As `ConcurrencyLimiter.taken`.
             Unavailable: The circuit is open.
         """
         async with self.slots.taken(deadline):

@@ -11,10 +11,10 @@ from servicekit.errors import CausewayError, DeadlineExceeded
 
 from generator.domain import Event, EventKind, Prompt
 from generator.ports import TokenCounter
-from generator.routing.circuit import State
-from generator.routing.conventions import asked_of
-from generator.routing.measuring import Answering
-from generator.routing.tries import Retries, Target, Tries
+from generator.routing.attempts import Attempts, Retries, Target
+from generator.routing.circuit_breaker import State
+from generator.routing.metrics import Answering
+from generator.routing.span_attributes import asked_of
 
 UNBOUNDED = Deadline(math.inf)
 _TEXT, _FINISH = EventKind.TEXT, EventKind.FINISH
@@ -64,7 +64,7 @@ class Route:
         """
         asked = asked_of(prompt)
         streamed = asked.stream is True
-        tries = Tries(self.name, self.targets, self._retries, deadline, self._dice)
+        tries = Attempts(self.name, self.targets, self._retries, deadline, self._dice)
         while True:
             deployment, pause = tries.next()
             if pause:

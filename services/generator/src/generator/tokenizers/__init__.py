@@ -1,5 +1,8 @@
-"""Counting tokens, and the chat templates that add to them. `counter` makes the counter that a model needs."""
+"""Counting tokens, and the chat templates that add to them; `counter` makes the counter that a model needs.
 
-from generator.tokenizers.choice import TokenizerSpec, counter
+Tokenizers and estimates belong here. The budgets that use the counts belong to the gateway.
+"""
+
+from generator.tokenizers.factory import TokenizerSpec, counter
 
 __all__ = ["TokenizerSpec", "counter"]

@@ -54,8 +54,8 @@ class ServerTokens:
         # Imported here: only who needs it shall pay for it.
         import httpx2
 
-        headers = {} if api_key is None else {"authorization": f"Bearer {api_key.get_secret_value()}"}
-        self._http = httpx2.Client(base_url=url.rstrip("/"), headers=headers, timeout=_PATIENCE)
+        self._api_key = api_key
+        self._http = httpx2.Client(base_url=url.rstrip("/"), timeout=_PATIENCE)
         # Counters are shared by whoever counts, so mostly nobody closes them.
         self.close = weakref.finalize(self, self._http.close)
         self._dialect = dialect
@@ -120,7 +120,10 @@ class ServerTokens:
         return counted
 
     def _ask(self, content: bytes) -> int:
-        response = self._http.post("/tokenize", content=content, headers={"content-type": "application/json"})
+        headers = {"content-type": "application/json"}
+        if self._api_key is not None:
+            headers["authorization"] = f"Bearer {self._api_key.get_secret_value()}"
+        response = self._http.post("/tokenize", content=content, headers=headers)
         response.raise_for_status()
         answer = msgspec.json.decode(response.content)
         counted = answer["count"] if self._dialect == "vllm" else len(answer["tokens"])

@@ -1,1 +1,4 @@
-"""Models of a Triton Inference Server, over its gRPC streams."""
+"""The client of Triton Inference Servers, over gRPC streams.
+
+Tensors, contracts of backends and failures belong here. Choosing among servers belongs in `generator.routing`.
+"""

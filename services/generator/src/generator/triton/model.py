@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 
 from servicekit.errors import Unavailable
 
-from generator import openai_api
+from generator import openai_emulation
 from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Prompt, Usage
 from generator.ports import TokenCounter
 from generator.tokenizers.templates import load_template, plain_messages
@@ -45,8 +45,8 @@ class TritonModel:
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says, a TEXT event for each response of the server."""
         if isinstance(prompt, OpenAIRequest):
-            request = openai_api.parse(prompt.body)
-            writer = openai_api.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
+            request = openai_emulation.parse(prompt.body)
+            writer = openai_emulation.Writer(self.name, f"chatcmpl-{uuid.uuid4().hex}", int(time.time()))
             events = writer.answer(request, self._answer(request.conversation))
         else:
             events = self._answer(prompt)
@@ -65,7 +65,7 @@ class TritonModel:
             async for outputs in responses:
                 said = answer.take(outputs)
                 if answer.responses == 1:
-                    yield openai_api.start(self.name)
+                    yield openai_emulation.start(self.name)
                 if said:
                     yield Event(EventKind.TEXT, text=said)
                 if answer.stopped:

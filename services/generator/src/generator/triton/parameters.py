@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import InvalidRequest
 
-from generator.openai_api import invalid
+from generator.openai_emulation import invalid
 
 # They say nothing about the answer's text.
 _HARMLESS = frozenset(

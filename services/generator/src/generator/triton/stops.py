@@ -10,6 +10,10 @@ class StopCutter:
 
     Attributes:
         stopped: One was there; nothing more comes.
+
+    >>> cutter = StopCutter(["END"])
+    >>> [cutter.feed(piece) for piece in ("an EN", "tire ", "END of")]
+    ['an ', 'ENtire ', '']
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

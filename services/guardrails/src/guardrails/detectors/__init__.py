@@ -1,1 +1,4 @@
-"""Detectors: the port, the pattern detectors, and the catalogue that names them."""
+"""The built-in detectors, one module each, and the interfaces that every detector implements.
+
+A detector knows texts and its parameters. What follows from its findings belongs in `guardrails.moderation`.
+"""

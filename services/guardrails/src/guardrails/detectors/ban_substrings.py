@@ -9,11 +9,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
-from guardrails.detectors.linear import Unsupported
-from guardrails.detectors.matching import Limits, Matcher, Pattern, preceding
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.pattern import PatternDetector
+from guardrails.detectors.patterns.detector import PatternDetector
+from guardrails.detectors.patterns.engine import Unsupported
+from guardrails.detectors.patterns.matching import Limits, Matcher, Pattern, preceding
 
 _MOST_SUBSTRINGS = 1000
 _LONGEST_SUBSTRING = 500
@@ -35,7 +35,7 @@ class BanSubstringsParams(Params, frozen=True, kw_only=True):
     ] = "str"
 
 
-def ban_substrings(limits: Limits) -> Kind[BanSubstringsParams]:
+def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
     """The detector, working within limits.
 
     Every occurrence is found, those that overlap others too; of several that begin at one place, the longest.
@@ -64,7 +64,7 @@ def ban_substrings(limits: Limits) -> Kind[BanSubstringsParams]:
         except Unsupported as error:
             raise BadParam("substrings", f"the list is too large: {error}") from error
 
-    return Kind("ban_substrings", "Finds phrases of a list.", BanSubstringsParams, build)
+    return BuiltIn("ban_substrings", "Finds phrases of a list.", BanSubstringsParams, build)
 
 
 def _begins_word(text: bytes, start: int, _: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import Params
 from guardrails.detectors.port import DetectorStream
 from guardrails.domain import Detection
@@ -39,24 +39,24 @@ class ReadingTimeParams(Params, frozen=True, kw_only=True):
     ]
 
 
-def token_limit() -> Kind[TokenLimitParams]:
+def token_limit() -> BuiltIn[TokenLimitParams]:
     """The detector; its detections are about the whole text."""
 
     def build(params: TokenLimitParams) -> CountingDetector:
         detection = Detection("token_limit", "too_many_tokens")
         return CountingDetector(_tokens(params.encoding), _bytes, params.limit, detection)
 
-    return Kind("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build)
+    return BuiltIn("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build)
 
 
-def reading_time() -> Kind[ReadingTimeParams]:
+def reading_time() -> BuiltIn[ReadingTimeParams]:
     """The detector; its detections are about the whole text."""
 
     def build(params: ReadingTimeParams) -> CountingDetector:
         detection = Detection("reading_time", "too_long_to_read")
         return CountingDetector(_words, len, params.max_time * _WORDS_A_MINUTE, detection)
 
-    return Kind("reading_time", "Finds texts that take too long to read.", ReadingTimeParams, build)
+    return BuiltIn("reading_time", "Finds texts that take too long to read.", ReadingTimeParams, build)
 
 
 class CountingDetector:

@@ -1,33 +1,21 @@
-"""The detector ``file_type``: texts that are not the JSON, YAML or XML that they should be.
+"""The detector ``file_type``: texts that are not the JSON, YAML or XML that they should be."""
 
-Schemas are checked by jsonschema-rs with its linear engine for patterns, and without fetching what they refer to.
-"""
+from collections.abc import Sequence
+from typing import Annotated
 
-import json
-import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any
-from xml.etree.ElementTree import ParseError
-
-import jsonschema_rs
 import msgspec
-import yaml
-from defusedxml import DefusedXmlException, ElementTree  # type: ignore[import-untyped]  # has no types
 
-from guardrails.detectors.kind import Kind
+from guardrails.chunking.chunkers import Chunking
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.whole import WholeTextDetector
-from guardrails.domain import Detection
+from guardrails.detectors.port import Judge
+from guardrails.detectors.structure.formats import FORMATS, SCHEMA, validator
+from guardrails.detectors.structure.process import CheckProcesses
+from guardrails.domain import Detection, DetectionContext, DetectorKind
 
 _TYPE = "file_type"
-_INLINE = 4096
 _LONGEST_SCHEMA = 20_000
-_MOST_ALIASES = 100  # of YAML; each may repeat all before it
-_SCHEMA = "-with-schema:"
-_OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # what looks like the beginning of an object
-
-Check = Callable[[str], str]
-"""Why a text is not of a type; empty where it is."""
+_SECONDS = 30.0  # for one question: all its texts, each with its own limit, and the wait for a free process
 
 
 class FileTypeParams(Params, frozen=True, kw_only=True):
@@ -47,112 +35,68 @@ class FileTypeParams(Params, frozen=True, kw_only=True):
     ] = 0
 
 
-def file_type(limit: int) -> Kind[FileTypeParams]:
-    """The detector.
+def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
+    """Return the factory of the detector.
 
     Args:
-        limit: Code points of a growing text that it may hold back.
+        processes: Where texts are parsed.
     """
 
-    def build(params: FileTypeParams) -> WholeTextDetector:
-        checks = [
-            (_named(text), _check(text, params.required_elements, f"file_type[{index}]"))
-            for index, text in enumerate(params.file_type)
-        ]
-
-        def judge(text: str) -> list[Detection]:
-            found = []
-            for name, check in checks:
-                reason = check(text)
-                if reason:
-                    extra = msgspec.json.encode({"metadata": {"reason": reason}})
-                    found.append(Detection(_TYPE, f"invalid_{name}", text, 0, len(text), extra=extra))
-            return found
-
-        return WholeTextDetector(judge, limit, _INLINE)
+    def build(params: FileTypeParams) -> FileType:
+        for index, kind in enumerate(params.file_type):
+            _check_kind(kind, f"file_type[{index}]")
+        return FileType(params, processes)
 
     description = "Finds texts that are not the JSON, YAML or XML that they should be."
-    return Kind("file_type", description, FileTypeParams, build, streaming=False)
+    return BuiltIn("file_type", description, FileTypeParams, build, streaming=False)
 
 
-def _named(text: str) -> str:
-    name, schema, _ = text.partition(_SCHEMA)
+class FileType(Judge):
+    """See the module. A finding spans the whole text."""
+
+    kind = DetectorKind.CONTENTS
+    chunking = Chunking.WHOLE
+    seconds = _SECONDS
+    judges_blank = True
+
+    def __init__(self, params: FileTypeParams, processes: CheckProcesses) -> None:
+        self._params = params
+        self._processes = processes
+
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:  # noqa: ARG002
+        """See `Judge.judge`."""
+        return [await self._text(text) for text in windows]
+
+    async def _text(self, text: str) -> list[Detection]:
+        params = self._params
+        reasons = await self._processes.reasons(text, params.file_type, params.required_elements)
+        return [
+            Detection(
+                _TYPE,
+                f"invalid_{_named(kind)}",
+                text,
+                0,
+                len(text),
+                extra=msgspec.json.encode({"metadata": {"reason": reason}}),
+            )
+            for kind, reason in zip(params.file_type, reasons, strict=True)
+            if reason
+        ]
+
+
+def _named(kind: str) -> str:
+    name, schema, _ = kind.partition(SCHEMA)
     return f"{name}_schema" if schema else name.replace("-", "_")
 
 
-def _check(text: str, required: int, path: str) -> Check:
-    plain: Mapping[str, Check] = {
-        "json": lambda text: _reason(text, json.loads),
-        "yaml": lambda text: _reason(text, _yaml),
-        "xml": _xml,
-        "json-within": lambda text: _within(text, required),
-    }
-    if text in plain:
-        return plain[text]
-    name, _, schema = text.partition(_SCHEMA)
+def _check_kind(kind: str, path: str) -> None:
+    if kind in FORMATS:
+        return
+    name, _, schema = kind.partition(SCHEMA)
     if name not in ("json", "yaml") or not schema:
-        raise BadParam(path, f"not one of {', '.join(plain)}, json{_SCHEMA}…, yaml{_SCHEMA}…")
-    validator = _validator(schema, path)
-    parse = json.loads if name == "json" else _yaml
-
-    def check(text: str) -> str:
-        return _reason(text, parse, validator)
-
-    return check
-
-
-def _validator(schema: str, path: str) -> Any:
-    def refuse(address: str) -> Any:
-        raise ValueError(f"{address} is not part of the schema")
-
+        raise BadParam(path, f"not one of {', '.join(FORMATS)}, json{SCHEMA}…, yaml{SCHEMA}…")
     try:
-        return jsonschema_rs.validator_for(
-            json.loads(schema), retriever=refuse, pattern_options=jsonschema_rs.RegexOptions()
-        )
-    except (ValueError, RecursionError, jsonschema_rs.ReferencingError) as error:
-        raise BadParam(path, f"the schema cannot be used: {_line(error)}") from error
-
-
-def _reason(text: str, parse: Callable[[str], Any], validator: Any = None) -> str:
-    try:
-        value = parse(text)
-        if validator is not None:
-            validator.validate(value)
-    except (ValueError, yaml.YAMLError, RecursionError) as error:
-        return _line(error)
-    return ""
-
-
-def _yaml(text: str) -> Any:
-    aliases = sum(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.CSafeLoader))
-    if aliases > _MOST_ALIASES:
-        raise ValueError(f"more than {_MOST_ALIASES} aliases")
-    value = yaml.load(text, yaml.CSafeLoader)  # the safe loader
-    if not isinstance(value, dict | list):
-        # Any sentence is a YAML scalar.
-        raise ValueError("neither a mapping nor a sequence")  # noqa: TRY004  # the text's error, as a parser's
-    return value
-
-
-def _xml(text: str) -> str:
-    try:
-        ElementTree.fromstring(text, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError) as error:
-        return _line(error)
-    return ""
-
-
-def _within(text: str, required: int) -> str:
-    decoder = json.JSONDecoder()
-    elements, at = 0, 0
-    while (match := _OBJECT.search(text, at)) is not None:
-        try:
-            _, at = decoder.raw_decode(text, match.start())
-        except (ValueError, RecursionError) as error:
-            return _line(error)
-        elements += 1
-    return "" if elements >= required else f"{elements} of {required} objects"
-
-
-def _line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+        validator(schema)
+    except ValueError as error:
+        line = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise BadParam(path, f"the schema cannot be used: {line}") from error

@@ -16,13 +16,14 @@ from embedding.errors import SetupError, UnembeddableText
 from embedding.port import Embedder
 from servicekit.errors import CausewayError
 
-from guardrails.chunking import Chunking, windows_of
-from guardrails.detectors.kind import Kind
+from guardrails.chunking.chunkers import Chunking, windows_of
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import Params
 from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectorKind, Health, Surroundings
+from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 _TYPE = "groundedness"
+_UNPROCESSABLE = 422
 _MOST_PASSAGES = 400  # sentences of passages that are compared; each takes milliseconds
 _FEWEST_LETTERS = 12  # with fewer a sentence says nothing that could be wrong: "Yes.", a list's number
 _KEPT = 16  # answers whose passages are kept embedded
@@ -44,7 +45,7 @@ class GroundednessParams(Params, frozen=True, kw_only=True):
     )
 
 
-def groundedness(open_embedder: OpenEmbedder, seconds: float) -> Kind[GroundednessParams]:
+def groundedness(open_embedder: OpenEmbedder, seconds: float) -> BuiltIn[GroundednessParams]:
     """The detector.
 
     Args:
@@ -60,7 +61,7 @@ def groundedness(open_embedder: OpenEmbedder, seconds: float) -> Kind[Groundedne
             return Health(healthy=False, reason="the embedding model is not built")
         return Health(healthy=True)
 
-    return Kind(
+    return BuiltIn(
         "groundedness",
         "Finds sentences of an answer that no passage is near to.",
         GroundednessParams,
@@ -81,23 +82,25 @@ class Groundedness(Judge):
         self._passages = passages
         self.seconds = seconds
 
-    async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """See `Judge.judge`."""
-        if surroundings.urls or not any(passage.strip() for passage in surroundings.passages):
-            raise DetectorFailed("the detector needs the passages that the text should rest on")
+        if context.urls:
+            raise DetectorFailed("the detector takes the passages as texts, not as addresses", _UNPROCESSABLE)
+        if not any(passage.strip() for passage in context.passages):
+            raise DetectorFailed("the detector needs the passages that the text should rest on", _UNPROCESSABLE)
         bare = [_CITATION.sub(" ", window) for window in windows]
         asked = [at for at, text in enumerate(bare) if sum(map(str.isalpha, text)) >= _FEWEST_LETTERS]
         near: dict[int, tuple[float, int]] = {}
         try:
             if asked:
-                vectors, owners = await self._passages.embedded(surroundings.passages)
+                vectors, owners = await self._passages.embedded(context.passages)
                 answers = await self._passages.embed([bare[at] for at in asked])
                 cosines = answers @ vectors.T
                 best = cosines.argmax(axis=1)
                 near = {at: (float(cosines[row, best[row]]), owners[best[row]]) for row, at in enumerate(asked)}
         except (SetupError, CausewayError, UnembeddableText) as error:
             raise DetectorFailed("the embedding model cannot be used") from error
-        known = frozenset(number for passage in surroundings.passages for number in _NUMBER.findall(passage))
+        known = frozenset(number for passage in context.passages for number in _NUMBER.findall(passage))
         return [self._sentence(window, bare[at], near.get(at), known) for at, window in enumerate(windows)]
 
     def _sentence(

@@ -9,10 +9,10 @@ from typing import Annotated
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
-from guardrails.detectors.matching import Limits, Matcher, Pattern, following, preceding
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import Params
-from guardrails.detectors.pattern import PatternDetector
+from guardrails.detectors.patterns.detector import PatternDetector
+from guardrails.detectors.patterns.matching import Limits, Matcher, Pattern, following, preceding
 
 # RE2 has no class of unassigned characters; those that can never be assigned stand here.
 _INVISIBLE = r"[\p{Cf}\p{Co}\x{FDD0}-\x{FDEF}\x{FFFE}\x{FFFF}\x{115F}\x{1160}\x{3164}\x{E0100}-\x{E01EF}]+"
@@ -30,13 +30,13 @@ class InvisibleTextParams(Params, frozen=True, kw_only=True):
     ] = ""
 
 
-def invisible_text(limits: Limits) -> Kind[InvisibleTextParams]:
+def invisible_text(limits: Limits) -> BuiltIn[InvisibleTextParams]:
     """The detector, working within limits."""
     detector = PatternDetector(
         [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_hidden))], limits
     )
     description = "Finds characters that readers do not see."
-    return Kind("invisible_text", description, InvisibleTextParams, lambda _: detector)
+    return BuiltIn("invisible_text", description, InvisibleTextParams, lambda _: detector)
 
 
 def _hidden(text: bytes, start: int, end: int) -> bool:

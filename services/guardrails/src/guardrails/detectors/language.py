@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.whole import WholeTextDetector
+from guardrails.detectors.port import WholeTextDetector
 from guardrails.domain import Detection
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class LanguageParams(Params, frozen=True, kw_only=True):
     ] = _THRESHOLD
 
 
-def language(limit: int) -> Kind[LanguageParams]:
+def language(limit: int) -> BuiltIn[LanguageParams]:
     """The detector.
 
     Args:
@@ -62,7 +62,7 @@ def language(limit: int) -> Kind[LanguageParams]:
         return WholeTextDetector(judge, limit, _INLINE)
 
     description = "Finds texts in another language than those that are allowed."
-    return Kind("language", description, LanguageParams, build, streaming=False)
+    return BuiltIn("language", description, LanguageParams, build, streaming=False)
 
 
 @cache

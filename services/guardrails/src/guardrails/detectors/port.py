@@ -4,8 +4,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from guardrails.chunking import Chunker, Chunking
-from guardrails.domain import Detection, DetectorKind, Health, Surroundings
+from guardrails.chunking.chunkers import Chunker, Chunking
+from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
 
 _UNPROCESSABLE = 422
 
@@ -82,20 +82,22 @@ class Judge(ABC):
         kind: What it looks at.
         chunking: What its windows are.
         seconds: What one answer may take; beyond it the detector has failed.
-        across: It is asked about all choices of an answer together, and what it finds counts for each.
+        cross_choice: It is asked about all choices of an answer together, and what it finds counts for each.
+        judges_blank: It is asked about texts of white space, and empty ones, too; only for whole texts.
     """
 
     kind: DetectorKind
     chunking: Chunking
     seconds: float
-    across: bool = False
+    cross_choice: bool = False
+    judges_blank: bool = False
 
     def chunker(self, ready: Callable[[], None]) -> Chunker:  # noqa: ARG002  # for those that answer later
         """What cuts one text into windows; ``ready`` is called, in the event loop, when it has more to say."""
         return self.chunking.chunker()
 
     @abstractmethod
-    async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """The detections in each window, in its own code points, ordered by start.
 
         Raises:
@@ -130,3 +132,26 @@ class WholeTextStream:
         if not last:
             return 0, []
         return self._length, self._detector.detect("".join(self._pieces))
+
+
+class WholeTextDetector:
+    """Judges complete texts; growing ones are held until they are.
+
+    Args:
+        judge: The detections in a text; raises `DetectorFailed`.
+        limit: Code points that are held at most.
+        inline_limit: See `Detector`.
+    """
+
+    def __init__(self, judge: Callable[[str], list[Detection]], limit: int, inline_limit: int) -> None:
+        self._judge = judge
+        self._limit = limit
+        self.inline_limit = inline_limit
+
+    def detect(self, text: str) -> list[Detection]:
+        """See `Detector.detect`."""
+        return self._judge(text)
+
+    def stream(self) -> DetectorStream:
+        """See `Detector.stream`."""
+        return WholeTextStream(self, self._limit)

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, get_args
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
-from guardrails.detectors.matching import Limits, Matcher, Pattern
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import Params
-from guardrails.detectors.pattern import PatternDetector
+from guardrails.detectors.patterns.detector import PatternDetector
+from guardrails.detectors.patterns.matching import Limits, Matcher, Pattern
 
 Sort = Literal["override", "role_change", "prompt_leak", "role_marker", "exfiltration"]
 
@@ -85,7 +85,7 @@ class PromptInjectionParams(Params, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: list(get_args(Sort)))
 
 
-def prompt_injection(limits: Limits) -> Kind[PromptInjectionParams]:
+def prompt_injection(limits: Limits) -> BuiltIn[PromptInjectionParams]:
     """The detector, working within limits."""
     matchers = {
         sort: [Matcher(Pattern("prompt_injection", sort, expression)) for expression in expressions]
@@ -96,4 +96,4 @@ def prompt_injection(limits: Limits) -> Kind[PromptInjectionParams]:
         return PatternDetector([each for sort in dict.fromkeys(params.sorts) for each in matchers[sort]], limits)
 
     description = "Finds phrases by which texts try to command a model."
-    return Kind("prompt_injection", description, PromptInjectionParams, build)
+    return BuiltIn("prompt_injection", description, PromptInjectionParams, build)

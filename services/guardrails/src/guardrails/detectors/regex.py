@@ -4,12 +4,12 @@ from typing import Annotated
 
 import msgspec
 
-from guardrails.detectors.kind import Kind
-from guardrails.detectors.linear import Unsupported
-from guardrails.detectors.matching import Limits, Matcher, Pattern
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import BadParam, Params
-from guardrails.detectors.pattern import PatternDetector
-from guardrails.detectors.patterns import NAMED
+from guardrails.detectors.patterns.detector import PatternDetector
+from guardrails.detectors.patterns.engine import Unsupported
+from guardrails.detectors.patterns.matching import Limits, Matcher, Pattern
+from guardrails.detectors.patterns.named import NAMED
 
 _MOST_PATTERNS = 32
 _LONGEST_PATTERN = 1000
@@ -30,7 +30,7 @@ class RegexParams(Params, frozen=True, kw_only=True):
     ]
 
 
-def regex(limits: Limits) -> Kind[RegexParams]:
+def regex(limits: Limits) -> BuiltIn[RegexParams]:
     """The detector, working within limits.
 
     A named pattern's detections are of the type ``pii``; the caller's own are ``regex`` and ``custom_regex``.
@@ -48,7 +48,7 @@ def regex(limits: Limits) -> Kind[RegexParams]:
             raise BadParam("regex", f"the patterns are too large together: {error}") from error
 
     description = "Finds personal data by its form, and what matches regular expressions."
-    return Kind("regex", description, RegexParams, build)
+    return BuiltIn("regex", description, RegexParams, build)
 
 
 def _foreign(expression: str, path: str) -> Matcher:

@@ -18,11 +18,11 @@ from detect_secrets import plugins
 from detect_secrets.plugins.base import RegexBasedDetector
 from detect_secrets.plugins.keyword import DENYLIST
 
-from guardrails.detectors.kind import Kind
-from guardrails.detectors.linear import Unsupported
-from guardrails.detectors.matching import MUCH_MEMORY, Limits, Matcher, Pattern
+from guardrails.detectors.factory import BuiltIn
 from guardrails.detectors.params import Params
-from guardrails.detectors.pattern import PatternDetector
+from guardrails.detectors.patterns.detector import PatternDetector
+from guardrails.detectors.patterns.engine import Unsupported
+from guardrails.detectors.patterns.matching import MUCH_MEMORY, Limits, Matcher, Pattern
 
 _TYPE = "secret"
 # An address is no secret; of a private key the library knows the first line, ours has the key.
@@ -36,11 +36,11 @@ class SecretsParams(Params, frozen=True, kw_only=True):
     """Parameters of the detector: those of all detectors."""
 
 
-def secrets(limits: Limits) -> Kind[SecretsParams]:
+def secrets(limits: Limits) -> BuiltIn[SecretsParams]:
     """The detector, working within limits."""
     detector = cache(lambda: PatternDetector([*map(Matcher, _own()), *_of_vendors()], limits, MUCH_MEMORY))
     description = "Finds keys, tokens and passwords, as detect-secrets knows them."
-    return Kind("secrets", description, SecretsParams, lambda _: detector())
+    return BuiltIn("secrets", description, SecretsParams, lambda _: detector())
 
 
 def _own() -> Iterator[Pattern]:

@@ -1,1 +1,4 @@
-"""The detector API: detectors of other servers for us (`config`, `detector`), ours for others (`server`)."""
+"""Detectors and chunkers of other servers: their configuration file, their clients and the messages on the wire.
+
+The detector API that this service offers to others is `guardrails.detector_api`.
+"""

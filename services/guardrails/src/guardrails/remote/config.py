@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_vali
 from servicekit.yaml_file import Document, Key
 from yarl import URL
 
-from guardrails.chunking import Chunking
+from guardrails.chunking.chunkers import Chunking
 from guardrails.domain import DetectorKind
 
 # What belongs to one connection, to the body, or to the detector API itself.
@@ -58,7 +58,7 @@ class RemoteConfig:
         concurrency: Questions that it is asked at once; more wait.
         tls: For ``https``; none: the system's authorities.
         headers: Of the caller's headers, in lower case, those that it gets.
-        across: See `Judge`.
+        cross_choice: See `Judge`.
         chunker: What cuts its windows, where it is a server of its own.
         description: What it does.
     """
@@ -72,7 +72,7 @@ class RemoteConfig:
     concurrency: int = 16
     tls: ssl.SSLContext | None = None
     headers: frozenset[str] = frozenset()
-    across: bool = False
+    cross_choice: bool = False
     chunker: ChunkerConfig | None = None
     description: str = ""
 

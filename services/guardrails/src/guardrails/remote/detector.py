@@ -8,11 +8,11 @@ import aiohttp
 import msgspec
 import structlog
 
-from guardrails.chunking import Chunker
-from guardrails.detectors.kind import Made
+from guardrails.chunking.chunkers import Chunker
+from guardrails.detectors.factory import ConfiguredDetector
 from guardrails.detectors.params import BadParam, decode_members
 from guardrails.detectors.port import DetectorFailed, Judge
-from guardrails.domain import Detection, DetectorInfo, DetectorKind, Direction, Health, Surroundings
+from guardrails.domain import Detection, DetectionContext, DetectorInfo, DetectorKind, Direction, Health
 from guardrails.remote import messages
 from guardrails.remote.config import RemoteConfig
 
@@ -42,7 +42,7 @@ OpenChunker = Callable[[Callable[[], None]], Chunker]
 """What `Judge.chunker` is."""
 
 
-class RemoteOffer:
+class RemoteFactory:
     """A remote detector that can be asked for; ``threshold`` and ``replacement`` are ours, the rest is its own.
 
     Args:
@@ -60,8 +60,8 @@ class RemoteOffer:
         self._session = session
         self._turns = asyncio.Semaphore(config.concurrency)
 
-    def make(self, raw: bytes) -> Made:
-        """See `Offer.make`."""
+    def make(self, raw: bytes) -> ConfiguredDetector:
+        """See `DetectorFactory.make`."""
         params = decode_members(raw)
         threshold = params.pop("threshold", self._config.threshold)
         replacement = params.pop("replacement", "[REDACTED]")
@@ -70,10 +70,10 @@ class RemoteOffer:
         if not isinstance(replacement, str) or len(replacement) > 200:  # as in `Params`
             raise BadParam("replacement", "must be a text of at most 200 characters")
         judge = RemoteJudge(self._config, self._session, self._turns, params, self._chunker)
-        return Made(judge, replacement, float(threshold))
+        return ConfiguredDetector(judge, replacement, float(threshold))
 
     def info(self) -> DetectorInfo:
-        """See `Offer.info`."""
+        """See `DetectorFactory.info`."""
         config = self._config
         streaming = config.chunking.value == "sentence"
         description = config.description or "A detector of another server."
@@ -103,7 +103,7 @@ class RemoteJudge(Judge):
         session: Its connections.
         turns: Questions that may be asked at once.
         params: What its server is told.
-        chunker: See `RemoteOffer`.
+        chunker: See `RemoteFactory`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RemoteJudge(Judge):
         self.kind = config.kind
         self.chunking = config.chunking
         self.seconds = config.seconds
-        self.across = config.across
+        self.cross_choice = config.cross_choice
         self._config = config
         self._session = session
         self._turns = turns
@@ -129,72 +129,71 @@ class RemoteJudge(Judge):
         """See `Judge.chunker`."""
         return super().chunker(ready) if self._open_chunker is None else self._open_chunker(ready)
 
-    async def judge(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
         """See `Judge.judge`."""
         match self.kind:
             case DetectorKind.CONTENTS:
                 request = messages.ContentsRequest(list(windows), self._params)
-                answers = await self._ask(request, surroundings, list[list[messages.Result]])
+                answers = await self._ask(request, context, list[list[messages.Result]])
                 if len(answers) != len(windows):
                     raise self._failed("it did not answer one list for each text")
                 return [self._detections(answer, text) for answer, text in zip(answers, windows, strict=True)]
             case DetectorKind.CHAT:
-                return await self._chats(windows, surroundings)
+                return await self._chats(windows, context)
             case DetectorKind.CONTEXT_DOC:
-                if not surroundings.passages:
+                if not context.passages:
                     raise self._failed("it needs the passages that the text should rest on")
-                kind = "url" if surroundings.urls else "docs"
-                context = list(surroundings.passages)
+                kind = "url" if context.urls else "docs"
+                documents = list(context.passages)
                 return await self._each(
                     windows,
-                    [messages.ContextDocRequest(text, kind, context, self._params) for text in windows],
-                    surroundings,
+                    [messages.ContextDocRequest(text, kind, documents, self._params) for text in windows],
+                    context,
                 )
             case DetectorKind.GENERATION:
-                if not surroundings.prompt:
+                if not context.prompt:
                     raise self._failed("it needs the prompt that the text answers")
                 return await self._each(
                     windows,
-                    [messages.GenerationRequest(surroundings.prompt, text, self._params) for text in windows],
-                    surroundings,
+                    [messages.GenerationRequest(context.prompt, text, self._params) for text in windows],
+                    context,
                 )
 
-    async def _chats(self, windows: Sequence[str], surroundings: Surroundings) -> list[list[Detection]]:
-        if not surroundings.messages:
+    async def _chats(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
+        if not context.messages:
             raise self._failed("it needs the conversation that the text stands in")
-        said = msgspec.json.decode(surroundings.messages, type=list[msgspec.Raw])
-        if surroundings.direction is not Direction.OUTPUT:
+        said = msgspec.json.decode(context.messages, type=list[msgspec.Raw])
+        if context.direction is not Direction.OUTPUT:
             # The conversation as it is, judged once: what is found is told of the latest text.
-            found = await self._each(windows[-1:], [self._chat(said, surroundings)], surroundings)
+            found = await self._each(windows[-1:], [self._chat(said, context)], context)
             return [[] for _ in windows[:-1]] + found
         requests = []
         for index, text in enumerate(windows):
-            reply = surroundings.replies[index] if index < len(surroundings.replies) else b""
+            reply = context.replies[index] if index < len(context.replies) else b""
             message = {"role": "assistant", "content": text or None} | decode_members(reply)
-            requests.append(self._chat([*said, msgspec.Raw(msgspec.json.encode(message))], surroundings))
-        return await self._each(windows, requests, surroundings)
+            requests.append(self._chat([*said, msgspec.Raw(msgspec.json.encode(message))], context))
+        return await self._each(windows, requests, context)
 
-    def _chat(self, said: Sequence[msgspec.Raw], surroundings: Surroundings) -> messages.ChatRequest:
+    def _chat(self, said: Sequence[msgspec.Raw], context: DetectionContext) -> messages.ChatRequest:
         conversation = msgspec.Raw(msgspec.json.encode(said))
-        tools = msgspec.Raw(surroundings.tools) if surroundings.tools else msgspec.UNSET
+        tools = msgspec.Raw(context.tools) if context.tools else msgspec.UNSET
         return messages.ChatRequest(conversation, self._params, tools)
 
     async def _each(
-        self, windows: Sequence[str], requests: Iterable[msgspec.Struct], surroundings: Surroundings
+        self, windows: Sequence[str], requests: Iterable[msgspec.Struct], context: DetectionContext
     ) -> list[list[Detection]]:
         try:
             async with asyncio.TaskGroup() as group:
                 asked = [
-                    group.create_task(self._ask(request, surroundings, list[messages.Result]))
-                    for request in requests
+                    group.create_task(self._ask(request, context, list[messages.Result])) for request in requests
                 ]
         except* DetectorFailed as failures:
             first = failures.exceptions[0]
             raise first from first.__cause__
         return [self._detections(task.result(), text) for task, text in zip(asked, windows, strict=True)]
 
-    async def _ask(self, request: msgspec.Struct, surroundings: Surroundings, answer: type[T]) -> T:
-        headers = {name: value for name, value in surroundings.headers.items() if name in self._config.headers}
+    async def _ask(self, request: msgspec.Struct, context: DetectionContext, answer: type[T]) -> T:
+        headers = {name: value for name, value in context.headers.items() if name in self._config.headers}
         headers |= {messages.DETECTOR_ID: self._config.detector_id, "content-type": "application/json"}
         body = msgspec.json.encode(request)
         async with self._turns:

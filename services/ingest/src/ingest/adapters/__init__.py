@@ -1,1 +1,5 @@
-"""The ports on real ground: NATS JetStream and the retriever. Proto messages live here and no farther in."""
+"""Implementations of `ingest.ports` on NATS JetStream and the retriever's gRPC.
+
+Messages of the wire are read and written here, and nowhere else in ingest. Decisions about jobs and documents
+belong in `ingest.jobs` and `ingest.documents`.
+"""

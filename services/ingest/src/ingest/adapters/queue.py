@@ -3,21 +3,23 @@
 import asyncio
 import itertools
 import json
+import string
 from collections.abc import Mapping
+from urllib.parse import quote
 
 import nats.errors
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.js import JetStreamContext
 from opentelemetry import trace
 from servicekit import keys, telemetry
 from servicekit.errors import CausewayError, InvalidRequest, Unavailable
 from servicekit.nats import GENERATION, IngestTransport
 
-from ingest.adapters.broker import NatsDelivery
-from ingest.adapters.letters import bury
 from ingest.adapters.messages import job_from_message
-from ingest.domain import Failure
+from ingest.adapters.stores import unavailable
+from ingest.domain import Failure, Job
 
 _log = structlog.get_logger(__name__)
 
@@ -26,6 +28,50 @@ _ANSWER_SECONDS = 5.0
 _LAST_GENERATION = (1 << 63) - 1
 _TURNS = (0, 1, 0, 2, 0, 1, 0, 3)
 """Which lane is asked first, in turn: none starves, and the first one has every second job."""
+
+_PLAIN = string.punctuation.replace("%", "") + " "
+"""Stands in a header as it is; the rest is percent-encoded."""
+
+
+class NatsDelivery:
+    """A message of the queue; see `ingest.ports.Delivery`."""
+
+    def __init__(self, jetstream: JetStreamContext, message: Msg, job: Job, generation: int) -> None:
+        self._jetstream = jetstream
+        self._message = message
+        self._generation = generation
+        self.job = job
+        self.attempt = message.metadata.num_delivered
+        self.headers: Mapping[str, str] = message.headers or {}
+
+    async def alone(self) -> bool:
+        """Whether every job before this one is over that writes to the same index."""
+        try:
+            first = await self._jetstream.get_msg(
+                keys.INGEST_STREAM, 1, keys.ingest_jobs_of(self.job.principal.tenant, self.job.index), next=True
+            )
+        except (nats.errors.Error, TimeoutError, OSError):
+            return False
+        return first.seq is not None and first.seq >= self._message.metadata.sequence.stream
+
+    async def keep(self) -> None:
+        """Says that the job is being worked on."""
+        with unavailable():
+            await self._message.in_progress()
+
+    async def done(self) -> None:
+        """Takes the job off the queue, and waits until the server has."""
+        with unavailable():
+            await self._message.ack_sync(timeout=_ANSWER_SECONDS)
+
+    async def again(self, delay: float) -> None:
+        """Gives the job back."""
+        with unavailable():
+            await self._message.nak(delay)
+
+    async def bury(self, failure: Failure) -> None:
+        """Copies the job to the dead letters."""
+        await _bury(self._jetstream, self._message, failure, self._generation)
 
 
 class NatsQueue:
@@ -96,7 +142,7 @@ class NatsQueue:
             job = job_from_message(message.data, generation, trace_id)
         except CausewayError as error:
             _log.error("a message that is no job", subject=message.subject, error=error.message)
-            await bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation)
+            await _bury(self._transport.jetstream, message, Failure("INVALID_REQUEST", error.message), generation)
             try:
                 await message.term()
             except nats.errors.Error as failure:
@@ -114,3 +160,26 @@ def _generation(headers: Mapping[str, str]) -> int:
     if not 0 <= generation <= _LAST_GENERATION:
         raise InvalidRequest(f"The header {GENERATION} holds no generation.", field=GENERATION)
     return generation
+
+
+async def _bury(jetstream: JetStreamContext, message: Msg, failure: Failure, generation: int) -> None:
+    """Copies a message of the queue to the dead letters, with its headers and the reason.
+
+    Raises:
+        Unavailable: The broker does not answer.
+    """
+    headers = {
+        **(message.headers or {}),
+        # The job's place in the stream: unlike its id, it is another one when the job is sent again.
+        "Nats-Msg-Id": f"{keys.INGEST_STREAM}.{message.metadata.sequence.stream}",
+        "Causeway-Job-Id": (message.headers or {}).get("Causeway-Job-Id")
+        or (message.headers or {}).get("Nats-Msg-Id", ""),
+        GENERATION: str(generation),
+        "Causeway-Reason": failure.reason,
+        "Causeway-Message": quote(" ".join(failure.message.split()), safe=_PLAIN),
+        "Causeway-Attempts": str(message.metadata.num_delivered),
+    }
+    try:
+        await jetstream.publish(keys.ingest_dead_subject_of(message.subject), message.data, headers=headers)
+    except (nats.errors.Error, TimeoutError, OSError) as error:
+        raise Unavailable("The message broker does not answer.") from error

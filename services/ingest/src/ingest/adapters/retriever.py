@@ -14,6 +14,9 @@ from ingest.adapters.messages import chunks_to_messages, document_from_message, 
 from ingest.domain import Document, Job, Traits, VectorSpace
 from ingest.ports import Batch
 
+_UPSERT = f"{retriever_pb2.DESCRIPTOR.services_by_name['RetrieverService'].full_name}/Upsert"
+_NOT_THERE = (grpc.StatusCode.NOT_FOUND,)
+"""An answer to the question whether something is there; a document's first version never is."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
 _OF_THE_SPACE = ("embedding_model", "dimension")
@@ -34,7 +37,9 @@ class RetrieverIndex:
         """What the index is; see `ingest.ports.Index.traits`."""
         request = retriever_pb2.GetIndexRequest(principal=job.principal.to_proto(), index=job.index)
         try:
-            response = await rpc.unary(self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS))
+            response = await rpc.unary(
+                self._stub.GetIndex, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+            )
         except NotFound:
             return None
         settings = response.settings
@@ -50,7 +55,9 @@ class RetrieverIndex:
             principal=job.principal.to_proto(), index=job.index, document_id=document_id
         )
         try:
-            response = await rpc.unary(self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS))
+            response = await rpc.unary(
+                self._stub.GetDocument, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+            )
         except NotFound:
             return None
         return document_from_message(response.document)
@@ -69,9 +76,7 @@ class RetrieverIndex:
         """Replaces the document; see `ingest.ports.Index.store`."""
         requests = self._requests(job, document, space, batches)
         try:
-            await rpc.client_stream(
-                self._stub.Upsert, requests, "causeway.retriever.v1/Upsert", Deadline.after(seconds)
-            )
+            await rpc.client_stream(self._stub.Upsert, requests, _UPSERT, Deadline.after(seconds))
         except InvalidRequest as error:
             if error.field not in _OF_THE_SPACE:
                 raise

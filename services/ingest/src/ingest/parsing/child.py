@@ -16,16 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from ingest.parsing import code, delimited, frames, html, markdown, pdf, plain, records, slides, word, workbook
+from ingest.parsing import frames
 from ingest.parsing.content import Head, Page
-from ingest.parsing.decode import decode
 from ingest.parsing.detect import detect
-from ingest.parsing.formats import Format, format_named
 from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
+from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
 
 _LONGEST_STACK = 8000
-_BYTES_A_CHARACTER = 4
 _OPEN_FILES = 64
 _PR_SET_PDEATHSIG = 1
 
@@ -36,39 +34,8 @@ def parse(request: Request) -> Iterator[Head | Page]:
     Raises:
         Refusal: The document cannot be read.
     """
-    path = Path(request.path)
-    suffix = request.suffix.lower()
-    found = detect(path, suffix)
-    match found:
-        case Format.PDF:
-            yield from pdf.parse(path, request.max_pages, request.max_pictures)
-        case Format.DOCX:
-            yield from word.parse(path, request.memory)
-        case Format.PPTX:
-            yield from slides.parse(path, request.max_pages, request.memory)
-        case Format.XLSX:
-            yield from workbook.parse(path, request.max_pages, request.max_characters, request.memory)
-        case _:
-            if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
-                raise _too_much_text(request)
-            yield from _parse_text(found, path.read_bytes(), suffix)
-
-
-def _parse_text(found: Format, data: bytes, suffix: str) -> Iterator[Head | Page]:
-    text = html.text_of(data) if found is Format.HTML else decode(data)
-    match found:
-        case Format.HTML:
-            yield from html.parse(text)
-        case Format.MARKDOWN:
-            yield from markdown.parse(text)
-        case Format.CSV:
-            yield from delimited.parse(text)
-        case Format.JSON if format_named(suffix) is Format.JSON or records.is_json(text):
-            yield from records.parse(text)
-        case Format.CODE:
-            yield from code.parse(text, suffix)
-        case _:
-            yield from plain.parse(text, suffix)
+    found = detect(Path(request.path), request.suffix)
+    yield from READERS[found.module].parse(request)
 
 
 def serve(parser: Callable[[Request], Iterator[Head | Page]] = parse) -> int:
@@ -106,7 +73,7 @@ def _answer(parser: Callable[[Request], Iterator[Head | Page]], request: Request
             if isinstance(part, Page):
                 characters += sum(len(section.text) for section in part.sections)
                 if characters > request.max_characters:
-                    raise _too_much_text(request)
+                    raise TooLarge.characters(request.max_characters)
             out.write(frames.encode(part))
         last = Done()
     except Refusal as refusal:
@@ -124,10 +91,6 @@ def _answer(parser: Callable[[Request], Iterator[Head | Page]], request: Request
         last = Defect(traceback.format_exc()[-_LONGEST_STACK:])
     out.write(frames.encode(last))
     out.flush()
-
-
-def _too_much_text(request: Request) -> TooLarge:
-    return TooLarge(f"The document has more text than the {request.max_characters} characters that are read.")
 
 
 def _limit(request: Request) -> None:

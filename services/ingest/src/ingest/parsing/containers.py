@@ -1,4 +1,4 @@
-"""What a binary file is, by its content: Office documents are told apart, everything else gets a name."""
+"""What a binary file is, by its content: Office documents by their main part, and a name for what is not read."""
 
 import mmap
 import re
@@ -7,21 +7,12 @@ from pathlib import Path
 
 import puremagic
 
-from ingest.parsing.formats import Format
-from ingest.parsing.ooxml import damaged
+from ingest.parsing.office.ooxml import damaged
 
 _ZIP = b"PK\x03\x04"
 _COMPOUND = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """MS-CFB 2.2: the container of Office files before 2007, and of encrypted ones of today."""
 _TYPES_LIMIT = 1024**2
-# Content types of main parts (ECMA-376 part 1, 15.2.2; macros: MS-OFFMACRO2).
-_MAIN = {
-    b"wordprocessingml.document.main+xml": Format.DOCX,
-    b"presentationml.presentation.main+xml": Format.PPTX,
-    b"ms-powerpoint.presentation.macroEnabled.main+xml": Format.PPTX,
-    b"spreadsheetml.sheet.main+xml": Format.XLSX,
-    b"ms-excel.sheet.macroEnabled.main+xml": Format.XLSX,
-}
 _OTHER_MAIN = {
     b"ms-word.document.macroEnabled": "a Word document with macros (.docm); save it as .docx",
     b"wordprocessingml.template": "a Word template (.dotx); save it as .docx",
@@ -38,16 +29,16 @@ _STREAMS = {
 _OPEN_DOCUMENT = re.compile(rb"application/(?:vnd\.oasis\.opendocument\.(\w+)|(epub)\+zip)")
 
 
-def office_format(path: Path, head: bytes) -> Format | None:
-    """The format of an Office document (Open XML); None where the file is something else.
+def has_main_part(path: Path, head: bytes, *content_types: bytes) -> bool:
+    """Return whether a file is an Office document (Open XML) whose main part has one of these content types.
 
     Raises:
         Unreadable: It is a damaged ZIP file.
     """
     if not head.startswith(_ZIP):
-        return None
+        return False
     types = _member(path, "[Content_Types].xml")
-    return next((found for mark, found in _MAIN.items() if mark in types), None)
+    return any(content_type in types for content_type in content_types)
 
 
 def is_encrypted_office(path: Path, head: bytes) -> bool:

@@ -1,12 +1,12 @@
 """A document's format, by its content; its name decides between text formats alone, and may not lie."""
 
-import re
 from pathlib import Path
 
 from ingest.parsing import containers
-from ingest.parsing.decode import is_text
-from ingest.parsing.formats import IN_WORDS, READABLE, Format, format_named
+from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Unreadable, Unsupported
+from ingest.parsing.registry import FORMATS, READABLE, Format, format_named
+from ingest.parsing.text.decode import is_text
 
 _PEEK = 64 * 1024
 # fmt: off
@@ -16,11 +16,6 @@ _BINARY_SUFFIXES = frozenset((
     ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
 ))
 # fmt: on
-_HTML = re.compile(
-    rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b",
-    re.IGNORECASE | re.DOTALL,
-)
-_JSON = re.compile(rb"(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
 _TEXTUAL_BUT_UNREAD = ((b"{\\rtf", "RTF"), (b"%!PS", "PostScript"), (b"<?xml", "XML"), (b"<svg", "SVG"))
 
 
@@ -40,19 +35,27 @@ def detect(path: Path, suffix: str) -> Format:
         head = file.read(_PEEK)
     if not head:
         raise Unreadable("The file is empty.")
-    # The header may follow some junk (ISO 32000-1, annex H, note 13: within the first 1024 bytes).
-    found = Format.PDF if b"%PDF-" in head[:1024] else containers.office_format(path, head)
+    found = _recognised(path, head, binary=True)
     if found is not None:
         return _as_named(found, suffix)
     if not is_text(head):
         raise _refused(path, head, suffix)
-    return _text_format(head, suffix)
+    return _text_format(path, head, suffix)
+
+
+def _recognised(path: Path, head: bytes, *, binary: bool) -> Format | None:
+    """Return the first format, of the binary ones or of the others, whose module recognises the file."""
+    for each in FORMATS:
+        recognises = getattr(READERS[each.module], "recognises", None)
+        if bool(each.binary) is binary and recognises is not None and recognises(path, head):
+            return each
+    return None
 
 
 def _as_named(found: Format, suffix: str) -> Format:
     """A binary format, unless the name speaks of another one."""
     if format_named(suffix) not in (None, found):
-        raise Unreadable(f"The name ends with {suffix}, but the file is {IN_WORDS[found]}.")
+        raise Unreadable(f"The name ends with {suffix}, but the file is {found.binary}.")
     return found
 
 
@@ -62,30 +65,25 @@ def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
         return Unreadable("The document is encrypted: it opens with a password only.")
     kind = containers.kind(path, head)
     named = format_named(suffix)
-    if named in IN_WORDS and named is not Format.PDF and containers.is_cut_off(path, head):
+    if named is not None and named.zipped and containers.is_cut_off(path, head):
         return Unreadable("The file is truncated or damaged: its end, with the list of its parts, is missing.")
-    if named in IN_WORDS:
-        promised = IN_WORDS[named].partition(" (")[0]
+    if named is not None and named.binary:
+        promised = named.binary.partition(" (")[0]
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or f'binary data, not {promised}'}.")
     if named is not None:
         return Unreadable(f"The name ends with {suffix}, but the file is {kind or 'binary data'}, not text.")
     return Unsupported(f"The file is {kind or 'binary data of an unknown type'}. {READABLE}")
 
 
-def _text_format(head: bytes, suffix: str) -> Format:
-    if suffix in _BINARY_SUFFIXES and not (suffix == ".rtf" and head.startswith(b"{\\rtf")):
+def _text_format(path: Path, head: bytes, suffix: str) -> Format:
+    named = format_named(suffix)
+    is_text_name = named is not None and not named.binary
+    if suffix in _BINARY_SUFFIXES and not is_text_name and not (suffix == ".rtf" and head.startswith(b"{\\rtf")):
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")
-    start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    looks_html = bool(_HTML.match(head))
-    if not looks_html:
+    recognised = _recognised(path, head, binary=False)
+    if recognised is None:
+        start = head.lstrip(b"\xef\xbb\xbf \t\r\n")
         for mark, name in _TEXTUAL_BUT_UNREAD:
             if start.startswith(mark):
                 raise Unsupported(f"The file is {name}. {READABLE}")
-    named = format_named(suffix)
-    if named is not None:
-        return named
-    if looks_html:
-        return Format.HTML
-    if start.startswith(b"#!"):
-        return Format.CODE
-    return Format.JSON if _JSON.match(start) else Format.TEXT
+    return named or recognised or FORMATS[-1]

@@ -8,6 +8,8 @@ Refusal
 Not the platform's errors (`servicekit.errors`): those load gRPC, which the parsing child has no use for.
 """
 
+from typing import Self
+
 
 class Refusal(Exception):
     """Base of them; the message is for the person who sent the document."""
@@ -23,3 +25,8 @@ class Unsupported(Refusal):
 
 class TooLarge(Refusal):
     """The document is over a limit."""
+
+    @classmethod
+    def characters(cls, limit: int) -> Self:
+        """Return the refusal of a document with more characters than the limit."""
+        return cls(f"The document has more text than the {limit} characters that are read.")

@@ -1,1 +1,4 @@
-"""Documents from URLs: `addresses` says where nobody may be sent, `fetcher` gets what is elsewhere."""
+"""Documents from URLs: `addresses` says which addresses are public, `fetcher` downloads what is allowed.
+
+What becomes of a download belongs to `ingest.documents`.
+"""

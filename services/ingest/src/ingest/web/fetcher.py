@@ -7,6 +7,7 @@ that they have is looked at, and the connection goes to one of these; a redirect
 import asyncio
 import socket
 from collections.abc import Callable
+from email.message import EmailMessage
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath
 
@@ -26,8 +27,8 @@ from servicekit.errors import (
 from yarl import URL
 
 from ingest.domain import Fetched, Validators
+from ingest.parsing.registry import READABLE, SUFFIXES
 from ingest.web.addresses import is_public
-from ingest.web.media import suffix_of
 
 _log = structlog.get_logger(__name__)
 _MOST_REDIRECTS = 5
@@ -36,6 +37,9 @@ _PIECE = 256 * 1024
 _LONGEST_VALIDATOR = 256
 _CONNECT_SECONDS = 10.0
 _QUIET_SECONDS = 20.0
+
+_UNTOLD = ("", "application/octet-stream", "binary/octet-stream", "application/download", "text/plain")
+"""The URL's own ending says more than these."""
 
 
 class WebFetcher:
@@ -201,3 +205,25 @@ def _check_status(status: int) -> None:
 def _validator(response: aiohttp.ClientResponse, name: str) -> str:
     value = response.headers.get(name, "")
     return value if len(value) <= _LONGEST_VALIDATOR and value.isascii() and value.isprintable() else ""
+
+
+def suffix_of(content_type: str, ending: str) -> str:
+    """How the name of a file would end that has this content type.
+
+    Args:
+        content_type: The header; may be empty.
+        ending: How the URL's path ends, with its dot; may be empty.
+
+    Raises:
+        UnsupportedMedia: Such files are not read.
+    """
+    message = EmailMessage()
+    message["content-type"] = content_type.replace("\n", " ").replace("\r", " ")
+    media = message.get_content_type().lower() if content_type.strip() else ""
+    if media in _UNTOLD:
+        return ending or (".txt" if media == "text/plain" else "")
+    if media in SUFFIXES:
+        return SUFFIXES[media]
+    if media.startswith("text/"):
+        return ending or ".txt"
+    raise UnsupportedMedia(f"What is behind the URL is of the type {media}. {READABLE}")

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 import structlog
 from servicekit.errors import CausewayError
 
-from retriever.queries import Passage, Query
-from retriever.rerankers.guarded import Guarded
-from retriever.rerankers.port import Rating
-from retriever.rerankers.rerankers import Rerankers
+from retriever.domain.query import Passage, Query
+from retriever.ports.reranker import Rating
+from retriever.rerankers.registry import Rerankers
+from retriever.rerankers.resilience import ResilientReranker
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ class Reranking:
     def __init__(self, rerankers: Rerankers) -> None:
         self._rerankers = rerankers
 
-    def reranker_for(self, query: Query) -> Guarded | None:
+    def reranker_for(self, query: Query) -> ResilientReranker | None:
         """The one that a query wants, where it wants one and there are any.
 
         Raises:

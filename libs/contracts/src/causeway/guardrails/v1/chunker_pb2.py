@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/guardrails/v1/chunker.proto\x12\x16\x63\x61useway.guardrails.v1\">\n\x0c\x43hunkRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12\x12\n\nchunker_id\x18\x03 \x01(\t\",\n\rChunkResponse\x12\x0c\n\x04\x65nds\x18\x01 \x03(\x04\x12\r\n\x05taken\x18\x02 \x01(\x04\x32j\n\x0e\x43hunkerService\x12X\n\x05\x43hunk\x12$.causeway.guardrails.v1.ChunkRequest\x1a%.causeway.guardrails.v1.ChunkResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/guardrails/v1/chunker.proto\x12\x16\x63\x61useway.guardrails.v1\">\n\x0c\x43hunkRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0c\n\x04last\x18\x02 \x01(\x08\x12\x12\n\nchunker_id\x18\x03 \x01(\t\",\n\rChunkResponse\x12\x0c\n\x04\x65nds\x18\x01 \x03(\x04\x12\r\n\x05taken\x18\x02 \x01(\x04\x32j\n\x0e\x43hunkerService\x12X\n\x05\x43hunk\x12$.causeway.guardrails.v1.ChunkRequest\x1a%.causeway.guardrails.v1.ChunkResponse(\x01\x30\x01\x42[\n\x1finternal.causeway.guardrails.v1P\x01Z6causeway.internal/contracts/guardrails/v1;guardrailsv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.guardrails.v1.chunker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\037internal.causeway.guardrails.v1P\001Z6causeway.internal/contracts/guardrails/v1;guardrailsv1'
   _globals['_CHUNKREQUEST']._serialized_start=64
   _globals['_CHUNKREQUEST']._serialized_end=126
   _globals['_CHUNKRESPONSE']._serialized_start=128

@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/identity/v1/principal.proto\x12\x14\x63\x61useway.identity.v1\"V\n\tPrincipal\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0c\n\x04oids\x18\x03 \x03(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12\r\n\x05roles\x18\x05 \x03(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$causeway/identity/v1/principal.proto\x12\x14\x63\x61useway.identity.v1\"V\n\tPrincipal\x12\x0e\n\x06tenant\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\x0c\n\x04oids\x18\x03 \x03(\t\x12\x0e\n\x06groups\x18\x04 \x03(\t\x12\r\n\x05roles\x18\x05 \x03(\tBU\n\x1dinternal.causeway.identity.v1P\x01Z2causeway.internal/contracts/identity/v1;identityv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.identity.v1.principal_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\035internal.causeway.identity.v1P\001Z2causeway.internal/contracts/identity/v1;identityv1'
   _globals['_PRINCIPAL']._serialized_start=62
   _globals['_PRINCIPAL']._serialized_end=148
 # @@protoc_insertion_point(module_scope)

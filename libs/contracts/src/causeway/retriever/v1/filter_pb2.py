@@ -24,13 +24,14 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"causeway/retriever/v1/filter.proto\x12\x15\x63\x61useway.retriever.v1\"\x9e\x01\n\x06\x46ilter\x12.\n\x04must\x18\x01 \x03(\x0b\x32 .causeway.retriever.v1.Condition\x12\x30\n\x06should\x18\x02 \x03(\x0b\x32 .causeway.retriever.v1.Condition\x12\x32\n\x08must_not\x18\x03 \x03(\x0b\x32 .causeway.retriever.v1.Condition\"\xae\x01\n\tCondition\x12\x34\n\tmatch_any\x18\x01 \x01(\x0b\x32\x1f.causeway.retriever.v1.MatchAnyH\x00\x12-\n\x05range\x18\x02 \x01(\x0b\x32\x1c.causeway.retriever.v1.RangeH\x00\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1d.causeway.retriever.v1.FilterH\x00\x42\x0b\n\tcondition\".\n\x08MatchAny\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0bjson_values\x18\x02 \x03(\t\"z\n\x05Range\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0f\n\x02gt\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03gte\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x0f\n\x02lt\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x10\n\x03lte\x18\x05 \x01(\x01H\x03\x88\x01\x01\x42\x05\n\x03_gtB\x06\n\x04_gteB\x05\n\x03_ltB\x06\n\x04_lteb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"causeway/retriever/v1/filter.proto\x12\x15\x63\x61useway.retriever.v1\"\x9e\x01\n\x06\x46ilter\x12.\n\x04must\x18\x01 \x03(\x0b\x32 .causeway.retriever.v1.Condition\x12\x30\n\x06should\x18\x02 \x03(\x0b\x32 .causeway.retriever.v1.Condition\x12\x32\n\x08must_not\x18\x03 \x03(\x0b\x32 .causeway.retriever.v1.Condition\"\xae\x01\n\tCondition\x12\x34\n\tmatch_any\x18\x01 \x01(\x0b\x32\x1f.causeway.retriever.v1.MatchAnyH\x00\x12-\n\x05range\x18\x02 \x01(\x0b\x32\x1c.causeway.retriever.v1.RangeH\x00\x12/\n\x06\x66ilter\x18\x03 \x01(\x0b\x32\x1d.causeway.retriever.v1.FilterH\x00\x42\x0b\n\tcondition\".\n\x08MatchAny\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x13\n\x0bjson_values\x18\x02 \x03(\t\"z\n\x05Range\x12\r\n\x05\x66ield\x18\x01 \x01(\t\x12\x0f\n\x02gt\x18\x02 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03gte\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x0f\n\x02lt\x18\x04 \x01(\x01H\x02\x88\x01\x01\x12\x10\n\x03lte\x18\x05 \x01(\x01H\x03\x88\x01\x01\x42\x05\n\x03_gtB\x06\n\x04_gteB\x05\n\x03_ltB\x06\n\x04_lteBX\n\x1einternal.causeway.retriever.v1P\x01Z4causeway.internal/contracts/retriever/v1;retrieverv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.retriever.v1.filter_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
-  DESCRIPTOR._loaded_options = None
+  _globals['DESCRIPTOR']._loaded_options = None
+  _globals['DESCRIPTOR']._serialized_options = b'\n\036internal.causeway.retriever.v1P\001Z4causeway.internal/contracts/retriever/v1;retrieverv1'
   _globals['_FILTER']._serialized_start=62
   _globals['_FILTER']._serialized_end=220
   _globals['_CONDITION']._serialized_start=223

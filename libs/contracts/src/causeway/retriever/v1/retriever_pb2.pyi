@@ -211,7 +211,7 @@ class RetrieveRequest(_message.Message):
     mode: Global___RetrievalMode.ValueType
     """How to search."""
     top: _builtins.int
-    """Most passages to return, 1 to 1000; 0 means the service's default."""
+    """Most passages to return, 1 to 1000; 0 means 10."""
     minimum_dense_score: _builtins.float
     """Passages with a lower cosine similarity are left out, where set."""
     minimum_score: _builtins.float
@@ -1500,7 +1500,9 @@ class PersistIndexRequest(_message.Message):
     index: _builtins.str
     """The index."""
     path: _builtins.str
-    """The snapshot's directory: relative to the tenant's snapshot directory, or absolute and below it."""
+    """A directory, to which the snapshot is written below the index's name: relative to the tenant's snapshot directory,
+    or absolute and below it. Empty: the tenant's snapshot directory.
+    """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""

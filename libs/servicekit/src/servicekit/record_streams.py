@@ -1,0 +1,154 @@
+"""The streams of usage and audit: how long they keep records, and whose they drop when they are full."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import StorageType, StreamConfig, StreamInfo
+from nats.js.errors import NotFoundError
+
+from servicekit import keys
+from servicekit.stream_room import STREAM_BYTES, set_aside
+
+_log = structlog.get_logger(__name__)
+
+_SUBJECTS = {keys.USAGE_STREAM: keys.USAGE_SUBJECTS, keys.AUDIT_STREAM: keys.AUDIT_SUBJECTS}
+RECORD_STREAMS = tuple(_SUBJECTS)
+_FULL, _TRIMMED = 0.9, 0.8
+"""Shares of its limit at which a stream is trimmed, and to which."""
+_KNOWN = 0.1
+"""Share of its limit that a stream must hold before its rate says how long it keeps records."""
+
+
+async def record_streams(
+    client: Client,
+    *,
+    replicas: int = 1,
+    days: float = 365,
+    usage_bytes: int = STREAM_BYTES,
+    audit_bytes: int = STREAM_BYTES,
+) -> JetStreamContext:
+    """Make the streams of usage and audit, or give those that exist their limits.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+        days: How long a record is kept at most.
+        usage_bytes: Most bytes of the usage. The server sets them aside at once.
+        audit_bytes: Most bytes of the audit, likewise.
+
+    Raises:
+        Unavailable: The server does not have as many.
+    """
+    jetstream = client.jetstream(timeout=10)
+    for name, size, setting in (
+        (keys.USAGE_STREAM, usage_bytes, "CAUSEWAY_USAGE_BYTES"),
+        (keys.AUDIT_STREAM, audit_bytes, "CAUSEWAY_AUDIT_BYTES"),
+    ):
+        with set_aside(name, size, setting):
+            info = await _made(jetstream, name, days * 86400, size, replicas)
+        kept = await horizon(jetstream, info)
+        if kept < days * 86400 and info.state.bytes >= _KNOWN * size:
+            _log.warning(
+                "records are dropped before their time",
+                stream=name,
+                days=round(kept / 86400, 1),
+                record_days=days,
+                needed_bytes=int(size * days * 86400 / kept),
+                setting=setting,
+            )
+    return jetstream
+
+
+async def _made(jetstream: JetStreamContext, name: str, seconds: float, size: int, replicas: int) -> StreamInfo:
+    try:
+        info = await jetstream.stream_info(name)
+    except NotFoundError:
+        return await jetstream.add_stream(
+            StreamConfig(
+                name=name,
+                subjects=[_SUBJECTS[name]],
+                storage=StorageType.FILE,
+                max_age=seconds,
+                max_bytes=size,
+                num_replicas=replicas,
+                duplicate_window=120,
+            )
+        )
+    if (info.config.max_bytes, info.config.max_age) == (size, seconds):
+        return info
+    _log.info("the limits of a stream change", stream=name, bytes=size, seconds=seconds)
+    return await jetstream.update_stream(info.config, max_bytes=size, max_age=seconds)
+
+
+async def horizon(jetstream: JetStreamContext, info: StreamInfo) -> float:
+    """Return for how many seconds a stream keeps records at the rate of those that are in it."""
+    most = info.config.max_age or float("inf")
+    if not info.state.messages:
+        return most
+    assert info.config.name is not None
+    age = await age_of(jetstream, info.config.name, info.state.first_seq)
+    return min(most, age * (info.config.max_bytes or 0) / info.state.bytes) if age else most
+
+
+async def age_of(jetstream: JetStreamContext, stream: str, sequence: int, subject: str | None = None) -> float:
+    """Return the seconds since a message came, or the first one of a subject from there on; 0: there is none."""
+    try:
+        first = await jetstream.get_msg(stream, sequence, subject, next=True if subject else None)
+    except NotFoundError:
+        return 0.0
+    now = datetime.now(UTC)
+    return max(0.0, (now - (first.time or now)).total_seconds())
+
+
+async def keep_room(jetstream: JetStreamContext, *, every: float = 15.0) -> None:
+    """Trim streams that become full, until cancelled.
+
+    A full stream drops its oldest records, whosever they are: one tenant could drive out all others'. Before that
+    the tenants that have most lose their oldest ones.
+    """
+    while True:
+        for name in RECORD_STREAMS:
+            try:
+                await trim(jetstream, name)
+            except (nats.errors.Error, nats.js.errors.Error, TimeoutError, OSError) as error:
+                _log.debug("a stream of records cannot be trimmed", stream=name, error=str(error))
+        await asyncio.sleep(every)
+
+
+async def trim(jetstream: JetStreamContext, name: str) -> None:
+    """Trim a stream of records to four fifths of its limit, if it holds more than nine tenths."""
+    info = await jetstream.stream_info(name, subjects_filter=">")
+    limit = info.config.max_bytes or -1
+    if limit <= 0 or info.state.bytes <= _FULL * limit:
+        return
+    counts: Counter[str] = Counter()
+    for subject, count in (info.state.subjects or {}).items():
+        counts[_of_tenant(subject)] += count
+    level = _level(counts, int(sum(counts.values()) * _TRIMMED * limit / info.state.bytes))
+    for subjects, count in counts.items():
+        if count > level:
+            _log.warning("a stream of records is full", stream=name, subjects=subjects, dropped=count - level)
+            await jetstream.purge_stream(name, subject=subjects, keep=level)
+
+
+def _of_tenant(subject: str) -> str:
+    """Return the pattern of the subjects of a record's tenant."""
+    parts = subject.split(".")
+    return ".".join([*parts[:3], *(["*"] * (len(parts) - 3))])
+
+
+def _level(counts: Mapping[str, int], most: int) -> int:
+    """Return how many each tenant may keep, so that all keep ``most`` together: the same for those with more."""
+    left, tenants = most, len(counts)
+    for count in sorted(counts.values()):
+        if count * tenants > left:
+            break
+        left, tenants = left - count, tenants - 1
+    return max(1, left // max(1, tenants))

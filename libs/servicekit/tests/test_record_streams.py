@@ -1,0 +1,84 @@
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from causeway_testing.servers import nats_server
+from nats.aio.client import Client
+from servicekit import keys
+from servicekit.nats import connect
+from servicekit.record_streams import horizon, record_streams, trim
+from structlog.testing import capture_logs
+
+MEBI = 1024 * 1024
+DAY = 86400
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with nats_server(tmp_path) as url:
+        client = await connect(url, "test")
+        yield client
+        await client.close()
+
+
+async def fill(client: Client, tenant: str, verdict: str, count: int, size: int = 400) -> None:
+    """Write records of the audit, each with its number."""
+    jetstream = client.jetstream()
+    subject = keys.audit_subject(tenant, "regex", verdict)
+    payloads = [json.dumps({"number": number, "padding": "x" * size}).encode() for number in range(count)]
+    for at in range(0, count, 100):
+        await asyncio.gather(*(jetstream.publish(subject, each) for each in payloads[at : at + 100]))
+
+
+async def test_existing_streams_get_their_limits(client: Client) -> None:
+    """What a stream holds stays when its bytes and days change, and each of the two has bytes of its own."""
+    jetstream = await record_streams(client, days=10, usage_bytes=MEBI, audit_bytes=MEBI)
+    await jetstream.publish(keys.usage_subject("north"), b"{}")
+    await record_streams(client, days=20, usage_bytes=2 * MEBI, audit_bytes=3 * MEBI)
+    usage = await jetstream.stream_info(keys.USAGE_STREAM)
+    audit = await jetstream.stream_info(keys.AUDIT_STREAM)
+    assert (usage.config.max_bytes, usage.config.max_age, usage.state.messages) == (2 * MEBI, 20 * DAY, 1)
+    assert (audit.config.max_bytes, audit.config.max_age) == (3 * MEBI, 20 * DAY)
+    assert audit.config.duplicate_window == 120
+
+
+async def test_bytes_that_cannot_hold_the_days_are_told(client: Client) -> None:
+    """The start says for how many days they suffice and how many are needed, once the rate is known."""
+    with capture_logs() as logs:
+        jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
+        assert await horizon(jetstream, await jetstream.stream_info(keys.AUDIT_STREAM)) == 365 * DAY
+        await fill(client, "north", "block", 500)
+        await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
+    [warning] = [entry for entry in logs if entry["log_level"] == "warning"]
+    assert (warning["stream"], warning["setting"]) == (keys.AUDIT_STREAM, "CAUSEWAY_AUDIT_BYTES")
+    assert warning["days"] < 1
+    assert warning["needed_bytes"] > 365 * MEBI
+
+
+async def test_a_tenant_that_floods_the_audit_leaves_anothers_readable(client: Client) -> None:
+    """A stream that becomes full drops the oldest records of the tenant that has most, and nobody else's."""
+    jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
+    await fill(client, "quiet", "block", 50)
+    for _ in range(4):
+        for verdict in ("block", "redact"):
+            await fill(client, "loud", verdict, 250)
+        await trim(jetstream, keys.AUDIT_STREAM)
+    info = await jetstream.stream_info(keys.AUDIT_STREAM, subjects_filter=">")
+    assert (info.state.subjects or {})[keys.audit_subject("quiet", "regex", "block")] == 50
+    assert info.state.bytes <= 0.9 * MEBI
+    newest = await jetstream.get_last_msg(keys.AUDIT_STREAM, keys.audit_subject("loud", "regex", "redact"))
+    assert json.loads(newest.data or b"")["number"] == 249
+
+
+async def test_one_tenant_keeps_what_there_is_room_for(client: Client) -> None:
+    """Nothing goes before the stream is nearly full; then a fifth of it is free again."""
+    jetstream = await record_streams(client, usage_bytes=MEBI, audit_bytes=MEBI)
+    await fill(client, "only", "block", 1000)
+    await trim(jetstream, keys.AUDIT_STREAM)
+    assert (await jetstream.stream_info(keys.AUDIT_STREAM)).state.messages == 1000
+    await fill(client, "only", "block", 1000)
+    await trim(jetstream, keys.AUDIT_STREAM)
+    state = (await jetstream.stream_info(keys.AUDIT_STREAM)).state
+    assert 0.75 * MEBI < state.bytes <= 0.81 * MEBI

@@ -1,0 +1,98 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import trustme
+from causeway_testing.servers import eventually, measured, nats_server
+from servicekit import keys, nats
+from servicekit.nats import IngestTransport
+from servicekit.record_streams import record_streams
+from servicekit.stream_levels import STREAMS, StreamLevels
+from servicekit.tasks import ended
+from servicekit.tls import Certificates
+
+
+@pytest.fixture
+async def transport(tmp_path: Path) -> AsyncIterator[IngestTransport]:
+    async with nats_server(tmp_path) as url:
+        client = await nats.connect(url, "test")
+        yield await nats.ingest_transport(client, stream_bytes=1024 * 1024)
+        await client.close()
+
+
+@contextlib.asynccontextmanager
+async def watched(transport: IngestTransport) -> AsyncIterator["asyncio.Task[None]"]:
+    """Look at all streams, often."""
+    measured("")
+    watching = asyncio.create_task(StreamLevels(transport.client, STREAMS, every=0.05).watch())
+    yield watching
+    assert not watching.done()
+    await ended(watching)
+
+
+def level(name: str, label: str) -> float:
+    """Return a metric of a lane or a stream; -1 where there is none."""
+    return max((value for labels, value in measured(name) if label in labels.values()), default=-1)
+
+
+async def test_depth_and_age(transport: IngestTransport) -> None:
+    """Of each lane: what waits, and since when the oldest of it does; an empty lane has neither."""
+    for _ in range(3):
+        await transport.jetstream.publish(keys.ingest_subject(1, "t", "i"), b"")
+    async with watched(transport):
+        await eventually(lambda: level("causeway_ingest_queue_age_seconds", "1") > 0.3)
+        assert level("causeway_ingest_queue_depth", "1") == 3
+        assert level("causeway_ingest_queue_age_seconds", "1") < 30
+        assert level("causeway_ingest_queue_depth", "0") == 0
+        assert level("causeway_ingest_queue_age_seconds", "0") == 0
+
+
+async def test_dead_letters_and_limits(transport: IngestTransport) -> None:
+    """The first dead letter is seen by whoever looks; a stream has its limit, a bucket without one has none."""
+    async with watched(transport):
+        await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_DEAD_STREAM) == 0)
+        await transport.jetstream.publish(keys.ingest_dead_subject("t", "i"), b"job")
+        await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_DEAD_STREAM) == 1)
+        assert level("causeway_nats_stream_size_bytes", keys.INGEST_DEAD_STREAM) > 3
+        assert level("causeway_nats_stream_limit_bytes", keys.INGEST_STREAM) == 1024 * 1024
+        assert level("causeway_nats_stream_limit_bytes", f"OBJ_{keys.ORIGINALS_BUCKET}") == -1
+
+
+async def test_how_long_records_are_kept(transport: IngestTransport) -> None:
+    """A stream that one second fills by a tenth keeps records for about ten, whatever days it is given."""
+    await record_streams(transport.client, days=30, usage_bytes=1024 * 1024, audit_bytes=1024 * 1024)
+    async with watched(transport):
+        await eventually(lambda: level("causeway_records_horizon_seconds", keys.USAGE_STREAM) == 30 * 86400)
+        for _ in range(10):
+            await transport.jetstream.publish(keys.usage_subject("t"), b"x" * 10_000)
+        await eventually(lambda: 0 < level("causeway_records_horizon_seconds", keys.USAGE_STREAM) < 60)
+        assert level("causeway_records_max_age_seconds", keys.USAGE_STREAM) == 30 * 86400
+        assert level("causeway_records_horizon_seconds", keys.AUDIT_STREAM) == 30 * 86400
+
+
+async def test_when_the_certificate_of_nats_expires(tmp_path: Path) -> None:
+    """It is the one that the server shows, which it has read at its start."""
+    authority, expires = trustme.CA(), datetime.now(UTC).replace(microsecond=0) + timedelta(days=9)
+    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
+    issued = authority.issue_cert("127.0.0.1", not_after=expires)
+    issued.private_key_pem.write_to_path(tmp_path / "tls.key")
+    (tmp_path / "tls.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+    files = f'cert_file: "{tmp_path}/tls.crt", key_file: "{tmp_path}/tls.key", ca_file: "{tmp_path}/ca.crt"'
+    async with nats_server(tmp_path / "nats", extra=f"tls {{ {files}, verify: true }}\n") as url:
+        certificates = Certificates(tmp_path / "tls.crt", tmp_path / "tls.key", tmp_path / "ca.crt")
+        client = await nats.connect(url, "test", certificates=certificates)
+        async with watched(await nats.ingest_transport(client)):
+            name = "causeway_nats_certificate_not_after_seconds"
+            await eventually(lambda: measured(name) == [({}, expires.timestamp())])
+        await client.close()
+
+
+async def test_a_broker_that_is_away(transport: IngestTransport) -> None:
+    """It does not end the watch, and what was known is not told any longer."""
+    async with watched(transport):
+        await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_STREAM) == 0)
+        await transport.client.close()
+        await eventually(lambda: level("causeway_nats_stream_messages", keys.INGEST_STREAM) == -1)

@@ -1,0 +1,151 @@
+"""Calls that no server has got are made again; those that one may have got are not."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import grpc
+import pytest
+from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
+from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
+from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from causeway_testing.servers import free_ports
+from servicekit import rpc
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+
+SERVICES = [
+    each.DESCRIPTOR.services_by_name[name]
+    for each, name in (
+        (generator_pb2, "GeneratorService"),
+        (guardrails_pb2, "GuardrailsService"),
+        (retriever_pb2, "RetrieverService"),
+    )
+]
+KINDS = ["unary", "server_stream", "client_stream", "bidi"]
+
+
+class Servicer:
+    """One method of each kind. Counts its calls; each ends as the test says."""
+
+    def __init__(self, ending: Callable[[Any], Awaitable[None]]) -> None:
+        self.calls = 0
+        self._ending = ending
+
+    async def _called(self, context: Any) -> None:
+        self.calls += 1
+        await self._ending(context)
+
+    async def DetectText(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._called(context)
+        return guardrails_pb2.DetectTextResponse()
+
+    async def Generate(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._called(context)
+        yield generator_pb2.GenerateResponse()
+
+    async def Upsert(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._called(context)
+        return retriever_pb2.UpsertResponse()
+
+    async def Detect(self, request_iterator: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._called(context)
+        yield guardrails_pb2.DetectResponse()
+
+
+@contextlib.asynccontextmanager
+async def serving(servicer: Servicer, port: int) -> AsyncIterator[None]:
+    server = grpc.aio.server()
+    for stubs, service, methods in (
+        (generator_pb2_grpc, "GeneratorService", ["Generate"]),
+        (guardrails_pb2_grpc, "GuardrailsService", ["Detect", "DetectText"]),
+        (retriever_pb2_grpc, "RetrieverService", ["Upsert"]),
+    ):
+        bases = (getattr(stubs, f"{service}Servicer"),)
+        served = type(service, bases, {name: staticmethod(getattr(servicer, name)) for name in methods})()
+        getattr(stubs, f"add_{service}Servicer_to_server")(served, server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    yield
+    await server.stop(0)
+
+
+async def call(kind: str, channel: grpc.aio.Channel, deadline: Deadline) -> None:
+    guardrails: Any = guardrails_pb2_grpc.GuardrailsServiceStub(channel)
+    if kind == "unary":
+        await rpc.unary(guardrails.DetectText, guardrails_pb2.DetectTextRequest(), deadline)
+    elif kind == "server_stream":
+        generate: Any = generator_pb2_grpc.GeneratorServiceStub(channel).Generate
+        assert (
+            len([each async for each in rpc.server_stream(generate, generator_pb2.GenerateRequest(), deadline)])
+            == 1
+        )
+    elif kind == "client_stream":
+        upsert: Any = retriever_pb2_grpc.RetrieverServiceStub(channel).Upsert
+        await rpc.client_stream(upsert, [retriever_pb2.UpsertRequest()], "Upsert", deadline)
+    else:
+        async with rpc.bidi(guardrails.Detect, "Detect", deadline) as exchange:
+            await exchange.write(guardrails_pb2.DetectRequest())
+            await exchange.done_writing()
+            while await exchange.read() is not grpc.aio.EOF:
+                pass
+
+
+async def well(context: Any) -> None:
+    """End a call with its answer."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_waits_for_the_successor(kind: str) -> None:
+    """The only server is gone and the next one not yet there: the call finds it, and is made there once."""
+    (port,) = free_ports(1)
+    first, second = Servicer(well), Servicer(well)
+    async with open_channel(f"127.0.0.1:{port}", SERVICES) as channel:
+        async with serving(first, port):
+            await call(kind, channel, Deadline.after(120))
+        waiting = asyncio.create_task(call(kind, channel, Deadline.after(120)))
+        await asyncio.sleep(0.3)
+        assert not waiting.done()
+        async with serving(second, port):
+            await waiting
+    assert (first.calls, second.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_that_finds_nobody_ends(kind: str) -> None:
+    """It does not wait until its deadline; the error says what it is."""
+    async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
+        with pytest.raises(Unavailable):
+            await call(kind, channel, Deadline.after(600))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_call_does_not_outlive_its_deadline_for_it(kind: str) -> None:
+    """With less time than the wait it fails as before, not with a time-out."""
+    async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", SERVICES) as channel:
+        with pytest.raises(Unavailable):
+            await call(kind, channel, Deadline.after(1))
+
+
+@pytest.mark.parametrize("kind", ["server_stream", "client_stream", "bidi"])
+async def test_a_call_that_a_server_has_got_is_not_made_again(kind: str) -> None:
+    """What a server has refused with the same code, or what broke under it, may have been done in part."""
+    (port,) = free_ports(1)
+
+    async def refuse(context: Any) -> None:
+        await context.abort(grpc.StatusCode.UNAVAILABLE, "the model server cannot be reached")
+
+    servicer = Servicer(refuse)
+    async with open_channel(f"127.0.0.1:{port}", SERVICES) as channel, serving(servicer, port):
+        with pytest.raises(Unavailable):
+            await call(kind, channel, Deadline.after(120))
+    assert servicer.calls == 1
+
+
+async def test_an_unknown_name_is_nobody() -> None:
+    """A name that does not resolve yet is waited for, and then said."""
+    async with open_channel("dns:///no-such-service.invalid:50051", SERVICES) as channel:
+        with pytest.raises(Unavailable):
+            await call("server_stream", channel, Deadline.after(600))

@@ -1,0 +1,248 @@
+"""What the detectors say of the question and of the passages, before a model sees any of them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked, DeadlineExceeded, RateLimited, Unavailable
+
+from gateway.answering import detection_context
+from gateway.answering.hold_back import withheld
+from gateway.answering.message_positions import in_request
+from gateway.answering.timeline import QUERY, Timeline
+from gateway.domain import (
+    Action,
+    Detections,
+    Detector,
+    DetectorFailure,
+    Direction,
+    Finding,
+    InputScope,
+    Passage,
+    Turn,
+    Verdict,
+)
+from gateway.ports.answering import Guardrails
+
+WITHHELD = "(withheld)"
+"""Stands for an old message that a detector stops: its place must not be empty, models differ in what they take."""
+
+_CHECKED = ("user", "tool", "function")
+_SYSTEM = ("system", "developer")
+
+
+class BlockedQuestion(Blocked):
+    """A detector stops the question.
+
+    Args:
+        message: In words for the client.
+        detections: What was found in the conversation.
+    """
+
+    def __init__(self, message: str, detections: tuple[Detections, ...]) -> None:
+        super().__init__(message, field="messages")
+        self.detections = detections
+
+
+class Unjudged(Unavailable, BlockedQuestion):
+    """A question is stopped because a detector that must judge it failed, and nothing else is wrong with it."""
+
+
+class UnjudgedInTime(DeadlineExceeded, BlockedQuestion):
+    """Likewise: it took too long."""
+
+
+class UnjudgedForNow(RateLimited, BlockedQuestion):
+    """Likewise: its server has too much to do."""
+
+
+_UNJUDGED: dict[int, type[BlockedQuestion]] = {429: UnjudgedForNow, 504: UnjudgedInTime}
+
+
+class Checks:
+    """Puts the words of a turn, and those that it is answered from, through the detectors."""
+
+    def __init__(self, guardrails: Guardrails) -> None:
+        self._guardrails = guardrails
+
+    async def of_input(
+        self, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, tuple[Detections, ...]]:
+        """The turn with its words as the detectors leave them; those that only report are not asked here.
+
+        Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
+        the request: one old message does not close a conversation for ever. It does not reach a model, either.
+        `Turn.input_scope` may say otherwise.
+
+        Raises:
+            BlockedQuestion: A detector stops it.
+        """
+        return await self._of_input(turn, changing(turn), "check input", timeline, deadline)
+
+    async def reports(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
+        """What the detectors find in the words of a turn that only report.
+
+        Raises:
+            BlockedQuestion: One of them failed, and must not be passed over.
+        """
+        _, found = await self._of_input(turn, reporting(turn), "report on input", timeline, deadline)
+        return found
+
+    async def _of_input(
+        self, turn: Turn, detectors: tuple[Detector, ...], step: str, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, tuple[Detections, ...]]:
+        judged = _judged(turn, detectors)
+        if not judged:
+            return turn, ()
+        context = detection_context.of_turn(turn)
+        with timeline.step(step):
+            answers = [
+                await self._guardrails.detect(
+                    turn.principal,
+                    Direction.INPUT,
+                    chosen,
+                    [turn.history[at].text if at < len(turn.history) else turn.question for at in places],
+                    deadline,
+                    context,
+                )
+                for chosen, places in judged
+            ]
+        spoken = [at for _, places in judged for at in places]
+        verdicts = [verdict for each, _ in answers for verdict in each]
+        failures = tuple(dict.fromkeys(failure for _, each in answers for failure in each))
+        found = in_request(turn, _detections(Direction.INPUT, spoken, verdicts, failures))
+        timeline.detections += found
+        answered, last = _answered(turn), _last(turn)
+        history, question = list(turn.history), turn.question
+        for at, verdict in zip(spoken, verdicts, strict=True):
+            if verdict.action is Action.BLOCK and (at > answered or at == last):
+                raise _stopped(verdict, failures, found)
+            if at == len(history):
+                question = _text_after(verdict, question)
+            else:
+                stopped = verdict.action is Action.BLOCK
+                text = WITHHELD if stopped else _text_after(verdict, history[at].text)
+                history[at] = replace(history[at], text=text)
+        return replace(turn, history=tuple(history), question=question), found
+
+    async def of_context(
+        self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
+    ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
+        """The passages, less those that a detector stops: documents can carry instructions for the model."""
+        if not turn.detectors.context or not passages:
+            return passages, ()
+        with timeline.step("check context"):
+            verdicts, failures = await self._guardrails.detect(
+                turn.principal,
+                Direction.CONTEXT,
+                turn.detectors.context,
+                [passage.text for passage in passages],
+                deadline,
+                detection_context.of_turn(turn),
+            )
+        kept = tuple(
+            _with_text(passage, _text_after(verdict, passage.text))
+            for passage, verdict in zip(passages, verdicts, strict=True)
+            if verdict.action is not Action.BLOCK
+        )
+        found = _detections(Direction.CONTEXT, range(len(passages)), verdicts, failures)
+        timeline.detections += found
+        return kept, found
+
+    async def clears(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
+        """Whether a search query that a model made may be shown as it is."""
+        if not turn.detectors.output:
+            return True
+        verdicts, failures = await self._guardrails.detect(
+            turn.principal,
+            Direction.OUTPUT,
+            turn.detectors.output,
+            [query],
+            deadline,
+            detection_context.of_query(turn),
+        )
+        timeline.detections += _detections(Direction.OUTPUT, (QUERY,), verdicts, failures)
+        [verdict] = verdicts
+        return verdict.action not in (Action.REDACT, Action.BLOCK)
+
+
+def changing(turn: Turn) -> tuple[Detector, ...]:
+    """The detectors of a turn's words that may change or stop it."""
+    return tuple(each for each in turn.detectors.input if each.action is not Action.REPORT)
+
+
+def reporting(turn: Turn) -> tuple[Detector, ...]:
+    """The others."""
+    return tuple(each for each in turn.detectors.input if each.action is Action.REPORT)
+
+
+def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
+    """Return detectors with the numbers of the messages that they judge, which ascend over all; none is empty.
+
+    The question's number is behind those of the history.
+    """
+    roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
+    checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
+    spoken = [at for at, role in enumerate(roles) if role in checked]
+    if (last := _last(turn)) is None:
+        judged = [(detectors, spoken)]
+    else:
+        of_policy = tuple(each for each in detectors if not each.requested)
+        of_last = detectors if last in spoken else tuple(each for each in detectors if each.requested)
+        judged = [(of_policy, [at for at in spoken if at != last]), (of_last, [last])]
+    return [(chosen, places) for chosen, places in judged if chosen and places]
+
+
+def _last(turn: Turn) -> int | None:
+    """Return the number of the message that the request's own detectors judge alone; None where there is none."""
+    count = len(turn.history) + bool(turn.question)
+    return count - 1 if count and turn.detection.input_scope is InputScope.LAST else None
+
+
+def _answered(turn: Turn) -> int:
+    """Number of the latest answer; what stands behind it stops a request."""
+    return max((at for at, message in enumerate(turn.history) if message.role == "assistant"), default=-1)
+
+
+def _text_after(verdict: Verdict, text: str) -> str:
+    return verdict.redacted_text if verdict.action is Action.REDACT else text
+
+
+def _with_text(passage: Passage, text: str) -> Passage:
+    """The passage with another text; of its captions, which are sentences of it, those that still stand there."""
+    if text == passage.text:
+        return passage
+    return replace(passage, text=text, captions=tuple(each for each in passage.captions if each in text))
+
+
+def _stopped(
+    verdict: Verdict, failures: tuple[DetectorFailure, ...], found: tuple[Detections, ...]
+) -> BlockedQuestion:
+    names = [f.detection or f.detector_id for f in verdict.findings if f.action is Action.BLOCK]
+    if names or not failures:
+        reason = ", ".join(dict.fromkeys(names))
+        return BlockedQuestion(f"The question was stopped by the guardrails: {reason}.", found)
+    reason = ", ".join(dict.fromkeys(f"the detector {failure.detector_id} failed" for failure in failures))
+    error = _UNJUDGED.get(failures[0].status, Unjudged)
+    return error(f"The question cannot be judged by the guardrails: {reason}.", found)
+
+
+def _detections(
+    direction: Direction, items: Sequence[int], verdicts: Sequence[Verdict], failures: tuple[DetectorFailure, ...]
+) -> tuple[Detections, ...]:
+    found = [
+        Detections(direction, item, _shown(direction, verdict))
+        for item, verdict in zip(items, verdicts, strict=True)
+        if verdict.findings
+    ]
+    if failures:
+        found.append(Detections(direction, items[-1], (), failures))
+    return tuple(found)
+
+
+def _shown(direction: Direction, verdict: Verdict) -> tuple[Finding, ...]:
+    """The findings; what a client did not say itself is not told by those beside what was taken out."""
+    if direction is Direction.INPUT:
+        return verdict.findings
+    taken = [(f.start, f.end) for f in verdict.findings if f.action is not Action.REPORT]
+    return withheld(verdict.findings, [(s, e) for s, e in taken if s is not None and e is not None])

@@ -1,0 +1,204 @@
+"""Which passages an answer rests on: how many are fetched, which of them are near enough and fit the window.
+
+`ContextSelection.select` is for a conversation that is the caller's and stays whole, after the RAGEngine chat
+completion algorithm (its sections "Token Validation" and "ContextSelectionProcessor"); `conversation_window` is for
+one that may be cut.
+"""
+
+import itertools
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+
+from gateway.answering import budget, prompts
+from gateway.answering.timeline import Timeline
+from gateway.domain import Message, Passage, Selection, TokenCounts, Turn
+from gateway.ports.answering import Generator, Retriever
+
+_log = structlog.get_logger(__name__)
+_DIGEST = re.compile("[0-9a-f]{64}")
+_SHORTEST_LABEL = 8
+
+
+class ContextSelection:
+    """Finds passages and selects among them.
+
+    Args:
+        retriever: Finds passages.
+        generator: Counts tokens as the model does, and knows its window.
+        node_tokens: Tokens that a passage is taken to have before it is known.
+    """
+
+    def __init__(self, retriever: Retriever, generator: Generator, node_tokens: int) -> None:
+        self._retriever = retriever
+        self._generator = generator
+        self._node_tokens = node_tokens
+
+    async def search(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> Selection | None:
+        """The passages that are nearest to a query: as many as the turn asks for, or as the window could hold, less
+        those that are not near enough. None where nothing is searched.
+
+        Raises:
+            NotFound: An index does not exist.
+            InvalidRequest: The window has no room even for the conversation.
+        """
+        if not turn.retrieval.indexes:
+            return None
+        with timeline.step("retrieve"):
+            top = turn.retrieval.top
+            if top is None:
+                counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)
+                if too_long(counts):
+                    # An unknown index is what clients are told of first.
+                    await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
+                    raise prompt_too_long()
+                top = budget.candidates(counts.context_window, counts.messages, self._node_tokens)
+            found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
+            timeline.inside("retrieve", found.steps)
+        near = _near(labelled(found.passages), turn.retrieval.similarity_threshold)
+        return replace(near, not_reranked=found.not_reranked)
+
+    async def select(
+        self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, Selection]:
+        """What the model gets of the passages; and the turn with an answer no longer than the window then holds.
+
+        Conversation, passages and answer fit the window, whatever was asked for.
+
+        Raises:
+            InvalidRequest: The window has no room even for the conversation.
+        """
+        with timeline.step("budget"):
+            counts = await self._count(turn, lines(found.passages), prompts.compose(turn, ()), deadline)
+            if too_long(counts):
+                raise prompt_too_long()
+            window, prompt = counts.context_window, counts.messages
+            most = _beside(window, prompt, turn.max_tokens)
+            room = budget.context_tokens(
+                window or prompt + budget.ASSUMED_FREE_TOKENS,
+                prompt,
+                most,
+                turn.retrieval.context_token_ratio,
+                self._node_tokens,
+            )
+            selection = within(room, found, counts.texts)
+            needed = prompt + selection.tokens + budget.ADDITION_PROMPT_TOKENS + (most or 0)
+            if window and most and needed > window:
+                counts = await self._count(turn, (), _sent(turn, selection.passages), deadline)
+                most = max(0, min(most, window - counts.messages))
+        return no_longer(turn, most), selection
+
+    async def _count(
+        self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
+    ) -> TokenCounts:
+        return await self._generator.count_tokens(turn.principal, turn.model, texts, prompt, deadline)
+
+
+def _sent(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:
+    """The messages that the model gets; without passages, those of the request as it came."""
+    return (not passages and turn.original.messages) or prompts.compose(turn, passages)
+
+
+def labelled(passages: Sequence[Passage]) -> Sequence[Passage]:
+    """Return the passages, each with a short name to cite it by.
+
+    A document that came as text without an id is called by the 64 hexadecimal digits of its digest, which take
+    about 37 tokens of each passage's budget. Its label is the beginning of the digest, as long as it takes to be
+    unique.
+    """
+    unnamed = {
+        each.document_id
+        for each in passages
+        if each.sourcefile == each.document_id and _DIGEST.fullmatch(each.document_id)
+    }
+    if not unnamed:
+        return passages
+    named = {each.sourcepage for each in passages if each.document_id not in unnamed}
+    labels = {digest: _label(digest, named | unnamed - {digest}) for digest in unnamed}
+    return [
+        replace(each, sourcepage=labels[each.document_id] + each.sourcepage.removeprefix(each.document_id))
+        if each.document_id in labels
+        else each
+        for each in passages
+    ]
+
+
+def _label(digest: str, others: Collection[str]) -> str:
+    lengths = range(_SHORTEST_LABEL, len(digest) + 1)
+    return next(digest[:end] for end in lengths if not any(other.startswith(digest[:end]) for other in others))
+
+
+def lines(passages: Sequence[Passage]) -> list[str]:
+    """What the passages take in a prompt: each with the line break that parts it from the next."""
+    return [f"{prompts.data_point(passage)}\n" for passage in passages]
+
+
+def too_long(counts: TokenCounts) -> bool:
+    """The window has no room even for the conversation."""
+    return bool(counts.context_window) and counts.messages > counts.context_window
+
+
+def prompt_too_long() -> InvalidRequest:
+    """What is raised then."""
+    return InvalidRequest("Prompt length exceeds context window.", field="messages")
+
+
+def _beside(window: int, prompt: int, max_tokens: int | None) -> int | None:
+    """The longest answer that the window has room for beside the conversation, where one was asked for."""
+    if not window or max_tokens is None or max_tokens <= window - prompt:
+        return max_tokens
+    _log.warning(
+        f"max_tokens ({max_tokens}) is greater than available context after prompt consideration. "
+        f"Setting to {window - prompt}."
+    )
+    return window - prompt
+
+
+def _near(found: Sequence[Passage], threshold: float | None) -> Selection:
+    """Those of the passages that are near enough to the question."""
+    near = [budget.near_enough(passage, threshold) for passage in found]
+    for passage, enough in zip(found, near, strict=True):
+        if not enough:
+            _tell(passage, "under threshold")
+    return Selection(tuple(itertools.compress(found, near)), under_threshold=near.count(False))
+
+
+def within(room: int, found: Selection, tokens: Sequence[int]) -> Selection:
+    """Those of the passages that there is room for."""
+    taken = budget.fits(tokens, room)
+    for passage, size, fits in zip(found.passages, tokens, taken, strict=True):
+        _tell(passage, "kept" if fits else "too large", size)
+    return replace(
+        found,
+        passages=tuple(itertools.compress(found.passages, taken)),
+        tokens=sum(itertools.compress(tokens, taken)),
+        too_large=taken.count(False),
+    )
+
+
+def _tell(passage: Passage, fate: str, tokens: int | None = None) -> None:
+    _log.debug(
+        "node",
+        node_id=passage.id,
+        fate=fate,
+        tokens=tokens,
+        score=passage.score,
+        dense_score=passage.dense_score,
+    )
+
+
+def no_longer(turn: Turn, most: int | None) -> Turn:
+    """The turn with no longer answer than this, under whatever name the limit came."""
+    if most is None or most == turn.max_tokens:
+        return turn
+    original = turn.original.json
+    return replace(
+        turn,
+        max_tokens=most,
+        parameters_json=budget.limited(turn.parameters_json, most),
+        original=replace(turn.original, json=original and budget.limited(original, most)),
+    )

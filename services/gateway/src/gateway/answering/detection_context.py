@@ -1,0 +1,51 @@
+"""What the texts of a turn stand in, for detectors that look at more than a text."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import msgspec
+
+from gateway.domain import DetectionContext, Message, Passage, Turn
+
+_parameters = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_encode = msgspec.json.encode
+
+
+def of_turn(turn: Turn, passages: Sequence[Passage] = ()) -> DetectionContext:
+    """What texts of a turn stand in: its conversation and tools, what was asked, and passages where there are any.
+
+    Args:
+        turn: As far as it is checked.
+        passages: What an answer should rest on.
+    """
+    asked = turn.question or next((each.text for each in reversed(turn.history) if each.role == "user"), "")
+    question = (Message("user", turn.question, b"", turn.original.question_extra_json),) if turn.question else ()
+    return DetectionContext(
+        passages=tuple(passage.text for passage in passages),
+        prompt=asked,
+        messages_json=_encode([_message(each) for each in (*turn.history, *question)]),
+        tools_json=_tools(turn.parameters_json),
+        headers=turn.headers,
+    )
+
+
+def of_query(turn: Turn) -> DetectionContext:
+    """What a search query stands in that a model made of a conversation: it should rest on what was said there."""
+    said = tuple(each.text for each in turn.history if each.text)
+    whole = of_turn(turn)
+    return replace(whole, passages=(*said, turn.question))
+
+
+def _message(message: Message) -> dict[str, object]:
+    content: object = msgspec.Raw(message.content_json) if message.content_json else message.text
+    members: dict[str, object] = {"role": message.role, "content": content}
+    if message.extra_json:
+        members |= _parameters.decode(message.extra_json)
+    return members
+
+
+def _tools(parameters_json: bytes) -> bytes:
+    if b'"tools"' not in parameters_json:
+        return b""
+    tools = bytes(_parameters.decode(parameters_json).get("tools", b""))
+    return tools if tools.startswith(b"[") else b""

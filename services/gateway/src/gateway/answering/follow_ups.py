@@ -1,0 +1,178 @@
+"""Follow-up questions, which models write behind their answers as ``<<question>>``: cut out as the text comes."""
+
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from gateway.domain import Batch, Delta, Event, Finish, FollowUps
+
+LONGEST_QUESTION = 400
+"""Characters of a question; what goes on for longer is none."""
+
+# A question stands on one line and holds no marks of its own. Some models put its marks on lines of their own, or
+# more than two of them, or a bullet or a number before it.
+_WORDS = rf"(?:(?!<<|>>)[^\n]){{1,{LONGEST_QUESTION}}}"
+_BREAK = r"[\r\n]{1,2}"
+_INDENT = r"\n[ \t]{0,8}"
+_QUESTION = re.compile(
+    rf"(?:{_INDENT}(?:[-*\u2022]|\d{{1,2}}[.)])[ \t]{{1,8}})?<{{2,4}}(?!<)({_WORDS}|{_BREAK}{_WORDS}{_BREAK})>>"
+)
+# What may still become one: a line with a bullet, a mark that begins, words, a mark that ends.
+_MARKED = rf"<{{1,4}}(?:(?<=<<)(?!<)(?:{_WORDS}>?|{_BREAK}(?:{_WORDS}(?:{_BREAK}>?)?)?))?"
+_BULLETED = rf"{_INDENT}(?:\d{{1,2}}|(?:[-*\u2022]|\d{{1,2}}[.)])(?:[ \t]{{1,8}}(?:{_MARKED})?)?)?"
+_BEGUN = re.compile(rf"(?:{_BULLETED}|{_MARKED})\Z")
+_PLACE = re.compile(r"[<\n]")
+
+
+@dataclass(slots=True)
+class FollowUpSplitter:
+    """Takes a text in pieces, gives it back without its questions.
+
+    However the text is cut into pieces, the same comes out. What may be the beginning of a question is held back,
+    and white space, which goes with the questions that follow it where nothing else does; the bullet or the number
+    of a question goes with it. ``<<`` that becomes no question (a shift, a quotation) stays in the text; only one
+    that the text ends in is left out: a question that was cut short.
+
+    Attributes:
+        questions: Those that were found so far.
+    """
+
+    questions: list[str] = field(default_factory=list)
+    _held: str = ""
+    _space: str = ""
+    _cut: bool = False
+    _taken: bool = False
+
+    def feed(self, piece: str) -> str:
+        """The next piece of the text → what of it may be shown."""
+        text = self._held + piece
+        self._held = ""
+        out: list[str] = []
+        at = 0
+        while at < len(text):
+            if self._taken and text[at] == ">":
+                at += 1
+                continue
+            self._taken = False
+            place = _PLACE.search(text, at)
+            mark = place.start() if place else len(text)
+            self._show(text[at:mark], out)
+            at = mark
+            question = _QUESTION.match(text, at)
+            if question is not None:
+                self._show("\n" if text[at] == "\n" else "", out)
+                self._take(question[1])
+                at = question.end()
+            elif at < len(text) and _BEGUN.match(text, at):
+                self._held = text[at:]
+                break
+            elif at < len(text):
+                self._show(text[at], out)
+                at += 1
+        return "".join(out)
+
+    def end(self) -> str:
+        """What of the text was held back and is to be shown after all."""
+        held, self._held = self._held, ""
+        out: list[str] = []
+        if "<<" in held:
+            # A question that was cut short.
+            self._show(held[: held.startswith("\n")], out)
+            self._cut = True
+        else:
+            self._show(held, out)
+        if not self._cut:
+            out.append(self._space)
+        self._space = ""
+        return "".join(out)
+
+    def _take(self, words: str) -> None:
+        self._cut = self._taken = True
+        if question := words.strip():
+            self.questions.append(question)
+
+    def _show(self, text: str, out: list[str]) -> None:
+        shown = text.rstrip()
+        if shown:
+            out += (self._space, shown)
+            self._space = ""
+            self._cut = False
+        self._space += text[len(shown) :]
+
+
+MOST_QUESTIONS = 3
+_STOPPED = "content_filter"
+
+
+async def parted(batches: AsyncGenerator[Batch, None], blocked_message: str) -> AsyncGenerator[Batch, None]:
+    """The events of an answer, with `FollowUps` behind them where there are any.
+
+    To be put behind the output detectors, which so have judged the questions, too. A stopped answer has none: not
+    even those that it had until then.
+
+    Args:
+        batches: What the detectors let pass.
+        blocked_message: Stands for what they have stopped; nothing is cut out of it.
+    """
+    parting = _Parting(blocked_message)
+    async with aclosing(batches):
+        async for batch in batches:
+            if out := parting.of(batch):
+                yield out
+    if questions := parting.questions():
+        yield [FollowUps(questions)]
+
+
+class _Parting:
+    def __init__(self, blocked_message: str) -> None:
+        self._blocked_message = blocked_message
+        self._splitters: dict[int, FollowUpSplitter] = {}
+
+    def of(self, batch: Batch) -> list[Event]:
+        """A batch as the client sees it."""
+        out: list[Event] = []
+        for at, event in enumerate(batch):
+            if isinstance(event, Delta):
+                if self._is_blocked_message(event, batch[at + 1 : at + 2]):
+                    self._end(event.choice, out)
+                    out.append(event)
+                else:
+                    self._part(event, out)
+            elif isinstance(event, Finish):
+                self._end(event.choice, out)
+                if event.reason == _STOPPED:
+                    self._splitter(event.choice).questions.clear()
+                out.append(event)
+            else:
+                out.append(event)
+        return out
+
+    def questions(self) -> tuple[str, ...]:
+        """Those behind the first choice, which is the only one where there are dialects for them; each once."""
+        return tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
+
+    def _part(self, delta: Delta, out: list[Event]) -> None:
+        text = self._splitter(delta.choice).feed(delta.text) if delta.text else ""
+        if text == delta.text:
+            out.append(delta)
+        elif text or delta.delta_json or delta.choice_json:
+            out.append(msgspec.structs.replace(delta, text=text))
+
+    def _end(self, choice: int, out: list[Event]) -> None:
+        if text := self._splitter(choice).end():
+            out.append(Delta(choice, text))
+
+    def _is_blocked_message(self, delta: Delta, behind: Sequence[Event]) -> bool:
+        return delta.text == self._blocked_message and any(
+            isinstance(event, Finish) and event.choice == delta.choice and event.reason == _STOPPED
+            for event in behind
+        )
+
+    def _splitter(self, choice: int) -> FollowUpSplitter:
+        splitter = self._splitters.get(choice)
+        if splitter is None:
+            splitter = self._splitters[choice] = FollowUpSplitter()
+        return splitter

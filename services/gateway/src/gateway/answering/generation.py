@@ -1,0 +1,131 @@
+"""What a model says to a prompt: through the output detectors, timed, with numbers of tokens at the end."""
+
+import time
+from collections import defaultdict
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Unavailable
+
+from gateway.answering import detection_context
+from gateway.answering.guard import OutputGuard
+from gateway.answering.timeline import Timeline
+from gateway.domain import (
+    Action,
+    Batch,
+    Chunk,
+    Chunking,
+    Completion,
+    Delta,
+    Detections,
+    Finish,
+    Start,
+    Turn,
+    Usage,
+)
+from gateway.ports.answering import Generator, Guardrails, Prompt
+
+_log = structlog.get_logger(__name__)
+
+
+class Generation:
+    """Has models answer.
+
+    Args:
+        generator: Asks them.
+        guardrails: Judge what they say.
+    """
+
+    def __init__(self, generator: Generator, guardrails: Guardrails) -> None:
+        self._generator = generator
+        self._guardrails = guardrails
+
+    async def events(
+        self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> AsyncGenerator[Batch, None]:
+        """The model's events as they may leave: timed, and with numbers of tokens at the end.
+
+        Raises:
+            Unavailable: The model said nothing at all.
+        """
+        begin = time.perf_counter()
+        timeline.model = turn.model
+        spoke = counted = False
+        texts: defaultdict[int, list[str]] = defaultdict(list)
+        async with aclosing(self._released(prompt, turn, timeline, deadline)) as batches:
+            async for batch in batches:
+                if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
+                    spoke = True
+                    timeline.add("first token", time.perf_counter() - begin)
+                for event in batch:
+                    if type(event) is Delta:
+                        texts[event.choice].append(event.text)
+                    elif type(event) is Chunk:
+                        timeline.chunks += 1
+                        timeline.raw_json = event.raw_json
+                    elif type(event) is Usage:
+                        counted = True
+                        timeline.usage = event
+                    elif type(event) is Start:
+                        timeline.start_json = event.raw_json
+                    elif type(event) is Completion:
+                        timeline.raw_json = event.raw_json
+                    elif type(event) is Detections:
+                        timeline.detections.append(event)
+                if batch:
+                    yield batch
+        if not spoke:
+            raise Unavailable("The model sent no answer.", retry_after=1)
+        if not (counted or prompt.passthrough_json):
+            # An answer that was stopped ends before the model says its numbers.
+            usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
+            if usage is not None:
+                timeline.usage = usage
+                yield [usage]
+        timeline.add("generate", time.perf_counter() - begin)
+
+    async def count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
+        """The tokens of a prompt and of texts that answer it; None where they cannot be counted."""
+        try:
+            counts = await self._generator.count_tokens(
+                prompt.principal, prompt.model, texts, prompt.messages, deadline
+            )
+        except CausewayError as error:
+            _log.warning("tokens were not counted", error=error.message)
+            return None
+        return Usage(counts.messages, sum(counts.texts))
+
+    async def _released(
+        self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> AsyncGenerator[Batch, None]:
+        """The model's events, through the output detectors where there are any."""
+        async with aclosing(_noted(self._generator.generate(prompt, deadline), timeline)) as batches:
+            if not turn.detectors.output:
+                async for batch in batches:
+                    yield batch
+                return
+            detectors = turn.detectors.output
+            around = detection_context.of_turn(turn, prompt.sources)
+            async with self._guardrails.watch(
+                prompt.principal, detectors, deadline, around, turn.detection.chunking
+            ) as watch:
+                guard = OutputGuard(
+                    batches,
+                    watch,
+                    turn.blocked_message,
+                    protected=any(each.action is not Action.REPORT for each in detectors),
+                    chunked=turn.detection.chunking not in (None, Chunking.MINIMAL),
+                )
+                async with aclosing(guard.events()) as events:
+                    async for batch in events:
+                        yield batch
+
+
+async def _noted(batches: AsyncGenerator[Batch, None], timeline: Timeline) -> AsyncGenerator[Batch, None]:
+    """The same, and the timeline knows that there are some, whether or not a detector lets them leave."""
+    async with aclosing(batches):
+        async for batch in batches:
+            timeline.heard = True
+            yield batch

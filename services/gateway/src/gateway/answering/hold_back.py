@@ -1,0 +1,274 @@
+"""What is held back of one choice of an answer while detectors judge it."""
+
+from collections import deque
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.domain import Action, Delta, Event, Finding, Finish
+from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
+
+LONGEST_REPLY = 256 * 1024
+"""Bytes of the tool calls of one choice that are judged; where nothing can be stopped, what is beyond is not."""
+
+_HARMLESS = ("content_filter_results", "stop_reason")
+"""Members beside a delta that do not spell its text out, as log probabilities and token ids do."""
+
+_encode = msgspec.json.encode
+
+
+def size_of(event: Delta | Finish) -> int:
+    """What an event counts towards the bound of what is held."""
+    if isinstance(event, Finish):
+        return 0
+    return len(event.text) + len(event.delta_json) + len(event.choice_json)
+
+
+class HeldChoice:
+    """One choice: its events go in as the model sends them, and come out as far as they are cleared.
+
+    Where its text is protected (some detector redacts or blocks), what stands beside the text leaves no earlier and
+    tells no more than the text does: log probabilities go with their text, and not at all where it was redacted;
+    tool calls go when all is judged; what no detector looks at (reasoning) is left out.
+
+    Args:
+        index: Which choice.
+        protected: Some detector redacts or blocks.
+        chunked: Each clearance is a chunk of its own: it comes out as one event.
+
+    Attributes:
+        index: Which choice.
+        cleared: Code points of its text that may be released.
+        fed: Whether it has anything that detectors judge.
+        told: Whether the detectors know that it is complete.
+        judged: All of it is judged.
+        finished: Its finish has left.
+        size: Of what is held, as `size_of` counts it, tool calls aside.
+        overlong: It calls tools with more than can be judged before it leaves.
+
+    >>> choice = HeldChoice(0, protected=True, chunked=False)
+    >>> for piece in ("The code ", "is 42."):
+    ...     choice.hold(Delta(0, piece))
+    >>> released = []
+    >>> choice.cleared = 12  # the detectors have cleared "The code is "
+    >>> choice.release(released)
+    >>> [delta.text for delta in released], choice.empty
+    (['The code is '], False)
+    """
+
+    def __init__(self, index: int, *, protected: bool, chunked: bool) -> None:
+        self.index = index
+        self.cleared = 0
+        self.fed = False
+        self.told = False
+        self.judged = False
+        self.finished = False
+        self.size = 0
+        self.overlong = False
+        self._protected = protected
+        self._chunked = chunked
+        self._pending: deque[Delta | Finish] = deque()
+        # Text that belongs behind what is pending, with nothing beside it: most tokens are no more than that.
+        self._run: list[str] = []
+        self._calls: list[Delta] = []
+        self._reply: dict[str, Any] = {}
+        self._reply_size = 0
+        self._redactions: deque[Finding] = deque()
+        self._taken: list[tuple[int, int]] = []
+        self._offset = 0
+        # Whether the part of the first pending event that has left already was redacted.
+        self._changed = False
+
+    @property
+    def empty(self) -> bool:
+        """Nothing is held back."""
+        return not (self._pending or self._run or self._calls)
+
+    @property
+    def reply_json(self) -> bytes:
+        """Its tool calls, put together: one JSON object, or empty."""
+        if not self._reply:
+            return b""
+        drop_numbers(self._reply)
+        return _encode(self._reply)
+
+    def hold(self, event: Delta | Finish) -> None:
+        """Takes an event in; it leaves after those before it."""
+        if type(event) is Delta:
+            if event.text and not (event.delta_json or event.choice_json):
+                self.fed = True
+                self._run.append(event.text)
+                self.size += len(event.text)
+                return
+            if event.text:
+                self.fed = True
+            elif event.choice_json and self._protected:
+                # It is about tokens without text of their own: pieces of the character that comes next, or calls.
+                event = _harmless(event)
+            if event.delta_json:
+                event = self._without_calls(event)
+            if not (event.text or event.delta_json or event.choice_json):
+                return
+        self._close_run()
+        self._pending.append(event)
+        self.size += size_of(event)
+
+    def _without_calls(self, delta: Delta) -> Delta:
+        """A delta whose tool calls are noted; without them where they must wait."""
+        calls = [part for part in delta.parts if type(part) is ToolCall]
+        if calls:
+            self.fed = True
+            self._reply_size += len(delta.delta_json)
+            calls_json = tool_calls_json(calls)
+            if self._protected:
+                self._calls.append(Delta(self.index, "", calls_json))
+                self.overlong = self._reply_size > LONGEST_REPLY
+            if self._reply_size <= LONGEST_REPLY:
+                merge(self._reply, members_of(calls_json))
+        return msgspec.structs.replace(delta, delta_json=b"") if self._protected else delta
+
+    def take_out(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """Notes spans to replace on their way out.
+
+        Returns:
+            The findings; those that would tell something of what is replaced are marked as withheld.
+        """
+        spans = [f for f in findings if f.action is Action.REDACT and f.start is not None]
+        if spans:
+            self._taken = sorted([*self._taken, *((f.start or 0, f.end or 0) for f in spans)])
+            spans += self._redactions
+            self._redactions = deque(sorted(spans, key=lambda finding: finding.start or 0))
+        return withheld(findings, self._taken)
+
+    def release(self, out: list[Event]) -> None:
+        """Moves to ``out`` what may go: cleared text, what stands beside it, the finish once all is judged."""
+        begin = len(out)
+        self._close_run()
+        while self._pending:
+            event = self._pending[0]
+            if isinstance(event, Finish):
+                if not self.judged:
+                    break
+                self._pending.popleft()
+                out += self._calls
+                self._calls = []
+                self.finished = True
+                out.append(_harmless(event) if self._taken else event)
+                continue
+            room = self.cleared - self._offset
+            if event.text and len(event.text) > room:
+                if room > 0:
+                    # What stands beside the text goes with its last piece.
+                    self.size -= room
+                    self._pass(Delta(event.choice, event.text[:room]), out, begin, whole=False)
+                    self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
+                break
+            self.size -= size_of(event)
+            self._pending.popleft()
+            self._pass(event, out, begin, whole=True)
+        if self.judged and not self._pending:
+            # A model that ends without a finish.
+            out += self._calls
+            self._calls = []
+
+    def _close_run(self) -> None:
+        if self._run:
+            self._pending.append(Delta(self.index, "".join(self._run)))
+            self._run = []
+
+    def _pass(self, delta: Delta, out: list[Event], begin: int, *, whole: bool) -> None:
+        if self._redactions:
+            text, changed = self._redacted(delta.text)
+            self._changed = self._changed or changed
+        else:
+            text = delta.text
+        self._offset += len(delta.text)
+        if whole and self._changed:
+            delta, self._changed = _harmless(delta), False
+        if text is not delta.text:
+            if not (text or delta.delta_json or delta.choice_json):
+                return
+            delta = msgspec.structs.replace(delta, text=text)
+        last = out[-1] if len(out) > (begin if self._chunked else 0) else None
+        if type(last) is Delta and last.choice == self.index and (self._chunked or not (_raw(last) or _raw(delta))):
+            out[-1] = _joined(last, delta)
+        else:
+            out.append(delta)
+
+    def _redacted(self, text: str) -> tuple[str, bool]:
+        """The text, which begins at the offset, with the findings replaced; whether there were any.
+
+        A span that began in an earlier piece was replaced there; only its rest is cut off here.
+        """
+        begin, end = self._offset, self._offset + len(text)
+        pieces, at, changed = [], begin, False
+        while self._redactions:
+            finding = self._redactions[0]
+            assert finding.start is not None
+            assert finding.end is not None
+            if finding.start >= end:
+                break
+            changed = True
+            if finding.start >= at:
+                pieces += [text[at - begin : finding.start - begin], finding.replacement]
+            at = max(at, min(finding.end, end))
+            if finding.end > end:
+                break
+            self._redactions.popleft()
+        pieces.append(text[at - begin :])
+        return "".join(pieces), changed
+
+
+def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:
+    """The findings; those that only report are marked as withheld where they lie on what is taken out.
+
+    Args:
+        findings: What was found.
+        taken: What is taken out: begins and ends, ordered.
+    """
+    if not taken:
+        return findings
+    return tuple(
+        replace(each, withheld=True) if each.action is Action.REPORT and _overlaps(each, taken) else each
+        for each in findings
+    )
+
+
+def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
+    if finding.start is None or finding.end is None:
+        return bool(finding.text or finding.extra_json)  # it quotes the text, from wherever
+    return any(start < finding.end for start, end in taken if end > finding.start)
+
+
+E = TypeVar("E", Delta, Finish)
+
+
+def _harmless(event: E) -> E:
+    """The event with no more beside its delta than what does not spell the text out."""
+    if not event.choice_json:
+        return event
+    members = members_of(event.choice_json)
+    kept = {name: members[name] for name in _HARMLESS if name in members}
+    return msgspec.structs.replace(event, choice_json=_encode(kept) if kept else b"")
+
+
+def _raw(delta: Delta) -> bool:
+    return bool(delta.delta_json or delta.choice_json)
+
+
+def _joined(first: Delta, second: Delta) -> Delta:
+    return Delta(
+        first.choice,
+        first.text + second.text,
+        _merged(first.delta_json, second.delta_json),
+        _merged(first.choice_json, second.choice_json),
+    )
+
+
+def _merged(first: bytes, second: bytes) -> bytes:
+    if not (first and second):
+        return first or second
+    whole = members_of(first)
+    merge(whole, members_of(second))
+    return _encode(whole)

@@ -1,0 +1,59 @@
+"""Where in a request stands what was found: a turn has the messages in another order, and some of them joined."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gateway.domain import PART_BREAK, Detections, Finding, Turn
+
+
+def in_request(turn: Turn, found: Sequence[Detections]) -> tuple[Detections, ...]:
+    """What was found in the messages of a turn, as numbers of the request's messages and places in those.
+
+    What reaches from one message of the question into another is told of each; what is about the whole question, of
+    its last message.
+
+    Args:
+        turn: As it was judged.
+        found: Its items are numbers of the history's messages; the question's is the one behind them.
+    """
+    if not (places := turn.original.places):
+        return tuple(found)
+    history, question = places[: len(turn.history)], places[len(turn.history) :]
+    out: list[Detections] = []
+    for each in found:
+        if each.item < len(history):
+            out.append(replace(each, item=history[each.item]))
+        elif len(question) == 1:
+            out.append(replace(each, item=question[0]))
+        else:
+            out += _in_parts(turn, question, each)
+    return tuple(out)
+
+
+def _in_parts(turn: Turn, places: Sequence[int], found: Detections) -> list[Detections]:
+    parts: list[Detections] = []
+    begin = 0
+    for place in places:
+        last = place == places[-1]
+        end = begin + len(turn.original.messages[place].text)
+        findings = tuple(
+            part for each in found.findings if (part := _in_part(each, begin, end, whole=last)) is not None
+        )
+        failures = found.failures if last else ()
+        if findings or failures:
+            parts.append(replace(found, item=place, findings=findings, failures=failures))
+        begin = end + len(PART_BREAK)
+    return parts
+
+
+def _in_part(finding: Finding, begin: int, end: int, *, whole: bool) -> Finding | None:
+    """What of a finding lies between two places of the question; what has no span, where ``whole`` is wanted."""
+    if finding.start is None or finding.end is None:
+        return finding if whole else None
+    start, stop = max(finding.start, begin), min(finding.end, end)
+    if start >= stop:
+        return None
+    text = finding.text
+    if stop - start < finding.end - finding.start:
+        text = text[start - finding.start : stop - finding.start]
+    return replace(finding, start=start - begin, end=stop - begin, text=text)

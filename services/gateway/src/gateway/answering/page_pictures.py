@@ -1,0 +1,87 @@
+"""Pictures of the pages that an answer rests on, for models that take pictures."""
+
+import base64
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.principal import Principal
+
+from gateway.answering import budget
+from gateway.answering.conversation_window import Fit
+from gateway.answering.timeline import Timeline
+from gateway.domain import Passage, Picture, Turn
+from gateway.ports.answering import Pictures
+
+MOST = 5
+"""Pictures of a turn; what a page's picture is at most, ingest decides: 768 KiB."""
+
+NO_EYES = "The model takes no pictures: it got the text of the pages."
+NOT_JUDGED = "The context's detectors cannot judge pictures: the model got the text of the pages."
+NONE_KEPT = "No pictures of these pages are kept: the model got their text."
+NO_ROOM = "The model's window has no room for pictures: the model got the text of the pages."
+AWAY = "The pictures of the pages could not be fetched: the model got their text."
+
+_log = structlog.get_logger(__name__)
+
+
+class PagePictures:
+    """Looks up what a turn's model may see.
+
+    Args:
+        pictures: Has them.
+    """
+
+    def __init__(self, pictures: Pictures) -> None:
+        self._pictures = pictures
+
+    async def of(
+        self, turn: Turn, fit: Fit, timeline: Timeline, deadline: Deadline
+    ) -> tuple[tuple[Picture, ...], str]:
+        """Pictures of the pages of the passages, best first; and why there are not as many as could be, else "".
+
+        Nothing of it fails a turn: the pages' text is there.
+        """
+        passages = fit.selection.passages if fit.selection else ()
+        if not turn.prompting.pictures or not passages:
+            return (), ""
+        pages = _pages(passages)
+        most = min(MOST, fit.room // budget.PICTURE_TOKENS)
+        reasons = (
+            (not fit.takes_pictures, NO_EYES),
+            (bool(turn.detectors.context), NOT_JUDGED),
+            (not pages, NONE_KEPT),
+            (most <= 0, NO_ROOM),
+        )
+        for holds, reason in reasons:
+            if holds:
+                return (), reason
+        try:
+            with timeline.step("load pictures"):
+                found = await self._load(turn.principal, pages[:most], deadline)
+        except CausewayError as error:
+            _log.warning("pictures were not fetched", error=error.message)
+            return (), AWAY
+        if not found:
+            return (), NONE_KEPT
+        missing = len(pages) - len(found)
+        return found, f"Pictures of {missing} more pages did not go to the model." if missing else ""
+
+    async def _load(self, principal: Principal, pages: list[Passage], deadline: Deadline) -> tuple[Picture, ...]:
+        # One after the other: they are few, and each is one round trip.
+        jpegs = [(page, await self._pictures.read(principal, page, deadline)) for page in pages]
+        return tuple(
+            Picture(page.sourcepage, f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}")
+            for page, jpeg in jpegs
+            if jpeg is not None
+        )
+
+
+def _pages(passages: tuple[Passage, ...]) -> list[Passage]:
+    """One passage of each page of which there may be a picture."""
+    pages = {
+        (passage.index, passage.document_id, passage.page): passage
+        for passage in reversed(passages)
+        if passage.has_pictures and passage.page
+    }
+    return list(reversed(pages.values()))

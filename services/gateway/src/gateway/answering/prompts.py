@@ -1,0 +1,112 @@
+"""The words around a question: system prompts and how passages stand beside it."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from gateway.domain import Message, Passage, Picture, PromptStyle, Turn
+
+ANSWER_FROM_SOURCES = (
+    "You answer questions for the people of an organisation, from its own documents.\n"
+    "Use nothing but the sources that stand below the question. When they do not hold the answer, say that you "
+    "don't know; ask back where a question would help.\n"
+    "Every source begins with its name and a colon. Put the name of the source in square brackets behind each fact "
+    "that you take from it, like [guide.pdf#page=2]; name several sources one by one, like [a.md][b.md].\n"
+    "Be brief, and answer in the language of the question."
+)
+
+IN_LANGUAGE = "Whatever the language of the question and of the sources, answer in this one: {}."
+
+FOLLOW_UPS = (
+    "Behind the answer write up to three short questions that the user is likely to ask next, each on its own line "
+    "between double angle brackets, like <<When does the office open?>>. Take such as the sources answer and "
+    "nobody has asked yet. Write no heading above them and nothing behind them."
+)
+
+SEARCH_QUERY = (
+    "Somebody talks with an assistant that searches a collection of documents. Turn the last question into one "
+    "search query that can be understood without the conversation: name what it refers to, keep every name and "
+    "number in it, leave out what is only politeness. Write no names of files and nothing in brackets. Keep the "
+    "language of the question. Answer with the query alone, on one line; where the question needs no change, with "
+    "the question."
+)
+
+_LINE_BREAKS = "\r\n"
+
+LATEST_MESSAGES = 6
+LONGEST_MESSAGE = 2000
+"""What of the conversation a search query is made from: so many messages, of each so many characters."""
+
+CONTEXT_INSTRUCTION = (
+    "The passages below were found for the user's question. Use them where they help, cite them by their names in "
+    "square brackets, and do not make up what they do not say.\n\n"
+)
+
+
+def data_point(passage: Passage) -> str:
+    """Return a passage as clients and models see it: its name, a colon, its text.
+
+    Lines and indentation stay, because tables and programs cannot be read without them.
+    """
+    return f"{passage.sourcepage}: {passage.shown.lstrip(_LINE_BREAKS).rstrip()}"
+
+
+def compose(turn: Turn, passages: Sequence[Passage], pictures: Sequence[Picture] = ()) -> tuple[Message, ...]:
+    """The messages that the model gets. Pictures stand behind the sources, each behind the name of its page."""
+    if turn.style is not PromptStyle.SOURCES_AFTER_QUESTION:
+        return _context_first(turn, passages)
+    shown = {picture.sourcepage for picture in pictures} if turn.prompting.pictures_only else ()
+    *others, question = _sources_last(turn, [each for each in passages if each.sourcepage not in shown])
+    return (*others, _with_pictures(question, pictures) if pictures else question)
+
+
+def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
+    parts: list[dict[str, Any]] = [{"type": "text", "text": question.text}]
+    for picture in pictures:
+        parts.append({"type": "text", "text": f"{picture.sourcepage}:"})
+        parts.append({"type": "image_url", "image_url": {"url": picture.url}})
+    return replace(question, text="", content_json=msgspec.json.encode(parts))
+
+
+def for_a_query(turn: Turn) -> tuple[Message, ...]:
+    """The messages that ask a model for the search query of a turn: one of the system's, one of the user's, because
+    models differ in what else they take.
+    """
+    said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
+    lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]
+    conversation = "\n\n".join(lines)
+    asked = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.question[:LONGEST_MESSAGE]}"
+    return Message("system", SEARCH_QUERY), Message("user", asked)
+
+
+def _sources_last(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
+    question = turn.question
+    if turn.retrieval.indexes:
+        sources = "\n".join(data_point(passage) for passage in passages)
+        question = f"{question}\n\nSources:\n{sources}"
+    return (Message("system", _system(turn)), *turn.history, _question(turn, question))
+
+
+def _system(turn: Turn) -> str:
+    """The words that stand first, with what a turn asks for beside the answer."""
+    asked = turn.prompting
+    lines = [ANSWER_FROM_SOURCES if asked.system_prompt is None else asked.system_prompt]
+    if asked.language:
+        lines.append(IN_LANGUAGE.format(asked.language))
+    if asked.follow_ups:
+        lines.append(FOLLOW_UPS)
+    return "\n".join(line for line in lines if line)
+
+
+def _context_first(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
+    question = (_question(turn, turn.question),) if turn.question else ()
+    if not passages:
+        return (*turn.history, *question)
+    sources = "\n".join(data_point(passage) for passage in passages)
+    return (Message("system", CONTEXT_INSTRUCTION + sources), *turn.history, *question)
+
+
+def _question(turn: Turn, text: str) -> Message:
+    return Message("user", text, b"", turn.original.question_extra_json)

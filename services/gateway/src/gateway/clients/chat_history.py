@@ -1,0 +1,95 @@
+"""The history of chats over NATS: two keys a conversation, a small one for lists and a compressed one to read."""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from nats.js.errors import KeyNotFoundError
+from nats.js.kv import KeyValue
+from servicekit import key_value, keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, NotFound, PayloadTooLarge
+from servicekit.principal import Principal
+
+from gateway.clients.nats_calls import reached
+from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+
+# NATS takes 1 MiB a message; its headers and subject are part of that.
+_MOST_BYTES = 1_000_000
+_WHAT = "The chat history"
+
+
+class NatsHistory:
+    """`ports.chat_history.History` over a key-value bucket.
+
+    Args:
+        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        most: Conversations that are kept of one user.
+    """
+
+    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]], *, most: int = MOST_CONVERSATIONS) -> None:
+        self._bucket = bucket
+        self._most = most
+
+    async def save(
+        self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
+    ) -> Conversation:
+        """See `ports.chat_history.History`."""
+        bucket = await self._bucket()
+        # In a thread: a long conversation would keep every answer that is under way waiting.
+        packed = await asyncio.to_thread(zlib.compress, answers_json)
+        if len(packed) > _MOST_BYTES:
+            raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
+        head_key = keys.history_head_key(principal.tenant, principal.user, conversation_id)
+        try:
+            await reached(bucket.get(head_key), deadline, _WHAT)
+        except KeyNotFoundError:
+            if len(await self._heads(bucket, principal, deadline)) >= self._most:
+                raise Conflict(
+                    f"The history holds {self._most} conversations already; delete some to keep this one."
+                ) from None
+        saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
+        # The head last: what a list names can be read.
+        answers_key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
+        await reached(bucket.put(answers_key, packed), deadline, _WHAT)
+        await reached(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
+        return saved
+
+    async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
+        """See `ports.chat_history.History`."""
+        bucket = await self._bucket()
+        key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
+        try:
+            entry = await reached(bucket.get(key), deadline, _WHAT)
+        except KeyNotFoundError:
+            raise _missing(conversation_id) from None
+        return await asyncio.to_thread(zlib.decompress, entry.value or b"")
+
+    async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
+        """See `ports.chat_history.History`."""
+        return page(await self._heads(await self._bucket(), principal, deadline), count, token)
+
+    async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
+        """See `ports.chat_history.History`."""
+        bucket = await self._bucket()
+        head_key = keys.history_head_key(principal.tenant, principal.user, conversation_id)
+        answers_key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
+        try:
+            # The answers are there before the head, and after it.
+            await reached(bucket.get(answers_key), deadline, _WHAT)
+        except KeyNotFoundError:
+            raise _missing(conversation_id) from None
+        await reached(bucket.purge(head_key), deadline, _WHAT)
+        await reached(bucket.purge(answers_key), deadline, _WHAT)
+
+    async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
+        # These keys alone; a list of keys would read the whole bucket.
+        pattern = keys.history_heads(principal.tenant, principal.user)
+        entries = await reached(key_value.stored(bucket, pattern), deadline, _WHAT)
+        return [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
+
+
+def _missing(conversation_id: str) -> NotFound:
+    return NotFound(f"There is no conversation {conversation_id[:200]!r} in the history.", resource=conversation_id)

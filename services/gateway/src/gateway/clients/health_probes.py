@@ -1,0 +1,45 @@
+"""Whether the services behind the gateway answer."""
+
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2
+from servicekit.deadline import Deadline
+
+from gateway.clients.nats_connection import NatsLink
+
+
+class GrpcProbe:
+    """Asks a service's own health check."""
+
+    def __init__(self, name: str, channel: grpc.aio.Channel) -> None:
+        self.name = name
+        # The package's own stub has no types.
+        self._check: Any = channel.unary_unary(
+            "/grpc.health.v1.Health/Check",
+            health_pb2.HealthCheckRequest.SerializeToString,
+            health_pb2.HealthCheckResponse.FromString,
+        )
+
+    async def check(self, deadline: Deadline) -> str | None:
+        """See `ports.health.Probe`."""
+        try:
+            response = await self._check(health_pb2.HealthCheckRequest(), timeout=deadline.timeout())
+        except grpc.aio.AioRpcError as error:
+            return error.code().name.lower().replace("_", " ")
+        if response.status == health_pb2.HealthCheckResponse.SERVING:
+            return None
+        return "draining"
+
+
+class NatsProbe:
+    """Asks the broker for a round trip."""
+
+    name = "nats"
+
+    def __init__(self, link: NatsLink) -> None:
+        self._link = link
+
+    async def check(self, deadline: Deadline) -> str | None:
+        """See `ports.health.Probe`."""
+        return await self._link.problem(deadline)

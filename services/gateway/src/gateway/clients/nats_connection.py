@@ -1,0 +1,177 @@
+"""The gateway's connection to NATS: made when it can be, there again when it was gone."""
+
+import asyncio
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.kv import KeyValue
+from servicekit import nats as transport
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.nats import IngestTransport
+from servicekit.record_streams import keep_room, record_streams
+from servicekit.stream_levels import STREAMS, StreamLevels
+from servicekit.stream_room import STREAM_BYTES
+from servicekit.tasks import ended
+from servicekit.tls import Certificates
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error, Unavailable)
+
+
+class NatsLink:
+    """Connects in the background and makes the streams: the gateway starts, and answers chats, without NATS, too.
+
+    Args:
+        url: Where NATS is.
+        certificates: For mutual TLS.
+        replicas: Copies of everything stored.
+        history_days: How long a conversation is kept after it was last saved.
+        record_days: How long a record of usage or audit is kept at most.
+        stream_bytes: Most bytes of each stream.
+        usage_bytes: Most bytes of the usage; None: as each other stream.
+        audit_bytes: Most bytes of the audit, likewise.
+        retry: Seconds between attempts.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        certificates: Certificates | None = None,
+        replicas: int = 1,
+        history_days: float = 365,
+        record_days: float = 365,
+        stream_bytes: int = STREAM_BYTES,
+        usage_bytes: int | None = None,
+        audit_bytes: int | None = None,
+        retry: float = 0.5,
+    ) -> None:
+        self._url = url
+        self._certificates = certificates
+        self._replicas = replicas
+        self._history_days = history_days
+        self._record_days = record_days
+        self._stream_bytes = stream_bytes
+        self._usage_bytes, self._audit_bytes = usage_bytes or stream_bytes, audit_bytes or stream_bytes
+        self._retry = retry
+        self._client: Client | None = None
+        self._ingest: IngestTransport | None = None
+        self._records: JetStreamContext | None = None
+        self._history: KeyValue | None = None
+        self._api_keys: KeyValue | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._watching: list[asyncio.Task[None]] = []
+        self._trouble = ""
+
+    async def __aenter__(self) -> Self:
+        self._connecting = asyncio.create_task(self._connect())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._connecting is not None:
+            await ended(self._connecting)
+        await ended(*self._watching)
+        if self._client is not None:
+            await self._client.close()
+
+    async def ingest(self) -> IngestTransport:
+        """The streams and buckets of ingest.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._ingest is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The ingest queue cannot be reached. Try again shortly.", retry_after=2)
+        return self._ingest
+
+    async def history(self) -> KeyValue:
+        """The bucket of the chat history.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._history is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The chat history cannot be reached. Try again shortly.", retry_after=2)
+        return self._history
+
+    async def api_keys(self) -> KeyValue:
+        """The bucket of the API keys.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._api_keys is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The API keys cannot be reached. Try again shortly.", retry_after=2)
+        return self._api_keys
+
+    async def quotas(self) -> KeyValue:
+        """The bucket of the quotas; made anew where the server has forgotten it.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
+        return await transport.quotas_bucket(self._client, replicas=self._replicas)
+
+    async def records(self) -> JetStreamContext:
+        """The streams of usage and audit.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._records is None or self._client is None or not self._client.is_connected:
+            raise Unavailable("The usage and audit records cannot be reached. Try again shortly.", retry_after=2)
+        return self._records
+
+    async def problem(self, deadline: Deadline) -> str | None:
+        """None when NATS answers, else what is wrong."""
+        if self._ingest is None or self._client is None or not self._client.is_connected:
+            return self._trouble or "not connected"
+        try:
+            # Not the client's `flush`: an answer to it that comes too late ends the client's reading for a minute.
+            async with asyncio.timeout(deadline.timeout()):
+                await self._ingest.jetstream.account_info()
+        except _FAILURES as error:
+            return type(error).__name__
+        return None
+
+    async def _connect(self) -> None:
+        while True:
+            try:
+                if self._client is None:
+                    self._client = await transport.connect(self._url, "gateway", certificates=self._certificates)
+                self._api_keys = await transport.api_keys_bucket(self._client, replicas=self._replicas)
+                self._history = await transport.history_bucket(
+                    self._client,
+                    replicas=self._replicas,
+                    days=self._history_days,
+                    stream_bytes=self._stream_bytes,
+                )
+                self._records = await record_streams(
+                    self._client,
+                    replicas=self._replicas,
+                    days=self._record_days,
+                    usage_bytes=self._usage_bytes,
+                    audit_bytes=self._audit_bytes,
+                )
+                self._ingest = await transport.ingest_transport(
+                    self._client, replicas=self._replicas, stream_bytes=self._stream_bytes
+                )
+            except _FAILURES as error:
+                self._trouble = str(error) if isinstance(error, Unavailable) else ""
+                _log.warning("nats is not there yet", error=str(error) or type(error).__name__)
+                await asyncio.sleep(self._retry)
+            else:
+                # Not a task group: it cancels each task once, and nats-py may lose that (`servicekit.tasks.ended`).
+                levels = StreamLevels(self._client, STREAMS)
+                self._watching = [
+                    asyncio.create_task(levels.watch()),
+                    asyncio.create_task(keep_room(self._records)),
+                ]
+                return

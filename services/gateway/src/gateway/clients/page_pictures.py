@@ -1,0 +1,54 @@
+"""Pictures of documents' pages from a key-value bucket, where ingest puts them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from nats.js.errors import KeyNotFoundError
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.nats import IngestTransport
+from servicekit.principal import Principal
+
+from gateway.clients.nats_calls import reached
+from gateway.domain import Passage
+
+_log = structlog.get_logger(__name__)
+_WHAT = "The pictures of documents"
+_FORGET_SECONDS = 10.0
+
+
+class NatsPictures:
+    """`ports.answering.Pictures` over a key-value bucket.
+
+    Args:
+        transport: Gives the bucket; raises `Unavailable` while NATS is away.
+    """
+
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]]) -> None:
+        self._transport = transport
+
+    async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
+        """See `ports.answering.Pictures`."""
+        bucket = (await self._transport()).pictures
+        key = keys.picture_key(principal.tenant, passage.index, passage.document_id, passage.sha256, passage.page)
+        try:
+            entry = await reached(bucket.get(key), deadline, _WHAT)
+        except KeyNotFoundError:
+            return None
+        return entry.value
+
+    async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
+        """See `ports.answering.Pictures`."""
+        patterns = [keys.index_pictures(principal.tenant, index)]
+        if document_ids is not None:
+            patterns = [keys.document_pictures(principal.tenant, index, each) for each in document_ids]
+        if not patterns:
+            return
+        deadline = Deadline.after(_FORGET_SECONDS)
+        try:
+            transport = await self._transport()
+            for pattern in patterns:
+                await reached(transport.remove_pictures(pattern), deadline, _WHAT)
+        except CausewayError as error:
+            _log.warning("pictures are left behind", index=index, documents=document_ids, error=error.message)

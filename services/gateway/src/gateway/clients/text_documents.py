@@ -1,0 +1,147 @@
+"""Texts over NATS: all of a request in one object, one job on the queue, its end from the key-value bucket."""
+
+import asyncio
+import hashlib
+import io
+import tempfile
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import BinaryIO, cast
+
+from causeway.ingest.v1 import ingest_pb2
+from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub yet
+from google.protobuf.timestamp_pb2 import Timestamp
+from grpc import StatusCode
+from nats.js.errors import KeyNotFoundError
+from servicekit import errors, keys, objects, telemetry
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound
+from servicekit.nats import IngestTransport
+from servicekit.principal import Principal
+
+from gateway.clients.backlog import Backlog, enqueue
+from gateway.clients.ingest import QUEUE, job_of
+from gateway.clients.nats_calls import reached
+from gateway.domain.documents import ENDED, Job
+from gateway.domain.text_documents import TextDocument
+
+_IN_MEMORY = 1024 * 1024
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.25
+
+
+class NatsTexts:
+    """`ports.index_management.Texts` over JetStream.
+
+    Args:
+        transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
+        backlog: What may wait.
+    """
+
+    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog | None = None) -> None:
+        self._transport = transport
+        self._backlog = backlog or Backlog()
+
+    async def submit(
+        self,
+        principal: Principal,
+        index: str,
+        documents: Sequence[TextDocument],
+        deadline: Deadline,
+        *,
+        existing_only: bool = False,
+    ) -> Job:
+        """See `ports.index_management.Texts`. Stores the texts, then the job's state, then the job."""
+        keys.index_name(index)
+        transport = await self._transport()
+        job_id = uuid.uuid4().hex
+        object_name = keys.texts_object(principal.tenant, job_id)
+        now = Timestamp()
+        now.GetCurrentTime()
+        state = ingest_pb2.Job(
+            job_id=job_id,
+            principal=principal.to_proto(),
+            index=index,
+            state=ingest_pb2.JOB_STATE_QUEUED,
+            progress=ingest_pb2.Progress(documents_total=len(documents)),
+            created_at=now,
+            updated_at=now,
+            trace_id=telemetry.current_trace_id(),
+        )
+
+        async def send(batch: "_Batch") -> None:
+            lane = await self._backlog.lane(transport, principal.tenant)
+            await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, batch.file)
+            message = ingest_pb2.IngestJob(
+                job_id=job_id,
+                principal=principal.to_proto(),
+                index=index,
+                object_name=object_name,
+                texts=ingest_pb2.TextBatch(
+                    count=len(documents),
+                    size_bytes=batch.size,
+                    sha256=batch.digest.hexdigest(),
+                    existing_only=existing_only,
+                ),
+            )
+            await enqueue(transport, lane, message, state)
+
+        # On the disk where it is large: it stands beside the request's own texts.
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY) as file:
+            # In a thread: many texts would keep every answer that is under way waiting.
+            batch = await asyncio.to_thread(_Batch, cast("BinaryIO", file), documents)
+            await reached(send(batch), deadline, QUEUE)
+        return job_of(state)
+
+    async def finished(self, principal: Principal, job: Job, deadline: Deadline) -> Job:
+        """See `ports.index_management.Texts`. Polls, because polling survives a restart of the broker."""
+        pause = _FIRST_PAUSE
+        while True:
+            left = deadline.at - time.monotonic()
+            if left <= 0:
+                return job
+            await asyncio.sleep(min(pause, left))
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            try:
+                job = await self._read(principal, job)
+            except errors.Unavailable:
+                continue  # it is accepted, and goes on when the broker is back
+            if job.state in ENDED:
+                break
+        if job.state == "failed":
+            raise errors.build(job.error_reason, StatusCode.INTERNAL, job.error_message, {})
+        if job.state == "cancelled":
+            raise errors.Conflict("The job was cancelled.", resource=job.id)
+        return job
+
+    async def _read(self, principal: Principal, job: Job) -> Job:
+        transport = await self._transport()
+        key = keys.job_key(principal.tenant, job.id)
+        try:
+            entry = await reached(transport.jobs.get(key), Deadline.after(5), QUEUE)
+        except KeyNotFoundError:
+            raise NotFound(f"No such job: {job.id!r}.", resource=job.id) from None
+        return job_of(ingest_pb2.Job.FromString(entry.value or b""))
+
+
+class _Batch:
+    """The object of a job: the documents one after the other, each behind its length.
+
+    Args:
+        file: Written from its beginning, and left there.
+        documents: What goes in.
+    """
+
+    def __init__(self, file: BinaryIO, documents: Sequence[TextDocument]) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+        self.size = 0
+        for document in documents:
+            message = ingest_pb2.TextDocument(
+                document_id=document.document_id, text=document.text, metadata_json=document.metadata_json
+            )
+            piece = io.BytesIO()
+            proto.serialize_length_prefixed(message, piece)
+            self.digest.update(piece.getbuffer())
+            self.size += file.write(piece.getbuffer())
+        file.seek(0)

@@ -1,0 +1,50 @@
+"""The ``detectors`` block of a request: ``{"input": {id: params}, "output": {id: params}}``.
+
+After the guardrails ADR; on top of it ``context`` (the retrieved passages), and in any detector's params ``action``
+(``report``, ``redact``, ``block``) and ``on_error`` (``block``, ``allow``), which are the platform's and are not
+handed on. Without an action input blocks and output reports, as the ADR has it.
+"""
+
+import msgspec
+
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Action, Detector, Detectors
+
+_DEFAULT = {"input": Action.BLOCK, "context": Action.REDACT, "output": Action.REPORT}
+_ACTIONS = ("report", "redact", "block")
+_OURS = ("action", "on_error")
+
+
+def parse(block: Fields) -> Detectors:
+    """The detectors that a block asks for.
+
+    Raises:
+        InvalidRequest: A direction, an action or a parameter is not one.
+    """
+    said = dict(block.members())
+    if not said:
+        return Detectors()
+    for name in said:
+        if name not in _DEFAULT:
+            raise block.wrong(name, f"is not a direction; they are {', '.join(_DEFAULT)}")
+    return Detectors(*(_direction(block, name) for name in _DEFAULT))
+
+
+def _direction(block: Fields, direction: str) -> tuple[Detector, ...]:
+    detectors = []
+    chosen = block.object(direction)
+    for detector_id in chosen.names():
+        # Without parameters, null too, the detector still runs.
+        params = chosen.object(detector_id)
+        action = params.one_of("action", _ACTIONS)
+        on_error = params.one_of("on_error", ("block", "allow"))
+        theirs = {name: value for name, value in params.members() if name not in _OURS}
+        detectors.append(
+            Detector(
+                detector_id,
+                Action[action.upper()] if action else _DEFAULT[direction],
+                allow_on_error=on_error == "allow",
+                params_json=msgspec.json.encode(theirs),
+            )
+        )
+    return tuple(detectors)

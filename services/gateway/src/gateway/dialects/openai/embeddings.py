@@ -1,0 +1,111 @@
+"""OpenAI's embeddings: the request in, vectors out as numbers or in base64."""
+
+import base64
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields, members, value
+from gateway.domain.embeddings import EmbeddingModel, Embeddings
+
+MOST_INPUTS = 2048
+_LONGEST_INPUT = 100_000
+"""In characters; more than a model reads, and what the retriever takes at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingRequest:
+    """What is asked.
+
+    Attributes:
+        model: Empty: the default one.
+        texts: One or more, none of them blank.
+        in_base64: Vectors as little-endian 32-bit floats in base64, which is what OpenAI's own client asks for.
+        dimensions: The length that vectors should have, where the client says.
+    """
+
+    model: str
+    texts: tuple[str, ...]
+    in_base64: bool
+    dimensions: int | None
+
+
+def parse(body: bytes, model: str = "") -> EmbeddingRequest:
+    """Read a request.
+
+    Args:
+        body: As it came.
+        model: The model that the path names, which comes before the one of the body; empty where it names none.
+
+    Raises:
+        InvalidRequest: Naming the field.
+    """
+    raw = members(body)
+    names = ("model", "input", "encoding_format", "dimensions")
+    fields = Fields({name: value(raw[name], name) for name in names if name in raw})
+    return EmbeddingRequest(
+        model or fields.text("model"),
+        _texts(fields.get("input"), fields),
+        fields.one_of("encoding_format", ("float", "base64")) == "base64",
+        fields.integer("dimensions", 1, 1_000_000),
+    )
+
+
+def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
+    if isinstance(said, str):
+        said = [said]
+    if not isinstance(said, list) or not said:
+        raise fields.wrong("input", "must be a text, or a list of texts")
+    if len(said) > MOST_INPUTS:
+        raise fields.wrong("input", f"must have at most {MOST_INPUTS} texts")
+    for number, text in enumerate(said):
+        path = "input" if len(said) == 1 else f"input[{number}]"
+        if isinstance(text, int | list):
+            raise fields.wrong("input", "is given in tokens; only text is taken, because tokenizers differ")
+        if not isinstance(text, str):
+            raise fields.wrong(path, "must be a text")
+        if not text.strip():
+            raise fields.wrong(path, "must not be blank")
+        if len(text) > _LONGEST_INPUT:
+            raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} characters")
+    return tuple(said)
+
+
+def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
+    """Vectors have the length that their model makes; another one is refused rather than made up.
+
+    Raises:
+        InvalidRequest: Another length is asked for.
+    """
+    for model in models:
+        if request.model in ("", model.name):
+            if request.dimensions not in (None, model.dimension):
+                said = f"dimensions must be {model.dimension} with '{model.name}', or left out."
+                raise InvalidRequest(said, field="dimensions")
+            return
+
+
+def render(embeddings: Embeddings, request: EmbeddingRequest) -> bytes:
+    """The answer."""
+    return msgspec.json.encode(
+        {
+            "object": "list",
+            "data": [
+                {
+                    "object": "embedding",
+                    "index": index,
+                    "embedding": _packed(vector) if request.in_base64 else list(vector),
+                }
+                for index, vector in enumerate(embeddings.vectors)
+            ],
+            "model": embeddings.model,
+            "usage": {"prompt_tokens": embeddings.tokens, "total_tokens": embeddings.tokens},
+        }
+    )
+
+
+def _packed(vector: Any) -> str:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()

@@ -1,0 +1,59 @@
+"""The route of OpenAI's chat completions."""
+
+from gateway.answering.budget import MOST_CANDIDATES
+from gateway.dialects.exchange import Dialect
+from gateway.dialects.openapi import DETECTORS, PROBLEM, RETRIEVAL_MODE, Schema, operation
+from gateway.dialects.registration import ChatRoute, Registration, always
+
+TAG = "openai"
+
+_REQUEST: Schema = {
+    "type": "object",
+    "description": "A chat completion request of the OpenAI API. Without `index_name`, or with tools, it goes "
+    "to the model as it came.",
+    "required": ["messages"],
+    "properties": {
+        "model": {"type": "string"},
+        "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+        "stream": {"type": "boolean", "default": False},
+        "index_name": {"type": "string", "description": "Index to answer from"},
+        "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
+        "retrieval": {
+            "type": "object",
+            "properties": {
+                "mode": RETRIEVAL_MODE,
+                "top": {"type": "integer", "minimum": 1, "maximum": MOST_CANDIDATES},
+                "similarity_threshold": {"type": "number", "minimum": -1, "maximum": 1},
+            },
+        },
+        "detectors": DETECTORS,
+    },
+    "example": {
+        "model": "extractive",
+        "index_name": "handbook",
+        "messages": [{"role": "user", "content": "When will the pivot bearing be renewed?"}],
+    },
+}
+
+
+def registration(openai: Dialect) -> Registration:
+    """Register the dialect."""
+    described = operation(
+        "Chat completion, with retrieval where index_name is given",
+        TAG,
+        {"application/json": {"schema": _REQUEST}},
+        {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+        PROBLEM,
+    )
+    of_deployment = described | {
+        "summary": "Chat completion of the model in the path, as Azure's clients ask for it",
+        "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
+    }
+    return Registration(
+        chats=(
+            ChatRoute("/v1/chat/completions", always(openai), described),
+            # Azure's clients name the model in the path, and add a version of its API, which changes nothing.
+            ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), of_deployment),
+        ),
+        tags={TAG: "As OpenAI's API has it; `index_name` turns retrieval on."},
+    )

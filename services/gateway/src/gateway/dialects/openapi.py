@@ -1,0 +1,63 @@
+"""What the dialects' parts of the OpenAPI document share."""
+
+from typing import Any
+
+Schema = dict[str, Any]
+
+RETRIEVAL_MODE = {"type": "string", "enum": ["hybrid", "vectors", "text"], "default": "hybrid"}
+
+DETECTORS: Schema = {
+    "type": "object",
+    "description": "Detectors by direction: {input|context|output: {detector id: parameters}}. Parameters may "
+    "hold `action` (report, redact, block) and `on_error` (block, allow).",
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "object"}},
+}
+
+PROBLEM: Schema = {
+    "type": "object",
+    "properties": {
+        "error": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string"},
+                "type": {"type": "string"},
+                "param": {"type": ["string", "null"]},
+                "code": {"type": "string"},
+            },
+        },
+        "detail": {"type": "string"},
+    },
+}
+"""The shape of an error of OpenAI's API."""
+
+
+def operation(summary: str, tag: str, bodies: Schema, answer: Schema, error: Schema) -> Schema:
+    """Return the description of a chat route.
+
+    Args:
+        summary: One line.
+        tag: The group of the route.
+        bodies: What it takes, by media type.
+        answer: What it answers, by media type.
+        error: The schema of its errors.
+    """
+    refusals = {
+        "400": "The request is wrong; the message names the field",
+        "404": "No such index or model",
+        "413": "The body is too large",
+        "415": "The body is of a media type that is not read here",
+        "429": "Over a quota; see Retry-After and x-ratelimit-…",
+        "503": "A service that is needed is away, or there is too much to do; see Retry-After",
+    }
+    return {
+        "summary": summary,
+        "tags": [tag],
+        "requestBody": {"required": True, "content": bodies},
+        "responses": {
+            "200": {"description": "The answer", "content": answer},
+            **{
+                status: {"description": text, "content": {"application/json": {"schema": error}}}
+                for status, text in refusals.items()
+            },
+        },
+    }

@@ -1,0 +1,159 @@
+"""Chat completions with detections: an OpenAI request with a ``detectors`` block beside it.
+
+Source: ADR 005 of the guardrails orchestrator; where the profile says so, the ways of its reference implementation.
+Besides OpenAI's members and ours (`openai_chat`) a request may say ``chunking`` and ``input_scope``.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError
+
+from gateway.dialects import detectors_block, json_fields
+from gateway.dialects.exchange import ChatRequest, Exchange, Media
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.orchestrator import errors, fields
+from gateway.dialects.orchestrator.choices import ChatForm, Form
+from gateway.dialects.orchestrator.fields import Raw, refused
+from gateway.dialects.orchestrator.render import OrchestratorExchange
+from gateway.domain import Chunking, DetectionOptions, DetectorKind, Detectors, InputScope, Turn
+from gateway.frontends.profiles import GuardrailsWire
+
+OURS = ("chunking", "input_scope")
+"""Members of a request that are this route's and never reach a model server."""
+
+CHUNKINGS = (Chunking.SENTENCE.value, Chunking.MINIMAL.value)
+SCOPES = tuple(scope.value for scope in InputScope)
+
+_CONVERSATION = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
+_PASSAGES = _CONVERSATION | {DetectorKind.CONTEXT_DOC}
+_LAST_ROLES = ("user", "assistant", "system")
+
+
+def media(wire: GuardrailsWire) -> Media:
+    """How these routes answer."""
+    return Media(
+        unary=b"application/json",
+        stream=b"text/event-stream; charset=utf-8",
+        heartbeat=b": \n\n",
+        named=True,
+        status=lambda error: errors.status(error, wire),
+        # The reference has sent its 200 by the time it looks for the detectors.
+        fails_inside=wire is GuardrailsWire.ORCHESTRATOR,
+    )
+
+
+class OrchestratorChat:
+    """`Dialect` of ``POST /api/v2/chat/completions-detection``.
+
+    Args:
+        openai: Reads what of a request is OpenAI's.
+        wire: Whose ways.
+    """
+
+    name = "orchestrator-chat"
+
+    def __init__(self, openai: OpenAiChat, wire: GuardrailsWire) -> None:
+        self.media = media(wire)
+        self._openai = openai
+        self._wire = wire
+        self._form = ChatForm()
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`."""
+        raw = fields.members(request.body)
+        fields.text(raw, "model")
+        messages = fields.objects(raw, "messages")
+        said = asked(raw)
+        self._check(said, request.frontend.detectors_for(said), messages[-1])
+        body = request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS)
+        turn = self._openai.parse(replace(request, body=body)).turn
+        spoken = _CONVERSATION if self._wire is GuardrailsWire.ADR else fields.CONTENTS
+        answered = _PASSAGES if turn.retrieval.indexes else _CONVERSATION
+        kinds = (
+            *fields.kinds(spoken, said.input),
+            *fields.kinds(fields.CONTENTS, said.context),
+            *fields.kinds(answered, said.output),
+        )
+        turn = replace(turn, detection=DetectionOptions(kinds))
+        return exchange(turn, raw, self._form, self._wire)
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return errors.body(error, self._wire, asked=self._form.asked)
+
+    def _check(self, said: Detectors, all_detectors: Detectors, last: dict[str, Any]) -> None:
+        if self._wire is GuardrailsWire.ADR:
+            fields.required(all_detectors)
+        if not said.input:
+            return
+        if self._wire is GuardrailsWire.ORCHESTRATOR:
+            if isinstance(last.get("content"), list):
+                raise refused("Detection on array is not supported", "messages")
+            if last.get("role") not in _LAST_ROLES:
+                raise refused("Last message role must be user, assistant, or system", "messages")
+        if not last.get("content"):
+            raise refused(
+                "if input detectors are provided, `content` must not be empty on last message", "messages"
+            )
+
+
+def asked(raw: Raw) -> Detectors:
+    """The detectors that a request names by side.
+
+    Raises:
+        InvalidRequest: A side or a parameter is not one.
+    """
+    return detectors_block.parse(json_fields.pick(raw, ("detectors",)).object("detectors"))
+
+
+def exchange(turn: Turn, raw: Raw, form: Form, wire: GuardrailsWire) -> Exchange:
+    """A turn in the ways of these routes, and how it is answered.
+
+    Args:
+        turn: What is asked.
+        raw: The request's members.
+        form: Which kind of completion.
+        wire: Whose ways.
+
+    Raises:
+        InvalidRequest: ``stream`` or ``stream_options`` is none.
+        Unprocessable: ``chunking`` or ``input_scope`` is none.
+    """
+    said = json_fields.pick(raw, ("stream", "stream_options"))
+    usage = said.object("stream_options")
+    return OrchestratorExchange(
+        _guarded(turn, raw, wire),
+        form,
+        wire,
+        streaming=said.flag("stream"),
+        include_usage=usage.flag("include_usage"),
+        continuous_usage=usage.flag("continuous_usage_stats"),
+    )
+
+
+def _guarded(turn: Turn, raw: Raw, wire: GuardrailsWire) -> Turn:
+    ours = wire is GuardrailsWire.ADR
+    chunking = fields.choice(raw, "chunking", CHUNKINGS)
+    scope = fields.choice(raw, "input_scope", SCOPES)
+    usual = Chunking.SENTENCE if ours else Chunking.DETECTORS
+    return replace(
+        turn,
+        parameters_json=_with_stream_options(turn.parameters_json, raw),
+        detection=replace(
+            turn.detection,
+            chunking=(Chunking(chunking) if chunking else usual) if turn.detectors.output else None,
+            input_scope=InputScope(scope) if scope else InputScope.CONVERSATION if ours else InputScope.LAST,
+            blocked_is_empty=True,
+        ),
+    )
+
+
+def _with_stream_options(parameters_json: bytes, raw: Raw) -> bytes:
+    """What of ``stream_options`` is the model server's to do."""
+    options = raw.get("stream_options")
+    if options is None or not bytes(options).lstrip().startswith(b"{"):
+        return parameters_json
+    parameters = msgspec.json.decode(parameters_json, type=dict[str, msgspec.Raw])
+    return msgspec.json.encode(parameters | {"stream_options": options})

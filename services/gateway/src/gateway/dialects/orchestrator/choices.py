@@ -1,0 +1,97 @@
+"""What chat completions and text completions with detections differ in: the shape of a choice.
+
+Sources: the OpenAI API reference for chat completions and for (legacy) completions.
+"""
+
+from typing import Any, Protocol
+
+from gateway.dialects.answer import Choice
+from gateway.domain.deltas import drop_numbers
+
+
+class Form(Protocol):
+    """A kind of completion.
+
+    Attributes:
+        prefix: What ids begin with.
+        whole: ``object`` of an answer in one piece.
+        chunk: ``object`` of a chunk.
+        asked: What a model is asked for, in words.
+        joins_finish: The finish of a choice stands beside its last text.
+    """
+
+    prefix: str
+    whole: str
+    chunk: str
+    asked: str
+    joins_finish: bool
+
+    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:
+        """What a chunk's choice says.
+
+        Args:
+            text: Content; None: there is none.
+            said: What stands beside the content.
+            role: Name the role.
+        """
+        ...
+
+    def complete(self, choice: Choice) -> dict[str, Any]:
+        """What the choice of an answer in one piece says."""
+        ...
+
+    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """A whole choice of a model server as the one of a chunk."""
+        ...
+
+
+class ChatForm:
+    """`Form` of chat completions."""
+
+    prefix = "chatcmpl-"
+    whole = "chat.completion"
+    chunk = "chat.completion.chunk"
+    asked = "chat completion"
+    joins_finish = False
+
+    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:
+        """See `Form`."""
+        delta: dict[str, Any] = {"role": "assistant"} if role else {}
+        if text is not None:
+            delta["content"] = text
+        return {"delta": delta | said}
+
+    def complete(self, choice: Choice) -> dict[str, Any]:
+        """See `Form`."""
+        content = choice.text if choice.texts or not choice.delta else None
+        message: dict[str, Any] = {"role": "assistant", "content": content} | choice.delta
+        drop_numbers(message)
+        return {"message": message}
+
+    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """See `Form`."""
+        delta = choice.get("message") or {}
+        for number, call in enumerate(delta.get("tool_calls") or ()):
+            call.setdefault("index", number)
+        return {name: value for name, value in choice.items() if name != "message"} | {"delta": delta}
+
+
+class TextForm:
+    """`Form` of text completions."""
+
+    prefix = "cmpl-"
+    whole = chunk = "text_completion"
+    asked = "completion"
+    joins_finish = True
+
+    def piece(self, text: str | None, said: dict[str, Any], *, role: bool) -> dict[str, Any]:  # noqa: ARG002  # a text has no role
+        """See `Form`."""
+        return {"text": text or ""} | said
+
+    def complete(self, choice: Choice) -> dict[str, Any]:
+        """See `Form`."""
+        return {"text": choice.text} | choice.delta
+
+    def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
+        """See `Form`."""
+        return choice

@@ -1,0 +1,76 @@
+"""Text completions with detections: a legacy completion request of OpenAI's, with one prompt that is a text.
+
+Source: the guardrails orchestrator's API, ``/api/v2/text/completions-detection``; its answers have the shape of
+ADR 005.
+"""
+
+from dataclasses import replace
+
+from servicekit.errors import CausewayError
+
+from gateway.dialects import json_fields
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.orchestrator import errors, fields
+from gateway.dialects.orchestrator.chat import OURS, asked, exchange, media
+from gateway.dialects.orchestrator.choices import TextForm
+from gateway.domain import DetectionOptions, DetectorKind, PromptStyle, Turn
+from gateway.frontends.profiles import GuardrailsWire
+
+_OWN = (*OURS, "detectors", "model", "prompt", "stream", "stream_options")
+_OUTPUT = frozenset((DetectorKind.CONTENTS, DetectorKind.GENERATION))
+
+
+class OrchestratorCompletions:
+    """`Dialect` of ``POST /api/v2/text/completions-detection``.
+
+    Args:
+        wire: Whose ways.
+    """
+
+    name = "orchestrator-completions"
+
+    def __init__(self, wire: GuardrailsWire) -> None:
+        self.media = media(wire)
+        self._wire = wire
+        self._form = TextForm()
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`."""
+        raw = fields.members(request.body)
+        model = fields.text(raw, "model")
+        turn = text_turn(request, model, fields.text(raw, "prompt"), json_fields.without(raw, _OWN))
+        said = asked(raw)
+        turn = replace(turn, detectors=request.frontend.detectors_for(said))
+        if self._wire is GuardrailsWire.ADR:
+            fields.required(turn.detectors)
+        kinds = (
+            *fields.kinds(fields.CONTENTS, (*said.input, *said.context)),
+            *fields.kinds(_OUTPUT, said.output),
+        )
+        turn = replace(turn, detection=DetectionOptions(kinds))
+        return exchange(turn, raw, self._form, self._wire)
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return errors.body(error, self._wire, asked=self._form.asked)
+
+
+def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes) -> Turn:
+    """The turn of a text that a model is to go on with.
+
+    Args:
+        request: As it came.
+        model: Which is asked.
+        prompt: The text.
+        parameters_json: What else the model server is told.
+    """
+    return Turn(
+        principal=request.principal,
+        question=prompt,
+        model=request.frontend.model_for(model, "model"),
+        only_default_model=request.frontend.only_default_model,
+        style=PromptStyle.PLAIN_TEXT,
+        parameters_json=parameters_json,
+        blocked_message=request.frontend.blocked_message,
+        headers=request.headers,
+    )

@@ -1,0 +1,121 @@
+"""A generated text, and what detectors of generated texts say of it.
+
+Source: the guardrails orchestrator's API, ``/api/v2/text/generation-detection``. The parameters are those of its
+text generation servers; what an OpenAI server calls otherwise is told under that name.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError
+
+from gateway.dialects import json_fields
+from gateway.dialects.answer import Answer
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.orchestrator import errors, fields
+from gateway.dialects.orchestrator.chat import media
+from gateway.dialects.orchestrator.completions import text_turn
+from gateway.dialects.orchestrator.detections import by_item
+from gateway.domain import Batch, Chunking, DetectionOptions, Detections, DetectorKind, Detectors, Turn
+from gateway.frontends.profiles import GuardrailsWire
+
+_KINDS = frozenset((DetectorKind.GENERATION,))
+_NAMES = {
+    "max_new_tokens": "max_tokens",
+    "min_new_tokens": "min_tokens",
+    "stop_sequences": "stop",
+    "truncate_input_tokens": "truncate_prompt_tokens",
+    "preserve_input_text": "echo",
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "typical_p": "typical_p",
+    "repetition_penalty": "repetition_penalty",
+    "seed": "seed",
+}
+_ASKED = "generate"
+
+
+class OrchestratorGeneration:
+    """`Dialect` of ``POST /api/v2/text/generation-detection``; its answers come in one piece.
+
+    Args:
+        wire: Whose ways.
+    """
+
+    name = "orchestrator-generation"
+
+    def __init__(self, wire: GuardrailsWire) -> None:
+        self.media = media(wire)
+        self._wire = wire
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`."""
+        raw = fields.members(request.body)
+        fields.only(raw, ("model_id", "prompt", "detectors"), ("text_gen_parameters",))
+        said = fields.detectors(raw)
+        turn = text_turn(request, fields.text(raw, "model_id"), fields.text(raw, "prompt"), _parameters(raw))
+        turn = replace(
+            turn,
+            detectors=request.frontend.detectors_for(Detectors(output=said)),
+            detection=DetectionOptions(
+                kinds=fields.kinds(_KINDS, said), chunking=Chunking.DETECTORS, blocked_is_empty=True
+            ),
+        )
+        return _Generation(turn)
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return errors.body(error, self._wire, asked=_ASKED)
+
+
+class _Generation:
+    """`Exchange` of one generated text."""
+
+    streaming = False
+
+    def __init__(self, turn: Turn) -> None:
+        self.turn = turn
+        self._answer = Answer()
+
+    def render(self, batch: Batch) -> bytes:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def render_failure(self, error: CausewayError) -> bytes:
+        """Not asked for."""
+        raise NotImplementedError
+
+    def take(self, batch: Batch) -> None:
+        """See `Exchange`."""
+        for event in batch:
+            if isinstance(event, Detections):
+                errors.check_failures(event.failures, event.direction, self.turn.detectors)
+        self._answer.take(batch)
+
+    def complete(self) -> bytes:
+        """See `Exchange`."""
+        choice = self._answer.choices.get(0)
+        usage = self._answer.usage
+        results = by_item(self._answer.detections)
+        return msgspec.json.encode(
+            {
+                "generated_text": choice.text if choice is not None else "",
+                "detections": [each for found in results.values() for each in found],
+                "input_token_count": usage.prompt_tokens if usage is not None else 0,
+            }
+        )
+
+
+def _parameters(raw: fields.Raw) -> bytes:
+    said = json_fields.pick(raw, ("text_gen_parameters",)).object("text_gen_parameters")
+    told: dict[str, Any] = {}
+    for name, value in said.members():
+        if name == "decoding_method":
+            told |= {"temperature": 0} if str(value).upper() == "GREEDY" else {}
+        elif name in _NAMES:
+            told.setdefault(_NAMES[name], value)
+        else:
+            raise fields.refused(f"unknown field `{name}`", f"text_gen_parameters.{name}")
+    return msgspec.json.encode(told)

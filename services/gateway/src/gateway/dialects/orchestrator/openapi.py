@@ -1,0 +1,153 @@
+"""The OpenAPI description of the guardrails orchestrator's routes."""
+
+from typing import Any
+
+from gateway.dialects.openapi import Schema
+
+TAG = "guardrails"
+ERROR: Schema = {
+    "type": "object",
+    "required": ["code", "details"],
+    "properties": {"code": {"type": "integer"}, "details": {"type": "string"}},
+}
+
+_TEXT: Schema = {"type": "string"}
+_MESSAGES: Schema = {"type": "array", "items": {"type": "object"}, "minItems": 1}
+_ASKED: Schema = {
+    "type": "object",
+    "description": "Detectors by id, each with its parameters",
+    "additionalProperties": {"type": "object"},
+    "minProperties": 1,
+}
+_SIDES: Schema = {
+    "type": "object",
+    "description": "Detectors by side and id. Parameters may hold `threshold`, `action` (report, redact, block)"
+    " and `on_error` (block, allow).",
+    "properties": {side: {"type": "object"} for side in ("input", "context", "output")},
+}
+_GUARDED = {
+    "detectors": _SIDES,
+    "stream": {"type": "boolean", "default": False},
+    "chunking": {"enum": ["sentence", "minimal"], "default": "sentence"},
+    "input_scope": {"enum": ["conversation", "all", "last"], "default": "conversation"},
+}
+RESULT: Schema = {
+    "type": "object",
+    "required": ["detection_type", "detection", "detector_id", "score"],
+    "properties": {
+        "start": {"type": "integer", "description": "First code point; absent where it is about the whole text"},
+        "end": {"type": "integer", "description": "Behind the last code point"},
+        "text": _TEXT,
+        "detection_type": _TEXT,
+        "detection": _TEXT,
+        "detector_id": _TEXT,
+        "score": {"type": "number"},
+    },
+}
+FOUND: Schema = {
+    "type": "object",
+    "required": ["detections"],
+    "properties": {"detections": {"type": "array", "items": RESULT}},
+}
+
+
+def _object(required: dict[str, Schema], optional: dict[str, Schema], example: Any) -> Schema:
+    return {"type": "object", "required": [*required], "properties": required | optional, "example": example}
+
+
+_REGEX = {"regex": {"regex": ["email"]}}
+_HI = "Write to ann@example.org."
+CONTENT = _object({"content": _TEXT, "detectors": _ASKED}, {}, {"content": _HI, "detectors": _REGEX})
+CHAT = _object(
+    {"messages": _MESSAGES, "detectors": _ASKED},
+    {"tools": {"type": "array", "items": {"type": "object"}}},
+    {"messages": [{"role": "user", "content": _HI}], "detectors": {"judge": {}}},
+)
+CONTEXT = _object(
+    {
+        "content": _TEXT,
+        "context_type": {"enum": ["docs", "url"]},
+        "context": {"type": "array", "items": _TEXT, "minItems": 1},
+        "detectors": _ASKED,
+    },
+    {},
+    {
+        "content": "The bearing is renewed every nine years.",
+        "context_type": "docs",
+        "context": ["The pivot bearing is renewed every nine years."],
+        "detectors": {"groundedness": {}},
+    },
+)
+GENERATED = _object(
+    {"prompt": _TEXT, "generated_text": _TEXT, "detectors": _ASKED},
+    {},
+    {"prompt": "Who is Ann?", "generated_text": _HI, "detectors": {"judge": {}}},
+)
+_COMPLETION = _object(
+    {"model": _TEXT, "messages": _MESSAGES},
+    _GUARDED,
+    {
+        "model": "extractive",
+        "messages": [{"role": "user", "content": "Hello"}],
+        "detectors": {"output": _REGEX},
+    },
+)
+_TEXT_COMPLETION = _object(
+    {"model": _TEXT, "prompt": _TEXT},
+    _GUARDED,
+    {"model": "extractive", "prompt": "Hello", "detectors": {"output": _REGEX}},
+)
+_GENERATION = _object(
+    {"model_id": _TEXT, "prompt": _TEXT, "detectors": _ASKED},
+    {"text_gen_parameters": {"type": "object"}},
+    {"model_id": "extractive", "prompt": "Hello", "detectors": {"judge": {}}},
+)
+_GENERATED_ANSWER: Schema = {
+    "type": "object",
+    "properties": {"generated_text": _TEXT, "input_token_count": {"type": "integer"}} | FOUND["properties"],
+}
+REFUSALS = {
+    "400": "The body is no JSON",
+    "404": "No such detector or model",
+    "413": "The body is too large",
+    "415": "The body is of a media type that is not read here",
+    "422": "The request is not what the route takes; the details name the field",
+    "429": "A detector or a model server has too much to do",
+    "503": "A service that is needed is away; see Retry-After",
+    "504": "A detector took too long",
+}
+
+
+def paths() -> dict[str, Schema]:
+    """Return the description of each path that FastAPI does not see."""
+    lines = {"application/x-ndjson": {"schema": {"type": "string", "description": "One JSON object a line"}}}
+    answer: Schema = {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}}
+    return {
+        "/api/v2/chat/completions-detection": _operation(
+            "Chat completion with detections", {"application/json": {"schema": _COMPLETION}}, answer
+        ),
+        "/api/v2/text/completions-detection": _operation(
+            "Text completion with detections", {"application/json": {"schema": _TEXT_COMPLETION}}, answer
+        ),
+        "/api/v2/text/generation-detection": _operation(
+            "A generated text and what detectors say of it",
+            {"application/json": {"schema": _GENERATION}},
+            {"application/json": {"schema": _GENERATED_ANSWER}},
+        ),
+        "/api/v2/text/detection/stream-content": _operation(
+            "What detectors find in a text while it comes", lines, lines
+        ),
+    }
+
+
+def _operation(summary: str, body: Schema, answer: Schema) -> Schema:
+    error = {"application/json": {"schema": ERROR}}
+    return {
+        "summary": summary,
+        "tags": [TAG],
+        "requestBody": {"required": True, "content": body},
+        "responses": {
+            "200": {"description": "The answer", "content": answer},
+            **{status: {"description": text, "content": error} for status, text in REFUSALS.items()},
+        },
+    }

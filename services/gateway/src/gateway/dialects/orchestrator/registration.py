@@ -1,0 +1,52 @@
+"""The routes of the guardrails orchestrator that ask a model, in the ways that a profile says."""
+
+from collections.abc import Mapping
+
+from servicekit.errors import CausewayError
+
+from gateway.dialects.exchange import Dialect
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.orchestrator import errors, openapi
+from gateway.dialects.orchestrator.chat import OrchestratorChat
+from gateway.dialects.orchestrator.completions import OrchestratorCompletions
+from gateway.dialects.orchestrator.generation_detection import OrchestratorGeneration
+from gateway.dialects.registration import ChatRoute, Chooser, Registration
+from gateway.frontends.profiles import Frontend, GuardrailsWire
+
+PREFIX = "/api/v2/"
+STREAM_CONTENT = f"{PREFIX}text/detection/stream-content"
+
+
+def registration(openai: OpenAiChat) -> Registration:
+    """Register the dialect.
+
+    Args:
+        openai: Reads what of a chat is OpenAI's.
+    """
+    spoken: dict[str, dict[GuardrailsWire, Dialect]] = {
+        "chat/completions-detection": {wire: OrchestratorChat(openai, wire) for wire in GuardrailsWire},
+        "text/completions-detection": {wire: OrchestratorCompletions(wire) for wire in GuardrailsWire},
+        "text/generation-detection": {wire: OrchestratorGeneration(wire) for wire in GuardrailsWire},
+    }
+    described = openapi.paths()
+    return Registration(
+        chats=tuple(
+            ChatRoute(PREFIX + path, _by_wire(dialects), described[PREFIX + path])
+            for path, dialects in spoken.items()
+        ),
+        tags={openapi.TAG: "The guardrails orchestrator's API: generations with detections, detections alone."},
+        errors_below={PREFIX: error_body},
+        operations={STREAM_CONTENT: described[STREAM_CONTENT]},
+    )
+
+
+def error_body(frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
+    """Return an error as the routes of the orchestrator have it."""
+    return errors.body(error, frontend.guardrails_wire)
+
+
+def _by_wire(dialects: Mapping[GuardrailsWire, Dialect]) -> Chooser:
+    def choose(frontend: Frontend, _headers: Mapping[bytes, bytes], _body: bytes) -> Dialect:
+        return dialects[frontend.guardrails_wire]
+
+    return choose

@@ -1,0 +1,130 @@
+"""Completions with detections: the answer, in one piece or as server-sent events."""
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError
+
+from gateway.dialects.answer import Answer, asked_of, failure_warning, usage_object
+from gateway.dialects.orchestrator import detections, errors
+from gateway.dialects.orchestrator.choices import Form
+from gateway.dialects.orchestrator.stream import OrchestratorStream
+from gateway.domain import Batch, Detections, Turn
+from gateway.domain.deltas import members_of
+from gateway.frontends.profiles import GuardrailsWire
+
+
+class OrchestratorExchange:
+    """`Exchange` of one completion with detections. The model server's own members stay as they are.
+
+    Args:
+        turn: What is asked.
+        form: Which kind of completion.
+        wire: Whose ways.
+        streaming: Whether the answer is streamed.
+        include_usage: Whether a stream ends with the numbers of tokens.
+        continuous_usage: Whether they stand in each of its events.
+    """
+
+    def __init__(
+        self,
+        turn: Turn,
+        form: Form,
+        wire: GuardrailsWire,
+        *,
+        streaming: bool,
+        include_usage: bool = False,
+        continuous_usage: bool = False,
+    ) -> None:
+        self.turn = turn
+        self.streaming = streaming
+        self._form = form
+        self._strict = wire is GuardrailsWire.ADR
+        self._envelope: dict[str, Any] = {
+            "id": f"{form.prefix}{uuid.uuid4().hex}",
+            "object": form.whole,
+            "created": int(time.time()),
+            "model": turn.model,
+        }
+        self._answer = Answer()
+        self._stream = OrchestratorStream(
+            turn, form, wire, self._envelope, include_usage=include_usage, continuous_usage=continuous_usage
+        )
+
+    def render(self, batch: Batch) -> bytes:
+        """See `Exchange`."""
+        return self._stream.render(batch)
+
+    def render_failure(self, error: CausewayError) -> bytes:
+        """See `Exchange`."""
+        return self._stream.failed(error)
+
+    def take(self, batch: Batch) -> None:
+        """See `Exchange`.
+
+        Raises:
+            DetectorFailed: A detector failed that may not be passed over.
+        """
+        for event in batch:
+            if isinstance(event, Detections):
+                errors.check_failures(event.failures, event.direction, self.turn.detectors)
+        self._answer.take(batch)
+
+    def complete(self) -> bytes:
+        """See `Exchange`."""
+        answer = self._answer
+        if answer.completion:
+            return self._spliced(answer.completion)
+        known = {name: value for name, value in answer.start.items() if value is not None}
+        if answer.start.get("object") == self._form.chunk:
+            known["object"] = self._form.whole
+        body = self._envelope | known
+        body["choices"] = [
+            {"index": index}
+            | self._form.complete(choice)
+            | choice.members
+            | {"finish_reason": choice.finish_reason or None}
+            for index, choice in sorted(answer.choices.items())
+        ]
+        if answer.usage is not None:
+            body["usage"] = usage_object(answer.usage)
+        return msgspec.json.encode(body | self._found())
+
+    def _spliced(self, completion: bytes) -> bytes:
+        """The model server's own answer; untouched where there is nothing to say beside it."""
+        beside = self._found()
+        return msgspec.json.encode(members_of(completion) | beside) if beside else completion
+
+    def _found(self) -> dict[str, Any]:
+        events = self._answer.detections
+        block: dict[str, Any] = {}
+        for side in asked_of(self.turn.detectors):
+            results = detections.by_item(event for event in events if event.direction is side)
+            if results or self._strict:
+                block[side.value] = detections.entries(side, results)
+        warnings = self._warnings(bool(block.get("output")))
+        beside: dict[str, Any] = {"detections": block} if block else {}
+        return beside | ({"warnings": warnings} if warnings else {})
+
+    @property
+    def _blocked(self) -> bool:
+        """The question was stopped: there are no choices at all."""
+        return not (self._answer.choices or self._answer.completion)
+
+    def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
+        warnings = []
+        if self._blocked:
+            warnings.append(detections.UNSUITABLE_INPUT)
+        if unsuitable:
+            warnings.append(detections.UNSUITABLE_OUTPUT)
+        if self.turn.detectors.output:
+            choices = self._answer.choices
+            empty = [index for index, choice in sorted(choices.items()) if not choice.text]
+            if self._strict and len(empty) == len(choices) > 1:
+                warnings.append(detections.NO_OUTPUT)
+            else:
+                warnings += map(detections.no_content, empty)
+        warnings += [failure_warning(each) for event in self._answer.detections for each in event.failures]
+        return warnings

@@ -1,0 +1,92 @@
+"""The AI chat protocol as of 29 May 2024: camel case, files beside messages, errors with a code.
+
+Source: the protocol's TypeSpec, as its npm client speaks it.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from servicekit import errors
+from servicekit.errors import CausewayError, InvalidRequest, UnsupportedMedia
+
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.rag_chat import multipart
+from gateway.dialects.rag_chat.stage import LineDialect, LineExchange, encode
+from gateway.domain import Delta, Message, Turn
+
+_FORM = "multipart/form-data"
+_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_TEXTS = ("application/json",)
+
+
+class _Exchange(LineExchange):
+    def first(self, context: dict[str, Any]) -> Any:
+        return {"delta": {"role": "assistant"}, "context": context, "sessionState": self.session_state}
+
+    def piece(self, delta: Delta) -> bytes:
+        return b'{"delta":{"content":%b}}\n' % encode(delta.text)
+
+    def last(self, context: dict[str, Any]) -> Any:
+        return {"delta": {}, "context": context, "sessionState": self.session_state}
+
+    def whole(self, text: str, context: dict[str, Any]) -> Any:
+        message = {"content": text, "role": "assistant"}
+        return {"message": message, "context": context, "sessionState": self.session_state}
+
+    @staticmethod
+    def error(error: CausewayError) -> bytes:
+        return encode({"error": {"code": errors.row_of(error).reason.lower(), "message": error.message}})
+
+
+class Chat20240529(LineDialect):
+    """`Dialect` of ``{base}`` and ``{base}/stream``.
+
+    A file stands in a message of its own before the one that it came with, so that the question stays what is
+    searched for: text as it is, pictures as parts that a model takes or refuses.
+    """
+
+    name = "2024-05-29"
+    media = replace(LineDialect.media, stream=b"application/jsonl", form=True, retried=True)
+    roles = ("system", "assistant", "user")
+    session_state = "sessionState"
+    exchange = _Exchange
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`; the path decides on streaming."""
+        if request.content_type.partition(";")[0].strip().lower() != _FORM:
+            return self.read(request, request.body)
+        parts = multipart.parse(request.body, request.content_type)
+        attached: dict[int, list[Message]] = {}
+        for file in parts.files:
+            attached.setdefault(file.message, []).append(_message(file))
+        exchange = self.read(request, parts.json, attached)
+        _check(exchange.turn, parts.files)
+        return exchange
+
+
+def _message(file: multipart.File) -> Message:
+    if file.media.startswith("text/") or file.media in _TEXTS:
+        try:
+            text = file.content.decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InvalidRequest(f"{file.path} ({file.name}) is not text in UTF-8.", field=file.path) from None
+        return Message("user", f"{file.name}:\n{text}")
+    if file.media in _PICTURES:
+        url = f"data:{file.media};base64,{base64.b64encode(file.content).decode()}"
+        parts = [{"type": "text", "text": f"{file.name}:"}, {"type": "image_url", "image_url": {"url": url}}]
+        return Message("user", "", encode(parts))
+    raise UnsupportedMedia(
+        f"{file.path} ({file.name}) is {file.media or 'of no type'}; files with a message are text or one of "
+        f"{', '.join(_PICTURES)}. Documents are uploaded to an index.",
+        field=file.path,
+    )
+
+
+def _check(turn: Turn, files: Sequence[multipart.File]) -> None:
+    for file in files:
+        if file.media in _PICTURES and turn.detectors.input:
+            raise UnsupportedMedia(
+                f"{file.path} ({file.name}) is a picture, which the detectors cannot read.", field=file.path
+            )

@@ -1,0 +1,34 @@
+"""The AI chat protocol as of 10 April 2026: events named as in OpenAI's responses API, one a line.
+
+No specification is published; `docs/protocols.md` says what its clients read.
+"""
+
+from typing import Any
+
+from gateway.dialects.rag_chat import context as context_block
+from gateway.dialects.rag_chat.stage import LineDialect, LineExchange, encode
+from gateway.domain import Delta
+
+
+class _Exchange(LineExchange):
+    views = context_block.LATEST
+
+    def first(self, context: dict[str, Any]) -> Any:
+        return {"type": "response.context", "context": context, "session_state": self.session_state}
+
+    def piece(self, delta: Delta) -> bytes:
+        return b'{"type":"response.output_text.delta","delta":%b}\n' % encode(delta.text)
+
+    def last(self, context: dict[str, Any]) -> Any:
+        # Clients replace the context that they have, so it goes out whole again.
+        return self.first(self.opening() | context)
+
+    def whole(self, text: str, context: dict[str, Any]) -> Any:
+        return {"output_text": text, "context": context, "session_state": self.session_state}
+
+
+class Chat20260410(LineDialect):
+    """`Dialect` of ``/chat`` and ``/chat/stream``."""
+
+    name = "2026-04-10"
+    exchange = _Exchange

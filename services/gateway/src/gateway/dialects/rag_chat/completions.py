@@ -1,0 +1,112 @@
+"""Chat completions as the first stages of the RAG chat protocol extend them: with a context in the choice."""
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.answer import usage_object
+from gateway.dialects.rag_chat.stage import LineExchange, encode
+from gateway.domain import Delta, Turn
+from gateway.domain.deltas import members_of
+
+_FILTERED = "content_filter_results"
+
+
+class CompletionExchange(LineExchange):
+    """`Exchange` of one turn. ``id``, ``created``, ``usage`` and the like are the model server's own where it sends
+    them; every line that is not an error has a choice.
+    """
+
+    def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
+        super().__init__(turn, session_state, streaming=streaming)
+        self._own = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": turn.model}
+        # What is the same around all pieces of text, and the model server's members that it was made of.
+        self._around: tuple[bytes, bytes] = (b"", b"")
+        self._made_of = -1
+
+    def first(self, context: dict[str, Any]) -> Any:
+        """See `LineExchange`."""
+        choice = self.with_context("delta", {"role": "assistant"}, context) | {"finish_reason": None, "index": 0}
+        return {"choices": [choice], "object": "chat.completion.chunk"}
+
+    def piece(self, delta: Delta) -> bytes:
+        """See `LineExchange`."""
+        filtered = members_of(delta.choice_json).get(_FILTERED) if delta.choice_json else None
+        return self.text_line(delta.text, filtered)
+
+    def last(self, context: dict[str, Any]) -> Any:
+        """See `LineExchange`."""
+        known = self._known()
+        choice = self.with_context("delta", {}, context) | self._end()
+        return {
+            "id": known["id"],
+            "choices": [choice],
+            "created": known["created"],
+            "model": known["model"],
+            "object": "chat.completion.chunk",
+            "system_fingerprint": known.get("system_fingerprint"),
+            "prompt_filter_results": known.get("prompt_filter_results") or [],
+            "usage": usage_object(self.answer.usage),
+        }
+
+    def whole(self, text: str, context: dict[str, Any]) -> Any:
+        """See `LineExchange`."""
+        message = {"content": text, "function_call": None, "role": "assistant", "tool_calls": None}
+        known = self._known()
+        return {
+            "choices": [self.with_context("message", message, context) | self._end()],
+            "created": known["created"],
+            "id": known["id"],
+            "model": known["model"],
+            "object": "chat.completion",
+            "prompt_filter_results": known.get("prompt_filter_results") or [],
+            "system_fingerprint": known.get("system_fingerprint"),
+            "usage": usage_object(self.answer.usage),
+        }
+
+    def with_context(self, name: str, said: dict[str, Any], context: dict[str, Any]) -> dict[str, Any]:
+        """A choice with what the answer rests on.
+
+        Args:
+            name: ``message`` or ``delta``.
+            said: What stands under this name.
+            context: What the answer rests on.
+        """
+        return {name: said, "context": context, "session_state": self.session_state}
+
+    def text_line(self, text: str, filtered: Any = None) -> bytes:
+        """The line of a piece of text, ended."""
+        if len(self.answer.start) != self._made_of:
+            self._around = self._frame()
+            self._made_of = len(self.answer.start)
+        head, tail = self._around
+        return b'%b%b,"function_call":null,"role":null,"tool_calls":null},"finish_reason":null,"index":0,%b%b' % (
+            head,
+            encode(text),
+            encode({_FILTERED: filtered or {}})[1:-1],
+            tail,
+        )
+
+    def _frame(self) -> tuple[bytes, bytes]:
+        known = self._known()
+        head = b'{"id":%b,"choices":[{"delta":{"content":' % encode(known["id"])
+        rest = {
+            "created": known["created"],
+            "model": known["model"],
+            "object": "chat.completion.chunk",
+            "system_fingerprint": known.get("system_fingerprint"),
+        }
+        return head, b"}]," + encode(rest)[1:] + b"\n"
+
+    def _known(self) -> dict[str, Any]:
+        return self._own | {name: value for name, value in self.answer.start.items() if value is not None}
+
+    def _end(self) -> dict[str, Any]:
+        choice = self.choice
+        return {
+            "finish_reason": choice.finish_reason or "stop",
+            "index": 0,
+            _FILTERED: choice.members.get(_FILTERED) or {},
+        }

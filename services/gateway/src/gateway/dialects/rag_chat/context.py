@@ -1,0 +1,196 @@
+"""``context`` of an answer, as the stages of the RAG chat protocol share it: data points, thoughts, detections."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.answering import prompts
+from gateway.dialects.answer import Answer, asked_of, detections_block, usage_object, warnings_of
+from gateway.domain import Context, Detections, Message, Passage, Picture, RetrievalMode, Step, Subject, Turn
+
+_CHECKS = ("check input", "report on input", "check context")
+"""Steps in which detectors judge."""
+
+
+def message_text(message: Message) -> str:
+    """A message as most stages show it: a Python dictionary, written out."""
+    return str({"role": message.role, "content": message.text or _parts(message)})
+
+
+def message_object(message: Message) -> dict[str, Any]:
+    """A message as the latest stage shows it."""
+    return {"role": message.role, "content": message.text or _parts(message)}
+
+
+def _parts(message: Message) -> str:
+    """The texts of a message of parts; pictures are long and nothing to read."""
+    if not message.content_json:
+        return ""
+    parts = msgspec.json.decode(message.content_json)
+    return "\n".join(part.get("text", "(a picture)") for part in parts)
+
+
+def picture_object(picture: Picture) -> Any:
+    """A picture as most stages show it."""
+    return {"detail": "auto", "url": picture.url}
+
+
+def picture_url(picture: Picture) -> Any:
+    """A picture as the latest stage shows it."""
+    return picture.url
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """How a stage shows what not all show alike: messages of the prompt, and pictures of pages."""
+
+    message: Callable[[Message], Any] = message_text
+    picture: Callable[[Picture], Any] = picture_object
+
+
+USUAL = Views()
+LATEST = Views(message_object, picture_url)
+
+
+def opening(turn: Turn, context: Context, views: Views = USUAL) -> dict[str, Any]:
+    """What is known before the first word: the data points, and the thoughts so far."""
+    return {
+        "data_points": data_points(context, views),
+        "thoughts": thoughts(turn, context, context.steps, views),
+    }
+
+
+def closing(turn: Turn, answer: Answer, views: Views = USUAL) -> dict[str, Any]:
+    """What is known at the end: all thoughts; without data points, which a client would take for a new answer's."""
+    assert answer.context is not None
+    block: dict[str, Any] = {"thoughts": thoughts(turn, answer.context, answer.steps, views, answer)}
+    if answer.follow_ups:
+        block["followup_questions"] = list(answer.follow_ups)
+    asked = asked_of(turn.detectors)
+    if asked:
+        block["detections"] = detections_block(answer.detections, asked)
+        warnings = warnings_of(answer.detections)
+        if warnings:
+            block["warnings"] = warnings
+    return block
+
+
+def data_points(context: Context, views: Views = USUAL) -> dict[str, list[Any]]:
+    """The passages as text, the pictures of pages that the model got, and the names they are cited by."""
+    return {
+        "text": [prompts.data_point(passage) for passage in context.passages],
+        "images": [views.picture(picture) for picture in context.pictures],
+        "citations": list(dict.fromkeys(passage.sourcepage for passage in context.passages)),
+    }
+
+
+def thoughts(
+    turn: Turn,
+    context: Context,
+    steps: tuple[Step, ...],
+    views: Views = USUAL,
+    answer: Answer | None = None,
+) -> list[dict[str, Any]]:
+    """The steps behind the answer, each with its time; the last ones only once there is an answer."""
+    spent = {step.name: step.duration_ms for step in steps}
+    listed = [_thought("Original user query", turn.question, _spent(spent, "check input"))]
+    if turn.retrieval.indexes:
+        has_vector = turn.retrieval.mode is not RetrievalMode.TEXT
+        listed += [
+            _thought(
+                "Generated search query",
+                context.query,
+                {
+                    "has_vector": has_vector,
+                    "use_semantic_captions": turn.retrieval.semantic_captions,
+                    "mode": turn.retrieval.mode.value,
+                    **_spent(spent, "rewrite"),
+                    **_tokens(steps, "rewrite"),
+                    **_notes(context, Subject.QUERY),
+                },
+            ),
+            _thought(
+                "Results",
+                [result(passage) for passage in context.passages],
+                _spent(spent, "retrieve") | _notes(context, Subject.RESULTS),
+            ),
+        ]
+    prompt = [views.message(message) for message in context.prompt]
+    left_out = {"messages_left_out": context.left_out} if context.left_out else {}
+    listed.append(_thought("Prompt", prompt, _spent(spent, "budget") | left_out | _notes(context, Subject.PROMPT)))
+    checked = any(name in spent for name in _CHECKS)
+    if checked or (answer is not None and turn.detectors.output):
+        found = [line for event in answer.detections for line in _found(event)] if answer else []
+        checks = {"duration_ms": round(sum(spent.get(name, 0) for name in _CHECKS), 3)}
+        listed.append(_thought("Guardrails", found, checks))
+    if answer is not None:
+        listed.append(_thought("Answer", _said(answer), _answer_props(answer, spent)))
+    return listed
+
+
+def _found(event: Detections) -> list[str]:
+    """One line a finding; never its text, which may be what was kept from the client."""
+    return [
+        f"{event.direction.value}: {each.detection or each.detector_id}"
+        for each in event.findings
+        if not each.withheld
+    ]
+
+
+def _said(answer: Answer) -> str:
+    return answer.choices[0].finish_reason if 0 in answer.choices else ""
+
+
+def _answer_props(answer: Answer, spent: dict[str, float]) -> dict[str, Any]:
+    props: dict[str, Any] = {
+        "duration_ms": spent.get("generate", 0.0),
+        "first_token_ms": spent.get("first token"),
+        "steps": [_step(step) for step in answer.steps],
+    }
+    if answer.usage is not None:
+        props["token_usage"] = usage_object(answer.usage)
+    return props
+
+
+def _step(step: Step) -> dict[str, Any]:
+    inner = {"steps": [_step(each) for each in step.inner]} if step.inner else {}
+    return {"name": step.name, "duration_ms": step.duration_ms, **inner}
+
+
+def result(passage: Passage) -> dict[str, Any]:
+    """A passage as the protocol lists it among the results."""
+    return {
+        "id": passage.id,
+        "index": passage.index,
+        "content": passage.text,
+        "embedding": None,
+        "imageEmbedding": None,
+        "category": passage.category or None,
+        "sourcepage": passage.sourcepage,
+        "sourcefile": passage.sourcefile,
+        "oids": list(passage.oids),
+        "groups": list(passage.groups),
+        "captions": [{"text": text, "highlights": None} for text in passage.captions],
+        "score": passage.score,
+        "reranker_score": passage.reranker_score,
+    }
+
+
+def _thought(title: str, description: Any, props: dict[str, Any] | None) -> dict[str, Any]:
+    return {"title": title, "description": description, "props": props}
+
+
+def _notes(context: Context, subject: Subject) -> dict[str, Any]:
+    notes = [note.text for note in context.notes if note.subject is subject]
+    return {"notes": notes} if notes else {}
+
+
+def _tokens(steps: tuple[Step, ...], name: str) -> dict[str, Any]:
+    usage = next((step.usage for step in steps if step.name == name), None)
+    return {} if usage is None else {"token_usage": usage_object(usage)}
+
+
+def _spent(spent: dict[str, float], name: str) -> dict[str, Any]:
+    return {"duration_ms": spent.get(name, 0.0)}

@@ -1,0 +1,67 @@
+"""The conversation of a chat request, as the stages of the RAG chat protocol share it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Message
+from gateway.frontends.profiles import Frontend
+
+READ = ("messages", "input", "context")
+"""The members of a body that all stages share, but for the session's state, which nobody reads."""
+
+
+def messages(
+    body: Fields,
+    roles: Sequence[str],
+    frontend: Frontend,
+    *,
+    single_turn: bool = False,
+    attached: Mapping[int, Sequence[Message]] | None = None,
+) -> tuple[Message, ...]:
+    """What was said, oldest first; the last message is the question. Some clients say ``input`` for ``messages``.
+
+    Args:
+        body: The members named in `READ`.
+        roles: Those that the dialect knows.
+        frontend: Says how many there may be.
+        single_turn: Only the last message of the user counts.
+        attached: What stands before a message, by the message's number.
+
+    Raises:
+        InvalidRequest: Names the message; also where something is attached to one that is not there.
+    """
+    name = "messages" if body.get("messages") is not None else "input"
+    said = body.get(name)
+    if isinstance(said, str):
+        said = [{"role": "user", "content": said}]
+    if not isinstance(said, list) or not said:
+        raise body.wrong("messages", "must be a non-empty list of messages")
+    frontend.check_messages(len(said), name)
+    spoken = [_message(item, f"{name}[{at}]", roles) for at, item in enumerate(said)]
+    last = len(spoken) - 1
+    if single_turn:
+        last = max((at for at, message in enumerate(spoken) if message.role == "user"), default=last)
+    path = f"{name}[{last}]"
+    if spoken[last].role != "user":
+        raise InvalidRequest(f"{path}.role must be user: there is nothing to answer.", field=f"{path}.role")
+    if not spoken[last].text.strip():
+        raise InvalidRequest(f"{path}.content must not be empty: there is no question.", field=f"{path}.content")
+    if single_turn:
+        return (spoken[last],)
+    before = attached or {}
+    for at in before.keys() - range(len(spoken)):
+        raise InvalidRequest(f"There is no {name}[{at}] for its files.", field=f"{name}[{at}]")
+    return tuple(each for at, message in enumerate(spoken) for each in (*before.get(at, ()), message))
+
+
+def _message(item: Any, path: str, roles: Sequence[str]) -> Message:
+    if not isinstance(item, dict):
+        raise InvalidRequest(f"{path} must be an object.", field=path)
+    message = Fields(item, path)
+    role = message.text("role")
+    if role not in roles:
+        raise message.wrong("role", f"must be one of {', '.join(roles)}, not {role[:100]!r}")
+    return Message(role, message.text("content"))

@@ -1,0 +1,157 @@
+"""The OpenAPI description of the RAG chat protocol's stages."""
+
+from gateway.dialects.openapi import DETECTORS, RETRIEVAL_MODE, Schema, operation
+from gateway.dialects.rag_chat.overrides import DEFAULT_TOP, MAX_TOP
+
+RAG = "RAG chat protocol, January 2024"
+OPENAI_LIKE = "AI chat protocol, 28 January 2024"
+APRIL_2024 = "AI chat protocol, April 2024"
+MAY_2024 = "AI chat protocol, 29 May 2024"
+APRIL_2026 = "AI chat protocol, 10 April 2026"
+
+TAGS = {
+    APRIL_2024: "Paths without a prefix speak it, too, unless the request or its front end tells another.",
+    MAY_2024: "With files beside messages.",
+    APRIL_2026: "Answers in `output_text`.",
+    OPENAI_LIKE: "Answers in `choices`.",
+    RAG: "Answers in `choices`; `/ask` takes one question.",
+}
+"""The groups of the routes, in the order in which they are shown."""
+
+_FLAG = {"type": ["boolean", "null"], "default": False}
+_OBJECT: Schema = {"type": "object"}
+_STATE = {"description": "Comes back as it went in; as a new name where nothing went in"}
+_LINES = {"schema": {"type": "string", "description": "One JSON object a line"}}
+
+
+def _overrides() -> Schema:
+    return {
+        "type": ["object", "null"],
+        "description": "Settings for this turn; unknown ones are ignored, null and empty ones as good as absent.",
+        "properties": {
+            "index": {
+                "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+                "description": "Index to search, or several to search together",
+            },
+            "model": {"type": "string", "description": "Model to ask"},
+            "retrieval_mode": RETRIEVAL_MODE,
+            "top": {"type": "integer", "minimum": 1, "maximum": MAX_TOP, "default": DEFAULT_TOP},
+            "semantic_ranker": _FLAG,
+            "semantic_captions": _FLAG,
+            "query_rewriting": _FLAG,
+            "suggest_followup_questions": _FLAG,
+            "use_oid_security_filter": _FLAG,
+            "use_groups_security_filter": _FLAG,
+            "include_category": {"type": "string"},
+            "exclude_category": {"type": "string"},
+            "minimum_search_score": {"type": "number"},
+            "minimum_reranker_score": {"type": "number"},
+            "context_token_ratio": {"type": "number", "minimum": 0.2, "maximum": 0.8, "default": 0.5},
+            "prompt_template": {
+                "type": "string",
+                "description": "Stands in place of the system prompt; behind `>>>` it follows it",
+            },
+            "temperature": {"type": "number", "minimum": 0, "maximum": 2},
+            "seed": {"type": "integer"},
+            "max_tokens": {"type": "integer", "minimum": 1},
+            "reasoning_effort": {"type": "string"},
+            "language": {"type": "string"},
+            "vector_fields": {"type": ["array", "string"], "items": {"type": "string"}},
+            "use_gpt4v": _FLAG,
+            "gpt4v_input": {"type": "string", "enum": ["text", "texts", "textAndImages", "images"]},
+            "send_image_sources": {"type": ["boolean", "null"]},
+            "send_text_sources": {"type": ["boolean", "null"]},
+            "detectors": DETECTORS,
+        },
+    }
+
+
+def _message(*roles: str) -> Schema:
+    return {
+        "type": "object",
+        "required": ["role", "content"],
+        "properties": {"role": {"type": "string", "enum": list(roles)}, "content": {"type": "string"}},
+    }
+
+
+def _request(*roles: str, state: str = "session_state", switch: bool = False) -> Schema:
+    context = {"type": ["object", "null"], "properties": {"overrides": _overrides()}}
+    properties: Schema = {
+        "messages": {"type": "array", "items": _message(*roles), "minItems": 1},
+        "context": context,
+        state: _STATE,
+    }
+    if switch:
+        properties["stream"] = _FLAG
+    return {
+        "type": "object",
+        "required": ["messages"],
+        "properties": properties,
+        "example": {
+            "messages": [{"role": "user", "content": "When will the pivot bearing be renewed?"}],
+            "context": {"overrides": {"index": "handbook", "top": 3}},
+        },
+    }
+
+
+def _answer(**properties: Schema) -> Schema:
+    return {"application/json": {"schema": {"type": "object", "properties": properties}}}
+
+
+_CONTEXT = {
+    "type": "object",
+    "properties": {
+        "data_points": _OBJECT,
+        "thoughts": {"type": "array", "items": _OBJECT},
+        "followup_questions": {"type": "array", "items": {"type": "string"}},
+        "detections": _OBJECT,
+    },
+}
+TEXT_ERROR = {"type": "object", "properties": {"error": {"type": "string"}}}
+"""The shape of errors in most stages, and of the routes that front ends call beside the chat."""
+
+_CODED_ERROR = {
+    "type": "object",
+    "properties": {
+        "error": {"type": "object", "properties": {"code": {"type": "string"}, "message": {"type": "string"}}}
+    },
+}
+
+
+def paths() -> dict[str, Schema]:
+    """Return the description of each path of the stages."""
+
+    def described(prefix: str, path: str, tag: str, request: Schema, answer: Schema, error: Schema) -> None:
+        if "application/json" not in request:
+            request = {"application/json": {"schema": request}}
+        told = "Answer as it is made" if path.endswith("/stream") else "Answer in one piece"
+        found[prefix + path] = operation(told, tag, request, answer, error)
+
+    found: dict[str, Schema] = {}
+    both = ("assistant", "user")
+    choices = _answer(choices={"type": "array", "items": _OBJECT}) | {"application/json-lines": _LINES}
+    message = _answer(message=_message("assistant"), context=_CONTEXT, session_state=_STATE)
+    rag = _request("system", *both, switch=True)
+    tag = RAG
+    for prefix, path in (("/2024-01", "/chat"), ("/2024-01", "/ask"), ("", "/ask")):
+        described(prefix, path, tag, rag, choices, TEXT_ERROR)
+    tag = OPENAI_LIKE
+    described("/2024-01-28", "/chat", tag, _request(*both, switch=True), choices, TEXT_ERROR)
+    tag = APRIL_2024
+    for prefix in ("/2024-04", ""):
+        interim = _request(*both)
+        described(prefix, "/chat", tag, interim, message, TEXT_ERROR)
+        described(prefix, "/chat/stream", tag, interim, {"application/json-lines": _LINES}, TEXT_ERROR)
+    tag = MAY_2024
+    request = _request("system", *both, state="sessionState")
+    form = {"type": "object", "required": ["json"], "properties": {"json": request}}
+    bodies = {"application/json": {"schema": request}, "multipart/form-data": {"schema": form}}
+    message = _answer(message=_message("assistant"), context=_CONTEXT, sessionState=_STATE)
+    described("/2024-05-29", "/chat", tag, bodies, message, _CODED_ERROR)
+    described("/2024-05-29", "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
+    tag = APRIL_2026
+    text = _answer(output_text={"type": "string"}, context=_CONTEXT, session_state=_STATE)
+    described("/2026-04-10", "/chat", tag, _request(*both), text, TEXT_ERROR)
+    lines = {"application/json-lines": _LINES}
+    described("/2026-04-10", "/chat/stream", tag, _request(*both), lines, TEXT_ERROR)
+    return found

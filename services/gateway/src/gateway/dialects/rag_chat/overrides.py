@@ -1,0 +1,198 @@
+"""``context.overrides``: the settings of one turn, as all stages of the RAG chat protocol share them.
+
+They only narrow what the front end's profile says. Unknown ones are kept and ignored, null and empty ones are as
+good as absent, a known one of the wrong type or outside its range is refused with its path.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+from servicekit.principal import LOCAL
+
+from gateway.answering import prompts
+from gateway.dialects import detectors_block
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Message, PromptOptions, Retrieval, RetrievalMode, Turn
+from gateway.frontends.profiles import Frontend
+
+DEFAULT_TOP = 3
+MAX_TOP = 50
+"""Passages of an answer, where nothing else is said."""
+
+KNOWN = frozenset(
+    {
+        "context_token_ratio",
+        "detectors",
+        "exclude_category",
+        "gpt4v_input",
+        "include_category",
+        "index",
+        "language",
+        "max_tokens",
+        "minimum_reranker_score",
+        "minimum_search_score",
+        "model",
+        "prompt_template",
+        "query_rewriting",
+        "reasoning_effort",
+        "retrieval_mode",
+        "seed",
+        "semantic_captions",
+        "semantic_ranker",
+        "send_image_sources",
+        "send_text_sources",
+        "suggest_followup_questions",
+        "temperature",
+        "top",
+        "use_gpt4v",
+        "use_groups_security_filter",
+        "use_oid_security_filter",
+        "vector_fields",
+    }
+)
+"""The settings that are read; others are ignored."""
+
+_MODES = tuple(mode.value for mode in RetrievalMode)
+_PICTURES = ("text", "texts", "textAndImages", "images")
+_LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
+_LONGEST_ANSWER = 2**31
+_APPEND = ">>>"
+
+
+def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields) -> Turn:
+    """The turn that a request asks for.
+
+    Args:
+        request: As it came.
+        conversation: The messages; the last one is the question.
+        context: The request's ``context``.
+
+    Raises:
+        InvalidRequest: A setting is wrong; names it.
+        PermissionDenied: The profile does not let requests choose this; names it.
+    """
+    frontend = request.frontend
+    settings = _Settings(context, frontend.overrides)
+    *history, question = conversation
+    filtered = [settings.flag(name) for name in ("use_oid_security_filter", "use_groups_security_filter")]
+    # Nothing chooses among vector fields here; a client that sends nonsense is told so all the same.
+    settings.texts("vector_fields")
+    pictures, texts = _sources(settings)
+    longest = settings.integer("max_tokens", 1, _LONGEST_ANSWER)
+    frontend.check_answer_tokens(longest, settings.path("max_tokens"))
+    return Turn(
+        principal=frontend.principal_for(request.principal, filter_asked=any(filtered)),
+        question=question.text,
+        history=tuple(history),
+        model=frontend.model_for(settings.text("model"), settings.path("model")),
+        only_default_model=frontend.only_default_model,
+        retrieval=Retrieval(
+            indexes=frontend.indexes_for(settings.texts("index"), settings.path("index")),
+            mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
+            top=settings.integer("top", 1, MAX_TOP) or DEFAULT_TOP,
+            include_category=settings.text("include_category"),
+            exclude_category=settings.text("exclude_category"),
+            minimum_score=settings.number("minimum_search_score", -1e9, 1e9),
+            minimum_reranker_score=settings.number("minimum_reranker_score", -1e9, 1e9),
+            semantic_ranker=settings.flag("semantic_ranker") or frontend.rerank,
+            semantic_captions=settings.flag("semantic_captions"),
+            context_token_ratio=settings.number("context_token_ratio", 0.2, 0.8) or 0.5,
+            tuning=frontend.tuning,
+        ),
+        parameters_json=_parameters(settings),
+        max_tokens=longest,
+        detectors=frontend.detectors_for(
+            detectors_block.parse(settings.object("detectors")), "context.overrides.detectors"
+        ),
+        blocked_message=frontend.blocked_message,
+        answers_blocked=frontend.answers_blocked,
+        headers=request.headers,
+        prompting=PromptOptions(
+            system_prompt=_system_prompt(settings, frontend),
+            rewrite=settings.flag("query_rewriting"),
+            follow_ups=settings.flag("suggest_followup_questions"),
+            language=_language(settings),
+            pictures=pictures,
+            pictures_only=pictures and not texts,
+        ),
+    )
+
+
+class _Settings(Fields):
+    """The settings, wherever they stand: some clients put them straight into ``context``.
+
+    Args:
+        context: The request's ``context``.
+        defaults: What holds where it says nothing.
+    """
+
+    def __init__(self, context: Fields, defaults: Mapping[str, Any]) -> None:
+        flat, nested = _said(context), _said(context.object("overrides"))
+        super().__init__({**defaults, **flat, **nested}, context.path("overrides"))
+        self._flat = {name: context.path(name) for name in flat.keys() - nested.keys()}
+
+    def path(self, name: str) -> str:
+        return self._flat.get(name) or super().path(name)
+
+
+def check(defaults: Mapping[str, Any]) -> None:
+    """Whether these can be a profile's defaults.
+
+    Raises:
+        InvalidRequest: There is no such setting, or its value is wrong; ``field`` ends with its name.
+    """
+    for name in defaults:
+        if name not in KNOWN:
+            raise InvalidRequest("There is no such setting.", field=name)
+    asked = ChatRequest(b"", LOCAL, Frontend(overrides=defaults))
+    turn(asked, (Message("user", "?"),), Fields({}, "context"))
+
+
+def _said(fields: Fields) -> dict[str, Any]:
+    return {name: value for name, value in fields.members() if value != "" and name != "overrides"}
+
+
+def _language(settings: Fields) -> str:
+    """The answer's language: a tag like ``pt-BR``, or a name. Nothing longer: it becomes part of the prompt, which
+    not every profile leaves to its requests.
+    """
+    language = settings.text("language")
+    if language and not _LANGUAGE.fullmatch(language):
+        raise settings.wrong("language", "must be a language, like en, pt-BR or Deutsch")
+    return language
+
+
+def _sources(settings: Fields) -> tuple[bool, bool]:
+    """Whether the model gets pictures of pages, and whether their text; the newer names win."""
+    # Clients say which pictures they would want whether they want any or not.
+    kind = settings.one_of("gpt4v_input", _PICTURES)
+    pictures = settings.flag("use_gpt4v") and kind not in ("text", "texts")
+    newer = {name: settings.flag(name) for name in ("send_image_sources", "send_text_sources")}
+    pictures = newer["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
+    texts = newer["send_text_sources"] if settings.get("send_text_sources") is not None else kind != "images"
+    return pictures, texts
+
+
+def _system_prompt(settings: Fields, frontend: Frontend) -> str | None:
+    template = settings.text("prompt_template")
+    if not template:
+        return frontend.system_prompt
+    frontend.check_prompt_template(settings.path("prompt_template"))
+    if not template.startswith(_APPEND):
+        return template
+    base = prompts.ANSWER_FROM_SOURCES if frontend.system_prompt is None else frontend.system_prompt
+    return f"{base}\n{template.removeprefix(_APPEND).strip()}"
+
+
+def _parameters(settings: Fields) -> bytes:
+    parameters: dict[str, Any] = {
+        "temperature": settings.number("temperature", 0, 2),
+        "seed": settings.integer("seed", -(2**63), 2**63 - 1),
+        "max_tokens": settings.integer("max_tokens", 1, _LONGEST_ANSWER),
+        "reasoning_effort": settings.text("reasoning_effort") or None,
+    }
+    return msgspec.json.encode({name: value for name, value in parameters.items() if value is not None})

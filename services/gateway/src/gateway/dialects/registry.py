@@ -1,0 +1,21 @@
+"""All dialects: a new one is a package with a registration, and a line here (docs/extending.md)."""
+
+from gateway.dialects.openai import registration as openai
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.orchestrator import registration as orchestrator
+from gateway.dialects.rag_chat import registration as rag_chat
+from gateway.dialects.registration import Registration
+
+
+def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]:
+    """Return what each dialect registers, in the order in which the OpenAPI document shows them.
+
+    Args:
+        similarity_threshold: Least cosine similarity of a passage where an OpenAI-like request names an index.
+    """
+    chat = OpenAiChat(similarity_threshold)
+    return (
+        openai.registration(chat),
+        rag_chat.registration(),
+        orchestrator.registration(chat),
+    )

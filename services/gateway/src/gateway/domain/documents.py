@@ -1,0 +1,127 @@
+"""What the gateway speaks of where documents are concerned: uploads, their jobs, what was removed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gateway.domain.text_documents import TextOutcome
+
+ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+"""States in which a job is over."""
+_READING = 10
+"""What reading takes of a file's percents; embedding and storing take the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """A file that shall be made findable.
+
+    Attributes:
+        document_id: Its id in the index; empty: its name decides.
+        pictures: Pictures of its pages are to be kept, where it has pages.
+        url: Where it is to be fetched from; then there is no content yet.
+    """
+
+    index: str
+    sourcefile: str
+    content: bytes
+    category: str = ""
+    metadata_json: bytes = b"{}"
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    document_id: str = ""
+    pictures: bool = False
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDocument:
+    """A document that can be found, as the catalogue knows it.
+
+    Attributes:
+        sha256: Names its original.
+        size_bytes: Length of the original.
+        updated_at: When this version became visible, in seconds since 1970.
+        original: Names the original; empty where there is none.
+    """
+
+    document_id: str
+    sourcefile: str
+    content_type: str
+    sha256: str
+    size_bytes: int
+    updated_at: float
+    original: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """Some documents, ordered by id; ``next_token`` gets the page after them, and is empty where there is none."""
+
+    documents: tuple[StoredDocument, ...]
+    next_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """How far the ingest of a file is, or of texts: then neither document nor file is named, and once the job has
+    succeeded the outcomes tell of each text in order.
+
+    Attributes:
+        error_reason: Why it failed; of one that is queued, why the attempt before ended.
+        waiting_since: Since when it waits for something else that is away, RFC 3339; empty where it does not.
+        fetching: Its document is being fetched from its URL.
+    """
+
+    id: str
+    state: str
+    index: str
+    document_id: str
+    sourcefile: str
+    created_at: str
+    updated_at: str
+    trace_id: str
+    attempt: int = 0
+    progress: Mapping[str, int] = field(default_factory=dict)
+    error_reason: str = ""
+    error_message: str = ""
+    outcomes: tuple[TextOutcome, ...] = ()
+    waiting_since: str = ""
+    fetching: bool = False
+
+    @property
+    def stage(self) -> str:
+        """What is being done: the state, or ``waiting`` while something that is needed is away, or ``fetching``."""
+        if self.fetching and self.state == "parsing":
+            return "fetching"
+        return "waiting" if self.waiting_since and self.state == "queued" else self.state
+
+    @property
+    def percent(self) -> int:
+        """How much of it is done."""
+        if self.state in ENDED:
+            return 100
+        if self.progress.get("documents_total"):
+            return int(99 * self._share("documents"))
+        read = 1.0 if self.state == "indexing" else self._share("pages")
+        return int(_READING * read + (99 - _READING) * self._share("chunks"))
+
+    def _share(self, what: str) -> float:
+        return self.progress.get(f"{what}_done", 0) / (self.progress.get(f"{what}_total") or math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What became of the documents that should be removed.
+
+    Attributes:
+        removed: Ids of documents that were there, with all their chunks, and are not any more.
+        not_found: Ids that the index does not have, or that the caller may not see.
+        pictured: Those of the removed ones of whose pages pictures are kept.
+        originals: Names of the originals of the removed ones, as far as they have any.
+    """
+
+    removed: tuple[str, ...]
+    not_found: tuple[str, ...]
+    pictured: tuple[str, ...] = ()
+    originals: tuple[str, ...] = ()

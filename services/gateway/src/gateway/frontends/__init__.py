@@ -1,0 +1,5 @@
+"""Front end profiles and the files that define them: defaults, choices, limits, and policies of detectors.
+
+How a request finds its profile belongs to `server.frontend_selection`; what a profile changes in an answer
+belongs to `answering`.
+"""

@@ -1,0 +1,71 @@
+"""The policy that the guardrails service has been given, for profiles that name it."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.tasks import ended
+
+from gateway.domain import Policy
+from gateway.ports.answering import Guardrails
+
+_log = structlog.get_logger(__name__)
+_SECONDS = 5.0
+
+
+class ServicePolicy:
+    """The policy as it is now: asked for again and again, once a profile wants it. A service that cannot be asked
+    changes nothing.
+
+    Args:
+        guardrails: The service.
+        interval: Seconds between two questions.
+    """
+
+    def __init__(self, guardrails: Guardrails, *, interval: float = 1.0) -> None:
+        self._guardrails = guardrails
+        self._interval = interval
+        self._wanted = asyncio.Event()
+        self._policy: Policy | None = None
+        self._problem = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self) -> Policy | None:
+        """The policy; None as long as it is not known, and where the service has none."""
+        self._wanted.set()
+        return self._policy
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        await ended(self._task)
+
+    async def _watch(self) -> None:
+        await self._wanted.wait()
+        while True:
+            await self._look()
+            await asyncio.sleep(self._interval)
+
+    async def _look(self) -> None:
+        try:
+            policy = await self._guardrails.policy(Deadline.after(_SECONDS))
+        except CausewayError as error:
+            self._say(error.message)
+            return
+        self._say("" if policy else "The guardrails service has no policy file.")
+        if policy != self._policy:
+            self._policy = policy
+            _log.info("guardrails policy changed", detectors=len(policy.detectors.output) if policy else 0)
+
+    def _say(self, problem: str) -> None:
+        if problem and problem != self._problem:
+            _log.warning("no guardrails policy could be had", error=problem)
+        self._problem = problem

@@ -1,0 +1,26 @@
+"""What waits for something that goes on without it ends when the gateway begins to stop."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, TypeVar
+
+from servicekit.tasks import ended
+
+T = TypeVar("T")
+
+
+async def unless_draining(draining: asyncio.Event, work: Coroutine[Any, Any, T], otherwise: T) -> T:
+    """Return the result of `work`; where the gateway begins to stop first, cancel it and return `otherwise`."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(draining.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else otherwise
+    finally:
+        await ended(working, stopping)
+
+
+async def until_draining(draining: asyncio.Event, items: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
+    """Yield the items until there is none left, or the gateway begins to stop; to be closed, as `items` is."""
+    nothing: Any = object()
+    while (item := await unless_draining(draining, anext(items, nothing), nothing)) is not nothing:
+        yield item

@@ -1,0 +1,63 @@
+"""Signs of life on streams that are silent while a model thinks.
+
+Proxies cut a connection on which nothing has come for 50 to 60 seconds. In server-sent events a comment is ignored;
+one every 15 seconds is advised (https://html.spec.whatwg.org/multipage/server-sent-events.html#authoring-notes).
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+from servicekit.tasks import ended
+from starlette.types import Message, Send
+
+
+class Heartbeat:
+    """Sends a beat on a stream that has begun, whenever nothing else was sent for an interval.
+
+    Args:
+        send: Takes the messages of the response.
+        beat: What clients ignore; empty: nothing is sent.
+        interval: Seconds of silence before a beat.
+    """
+
+    def __init__(self, send: Send, beat: bytes, interval: float) -> None:
+        self._send = send
+        self._beat: Message = {"type": "http.response.body", "body": beat, "more_body": True}
+        self._interval = interval
+        self._loop = asyncio.get_running_loop()
+        self._last = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: asyncio.Task[None] | None = None
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer itself."""
+        self._last = self._loop.time()
+        await self._send(message)
+
+    async def __aenter__(self) -> Self:
+        """Begin to watch for silence."""
+        if self._beat["body"]:
+            self._timer = self._loop.call_later(self._interval, self._look)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Send no more beats."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._sending is not None:
+            await ended(self._sending)
+
+    def _look(self) -> None:
+        now = self._loop.time()
+        if now - self._last >= self._interval:
+            self._last = now
+            # A client that does not read holds one beat back, not one more with each interval.
+            if self._sending is None or self._sending.done():
+                self._sending = self._loop.create_task(self._send_beat())
+        self._timer = self._loop.call_later(self._last + self._interval - now, self._look)
+
+    async def _send_beat(self) -> None:
+        await self._send(self._beat)

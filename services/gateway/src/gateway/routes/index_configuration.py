@@ -1,0 +1,150 @@
+"""Indexes with settings of their own, and rebuilding them under others while they go on answering."""
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields, members, value
+from gateway.dialects.ragengine import documents as ragengine
+from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary
+from gateway.ports.index_management import Indexes
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.schemas import CHANGES, CREATION, INDEX, INDEX_SETTINGS, REBUILD, SETTINGS, answers, body
+from gateway.server.request_state import state_of
+
+_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
+_MOST_TOKENS = 8192
+_UNKNOWN = {404: "No such index"}
+
+
+def router(indexes: Indexes, *, timeout: float) -> APIRouter:
+    """``POST /indexes``, ``/indexes/{index}`` and ``/indexes/{index}/rebuild``.
+
+    Args:
+        indexes: Manages them.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(tags=["indexes"])
+
+    @routes.post(
+        "/indexes",
+        summary="Make an index with settings of its own",
+        status_code=201,
+        responses={201: answers(INDEX_SETTINGS)[200], 409: {"description": "There is one of this name"}},
+        openapi_extra=body(CREATION),
+    )
+    async def create_index(request: Request) -> Response:
+        """It holds nothing yet. Others are made by the first document that they are given."""
+        raw = members(await json_body(request))
+        fields = _fields(raw, ("index_name", *_SETTINGS))
+        name = ragengine.index_name(fields.text("index_name"), "index_name")
+        made = await indexes.create(
+            state_of(request.scope).principal, name, _settings(fields), Deadline.after(timeout)
+        )
+        return json_answer(_own(name, made), 201, {"location": f"/indexes/{name}"})
+
+    @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
+    async def describe_index(request: Request, index: str) -> Response:
+        """Its embedding model, and what else is its own; null: as the platform is configured. And how much of what
+        it holds is open to the caller.
+        """
+        name = ragengine.index_name(index, "index")
+        summary = await indexes.summary(state_of(request.scope).principal, name, Deadline.after(timeout))
+        return json_answer(index_json(summary))
+
+    @routes.patch(
+        "/indexes/{index}",
+        summary="Give an index other settings",
+        responses=answers(INDEX_SETTINGS, {**_UNKNOWN, 409: "It is being rebuilt"}),
+        openapi_extra=body(CHANGES),
+    )
+    async def update_index(request: Request, index: str) -> Response:
+        """Those that are named; null makes one the platform's again. The embedding model takes a rebuild."""
+        name = ragengine.index_name(index, "index")
+        raw = members(await json_body(request))
+        fields = _fields(raw, _SETTINGS)
+        if "embedding" in raw:
+            raise fields.wrong("embedding", f"is changed by POST /indexes/{name}/rebuild")
+        has = await indexes.update(
+            state_of(request.scope).principal, name, _settings(fields), list(raw), Deadline.after(timeout)
+        )
+        return json_answer(_own(name, has))
+
+    @routes.post(
+        "/indexes/{index}/rebuild",
+        summary="Rebuild an index for another embedding model",
+        status_code=202,
+        responses={
+            202: answers(REBUILD)[200],
+            404: {"description": "No such index"},
+            409: {"description": "It is being rebuilt otherwise"},
+        },
+        openapi_extra=body(SETTINGS),
+    )
+    async def rebuild_index(request: Request, index: str) -> Response:
+        """Begins in the background. The index answers as it was, and takes documents, until it is replaced in one
+        step. Asked again for the same it tells how far that is.
+        """
+        name = ragengine.index_name(index, "index")
+        fields = _fields(members(await json_body(request)), _SETTINGS)
+        begun = await indexes.rebuild(
+            state_of(request.scope).principal, name, _settings(fields), Deadline.after(timeout)
+        )
+        return json_answer(_rebuild(begun), 202, {"location": f"/indexes/{name}/rebuild"})
+
+    @routes.get(
+        "/indexes/{index}/rebuild",
+        summary="How far the rebuild of an index is",
+        responses=answers(REBUILD, {404: "No such index, or it has not been rebuilt"}),
+    )
+    async def last_rebuild(request: Request, index: str) -> Response:
+        """The one that goes on, or the last one."""
+        name = ragengine.index_name(index, "index")
+        found = await indexes.last_rebuild(state_of(request.scope).principal, name, Deadline.after(timeout))
+        return json_answer(_rebuild(found))
+
+    return routes
+
+
+def _fields(raw: dict[str, msgspec.Raw], names: tuple[str, ...]) -> Fields:
+    unknown = sorted(set(raw) - set(names))
+    if unknown:
+        raise InvalidRequest(f"There is no setting '{unknown[0][:100]}'.", field=unknown[0][:100])
+    return Fields({name: value(raw.get(name), name) for name in names})
+
+
+def _settings(fields: Fields) -> IndexSettings:
+    return IndexSettings(
+        fields.text("embedding") or None,
+        fields.integer("chunk_tokens", 16, _MOST_TOKENS),
+        fields.integer("chunk_overlap", 0, _MOST_TOKENS - 1),
+        fields.one_of("fusion", ("scores", "ranks")) or None,
+        fields.number("dense_weight", 0, 1),
+        None if fields.get("expand") is None else fields.flag("expand"),
+    )
+
+
+def index_json(summary: IndexSummary) -> dict[str, object]:
+    """An index as the routes tell it."""
+    return {**_own(summary.name, summary.settings), "documents": summary.documents, "chunks": summary.chunks}
+
+
+def _own(name: str, settings: IndexSettings) -> dict[str, object]:
+    return {"index_name": name, **_said(settings)}
+
+
+def _said(settings: IndexSettings) -> dict[str, object]:
+    return {each: getattr(settings, each) for each in _SETTINGS}
+
+
+def _rebuild(rebuild: IndexRebuild) -> dict[str, object]:
+    return {
+        "state": rebuild.state,
+        **_said(rebuild.settings),
+        "documents_done": rebuild.documents_done,
+        "documents_total": rebuild.documents_total,
+        "error": rebuild.error,
+        "started_at": rebuild.started_at,
+        "finished_at": rebuild.finished_at or None,
+    }

@@ -1,0 +1,161 @@
+"""The originals of documents, for who may see them: what a citation opens."""
+
+import asyncio
+import re
+from email.utils import formatdate
+from pathlib import PurePosixPath
+from typing import Annotated
+
+import structlog
+from fastapi import APIRouter, Query, Request, Response
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, NotFound
+from servicekit.principal import Principal
+from starlette.responses import FileResponse
+from starlette.types import Receive, Scope, Send
+
+from gateway.domain.documents import StoredDocument
+from gateway.ports.documents import Catalogue, Originals
+from gateway.server.openapi import FRONT_ENDS
+from gateway.server.request_state import state_of
+
+_log = structlog.get_logger(__name__)
+# Some clients send the fragment that a citation ends with.
+_PAGE = re.compile(r"#page=\d+$")
+# What browsers show without running anything of it. All else, known or not, gets an origin of its own.
+_PASSIVE = frozenset(
+    {
+        *("application/pdf", "application/json", "text/plain", "text/markdown", "text/csv"),
+        *("image/png", "image/jpeg", "image/gif", "image/webp", "image/tiff", "image/bmp"),
+    }
+)
+# Ranges of bytes as RFC 9110 has them; servers of files take others for an error.
+_RANGES = re.compile(
+    r"bytes=\s*(?:\d{1,18}-\d{0,18}|-\d{1,18})(?:\s*,\s*(?:\d{1,18}-\d{0,18}|-\d{1,18}))*\s*", re.I
+)
+_RANGE = re.compile(r"(\d+)-(\d+)")
+# What is being read stays on the disk.
+_SENDING_SECONDS = 600.0
+_SANDBOX = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+
+def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> APIRouter:
+    """``GET /content/{path}``.
+
+    Args:
+        catalogue: Says which document it is, and whether the caller may see it.
+        originals: Has its bytes.
+        timeout: Seconds that fetching it may take.
+    """
+    routes = APIRouter(tags=[FRONT_ENDS])
+
+    @routes.get(
+        "/content/{path:path}",
+        summary="The original of a document",
+        response_class=Response,
+        responses={
+            200: {"description": "The document", "content": {"application/octet-stream": {}}},
+            206: {"description": "The parts that Range asks for"},
+            304: {"description": "If-None-Match names it"},
+            404: {"description": "No such document, or not for the caller"},
+            416: {"description": "The document is shorter"},
+        },
+    )
+    async def content(
+        request: Request,
+        path: str,
+        index: Annotated[str, Query(description="Its index; without one the front end's own")] = "",
+    ) -> Response:
+        """The document as it was uploaded, whole or in ranges."""
+        frontend = state_of(request.scope).frontend
+        chosen = frontend.indexes_for((index,) if index else (), "index")
+        if not chosen:
+            raise InvalidRequest("There is no index to look in; name one.", field="index")
+        principal = frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
+        deadline = Deadline.after(timeout)
+        kept: list[StoredDocument] = []
+        for name in map(keys.index_name, chosen):
+            found = await catalogue.find(principal, name, {"sourcefile": _PAGE.sub("", path)}, deadline)
+            kept = [document for document in found if document.original]
+            if kept:
+                break
+        else:
+            where = "', '".join(chosen)
+            raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
+        document = max(kept, key=lambda each: each.updated_at)
+        headers = _headers(document)
+        if _known(request.headers.get("if-none-match", ""), headers["etag"]):
+            return Response(status_code=304, headers=headers)
+        if request.method == "HEAD":
+            length = {"content-length": str(document.size_bytes), "accept-ranges": "bytes"}
+            return Response(headers=headers | length)
+        return _Original(originals, principal, document, headers, deadline)
+
+    return routes
+
+
+class _Original(Response):
+    """The original, which is fetched when it is sent and kept until it was."""
+
+    def __init__(
+        self,
+        originals: Originals,
+        principal: Principal,
+        document: StoredDocument,
+        headers: dict[str, str],
+        deadline: Deadline,
+    ) -> None:
+        super().__init__(headers=headers)
+        self._described = headers
+        self._originals = originals
+        self._principal = principal
+        self._document = document
+        self._deadline = deadline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        document = self._document
+        opened = self._originals.open(self._principal, document.original, document.size_bytes, self._deadline)
+        async with opened as path:
+            try:
+                async with asyncio.timeout(_SENDING_SECONDS):
+                    await FileResponse(path, headers=self._described)(_ranged(scope), receive, send)
+            except TimeoutError:
+                # The server closes the connection of an answer that is not complete.
+                _log.warning("the client reads too slowly", document=document.document_id)
+
+
+def _headers(document: StoredDocument) -> dict[str, str]:
+    # FileResponse puts the name into the header so that no name can break it.
+    media = document.content_type or "application/octet-stream"
+    named = FileResponse(
+        "", filename=PurePosixPath(document.sourcefile).name or "document", content_disposition_type="inline"
+    )
+    headers = {
+        "content-type": f"{media}; charset=utf-8" if media.startswith("text/") else media,
+        "content-disposition": named.headers["content-disposition"],
+        "etag": f'"{document.sha256}"',
+        "last-modified": formatdate(document.updated_at, usegmt=True),
+        # Who may see it can change, hence a browser asks each time.
+        "cache-control": "private, no-cache",
+        "x-content-type-options": "nosniff",
+    }
+    if media.partition(";")[0].strip().lower() not in _PASSIVE:
+        headers["content-security-policy"] = _SANDBOX
+    return headers
+
+
+def _ranged(scope: Scope) -> Scope:
+    """The request without a ``Range`` that is none: it has to be ignored, and the whole sent (RFC 9110, 14.2)."""
+    headers = [each for each in scope["headers"] if each[0] != b"range" or _is_range(each[1].decode("latin-1"))]
+    return {**scope, "headers": headers}
+
+
+def _is_range(said: str) -> bool:
+    if not _RANGES.fullmatch(said):
+        return False
+    return all(int(first) <= int(last) for first, last in _RANGE.findall(said))
+
+
+def _known(said: str, etag: str) -> bool:
+    return said.strip() == "*" or etag in [each.strip().removeprefix("W/") for each in said.split(",")]

@@ -1,0 +1,132 @@
+"""The routes that are not chats: the one table of what each needs and may take. Dialects register theirs.
+
+From it come enforcement, the OpenAPI document and the table in docs/security.md. The gateway refuses a path
+without an entry, and a test holds that every route has one.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from servicekit.errors import CausewayError
+
+from gateway.dialects.orchestrator.registration import STREAM_CONTENT
+from gateway.dialects.orchestrator.registration import error_body as orchestrator_error
+from gateway.dialects.rag_chat.stage import error_text
+from gateway.dialects.registration import Registration
+from gateway.frontends.profiles import Frontend
+from gateway.routing.route import AdmissionClass, IndexReach, QuotaUnit, Role, Route
+from gateway.routing.table import RouteTable
+
+_OPEN, _ASK, _INGEST, _ADMIN = Role
+_NONE, _PROFILE, _TENANT = IndexReach
+METRICS = "/metrics"
+
+
+def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
+    return error_text(error)
+
+
+def _front_end(path: str, method: str, role: Role, reach: IndexReach = _PROFILE) -> Route:
+    """What a page calls beside the chat; its errors are a text."""
+    return Route(path, method, role, reach, errors=_front_end_error)
+
+
+def _upload(route: Route) -> Route:
+    return replace(route, admission=AdmissionClass.BATCH, quota=QuotaUnit.BYTES, upload=True)
+
+
+def _detection(path: str) -> Route:
+    return Route(path, "POST", _ASK, errors=orchestrator_error)
+
+
+# Below these a page is told in its own words that there is nothing.
+_FRONT_END_PREFIXES = (
+    "/config/",
+    "/auth_setup/",
+    "/upload/",
+    "/list_uploaded/",
+    "/delete_uploaded/",
+    "/speech/",
+    "/content/",
+    "/chat_history/",
+)
+
+ROUTES = (
+    # Probes, and what a page needs before it can sign anybody in.
+    Route("/health", "GET", _OPEN),
+    Route("/healthz", "GET", _OPEN),
+    Route("/readyz", "GET", _OPEN),
+    _front_end("/config", "GET", _OPEN),
+    _front_end("/auth_setup", "GET", _OPEN),
+    Route("/docs", "GET", _OPEN),
+    Route("/docs/oauth2-redirect", "GET", _OPEN),
+    Route("/static-offline-docs/{path:path}", "GET", _OPEN),
+    Route("/openapi.json", "GET", _OPEN),
+    # Questions without an answer of a model.
+    _detection("/api/v2/text/detection/content"),
+    _detection(STREAM_CONTENT),
+    _detection("/api/v2/text/detection/chat"),
+    _detection("/api/v2/text/detection/context"),
+    _detection("/api/v2/text/detection/generated"),
+    Route("/detectors", "GET", _ASK),
+    Route("/v1/models", "GET", _ASK),
+    Route("/v1/models/{model:path}", "GET", _ASK),
+    Route("/v1/embeddings", "POST", _ASK, admission=AdmissionClass.BATCH, quota=QuotaUnit.TOKENS),
+    Route(
+        "/openai/deployments/{model:path}/embeddings",
+        "POST",
+        _ASK,
+        admission=AdmissionClass.BATCH,
+        quota=QuotaUnit.TOKENS,
+    ),
+    Route("/retrieve", "POST", _ASK, _TENANT),
+    _front_end("/content/{path:path}", "GET", _ASK),
+    _front_end("/speech", "POST", _ASK),
+    # A user's own.
+    _front_end("/chat_history", "POST", _ASK),
+    _front_end("/chat_history/sessions", "GET", _ASK),
+    _front_end("/chat_history/sessions/{session:path}", "GET", _ASK),
+    _front_end("/chat_history/sessions/{session:path}", "DELETE", _ASK),
+    _front_end("/list_uploaded", "GET", _ASK),
+    _upload(_front_end("/upload", "POST", _INGEST)),
+    _front_end("/delete_uploaded", "POST", _INGEST),
+    # Documents.
+    Route("/documents", "GET", _ASK, _TENANT),
+    _upload(Route("/documents", "POST", _INGEST, _TENANT)),
+    Route("/jobs", "GET", _INGEST, _TENANT),
+    Route("/jobs/dead", "GET", _INGEST, _TENANT),
+    Route("/jobs/dead/replay", "POST", _INGEST, _TENANT),
+    Route("/jobs/{job_id}", "GET", _INGEST, _TENANT),
+    Route("/jobs/{job_id}/cancel", "POST", _INGEST, _TENANT),
+    Route("/jobs/{job_id}/events", "GET", _INGEST, _TENANT),
+    _upload(Route("/index", "POST", _INGEST, _TENANT)),
+    Route("/indexes", "GET", _ASK, _TENANT),
+    Route("/indexes", "POST", _INGEST, _TENANT),
+    Route("/indexes/{index}/documents", "GET", _ASK, _TENANT),
+    _upload(Route("/indexes/{index}/documents", "POST", _INGEST, _TENANT)),
+    Route("/indexes/{index}/documents/delete", "POST", _INGEST, _TENANT),
+    # Indexes as a whole, and the platform.
+    Route("/indexes/{index}", "GET", _ASK, _TENANT),
+    Route("/indexes/{index}", "PATCH", _ADMIN, _TENANT),
+    Route("/indexes/{index}", "DELETE", _ADMIN, _TENANT),
+    Route("/indexes/{index}/rebuild", "GET", _ADMIN, _TENANT),
+    Route("/indexes/{index}/rebuild", "POST", _ADMIN, _TENANT),
+    Route("/persist/{index}", "POST", _ADMIN, _TENANT),
+    Route("/load/{index}", "POST", _ADMIN, _TENANT),
+    Route(METRICS, "GET", _ADMIN),
+)
+
+
+def route_table(dialects: Iterable[Registration], *, metrics_open: bool = False) -> RouteTable:
+    """Return the routes of a gateway.
+
+    Args:
+        dialects: What the dialects register.
+        metrics_open: The metrics need no role.
+    """
+    routes = [replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each for each in ROUTES]
+    below = dict.fromkeys(_FRONT_END_PREFIXES, _front_end_error)
+    for dialect in dialects:
+        routes += [chat.route for chat in dialect.chats]
+        below |= dialect.errors_below
+    return RouteTable(routes, below)

@@ -1,0 +1,162 @@
+"""Documents that come as text: added to an index, or updated in it."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import StreamingResponse
+from servicekit.deadline import Deadline
+from servicekit.errors import PayloadTooLarge
+from servicekit.principal import Principal
+
+from gateway.dialects.ragengine import documents as ragengine
+from gateway.domain import ownership
+from gateway.domain.documents import Job
+from gateway.domain.text_documents import TextDocument, TextOutcome
+from gateway.ports.answering import Retriever
+from gateway.ports.index_management import Texts
+from gateway.routes.body import is_large, json_answer, json_body, while_connected
+from gateway.routes.draining import unless_draining
+from gateway.routes.jobs import job_json
+from gateway.routes.schemas import DOCUMENTS, INDEXING, UPDATES, answers, body
+from gateway.routes.spool import Part, Spool, listed
+from gateway.routes.uploads import Turns
+from gateway.server.request_state import state_of
+
+_OTHERS = {
+    202: "Accepted, but not done in time; the answer names the job",
+    400: "Something is wrong with the request; nothing of it is applied",
+    413: "Too many documents, or too large ones; nothing of it is applied",
+    415: "The body is not JSON",
+    403: "A document would be somebody else's own",
+    429: "Too many large requests are under way, or too many of your jobs wait; see Retry-After",
+    503: "The queue is away, or full; see Retry-After",
+}
+_GROUPS = {
+    "updated_documents": (TextOutcome.STORED, TextOutcome.SUPERSEDED),
+    "unchanged_documents": (TextOutcome.UNCHANGED,),
+    "not_found_documents": (TextOutcome.NOT_FOUND,),
+}
+
+
+def router(
+    texts: Texts,
+    retriever: Retriever,
+    turns: Turns,
+    draining: asyncio.Event,
+    *,
+    upload_timeout: float,
+    index_timeout: float,
+    most_characters: int,
+) -> APIRouter:
+    """``POST /index`` and ``POST /indexes/{index}/documents``.
+
+    Args:
+        texts: Takes the documents.
+        retriever: Knows the indexes.
+        turns: For what is large.
+        draining: Set when the gateway begins to stop: who waits for a job gets its id.
+        upload_timeout: Seconds that accepting a request may take.
+        index_timeout: Seconds that an accepted one may take before the answer is that it is under way.
+        most_characters: Of a document's text.
+    """
+    routes = APIRouter(tags=["documents"])
+
+    async def accept(request: Request, spool: Spool, index: str | None) -> tuple[Principal, Job, list[int]]:
+        """Reads the request, all of it, and queues it; its documents are kept for the answer.
+
+        The numbers are those of the document that each text of the request became.
+        """
+        principal = state_of(request.scope).principal
+        deadline = Deadline.after(upload_timeout)
+        async with contextlib.AsyncExitStack() as stack:
+            if is_large(request):
+                await stack.enter_async_context(turns.turn(deadline))
+            raw = await json_body(request)
+            # In a thread: ten thousand documents would keep every answer that is under way waiting.
+            if index is None:
+                name, documents, places = await asyncio.to_thread(ragengine.indexing, raw)
+            else:
+                name, documents = index, await asyncio.to_thread(ragengine.updates, raw)
+                places = list(range(len(documents)))
+                await retriever.require(principal, [name], deadline)
+            del raw
+            _check_lengths(documents, most_characters)
+            await asyncio.to_thread(ownership.check, principal, [each.metadata_json for each in documents])
+            job = await texts.submit(principal, name, documents, deadline, existing_only=index is not None)
+            await asyncio.to_thread(_keep, spool, documents)
+            return principal, job, places
+
+    async def finish(request: Request, principal: Principal, job: Job) -> Job:
+        deadline = Deadline.after(index_timeout)
+        finished = while_connected(request, texts.finished(principal, job, deadline))
+        return await unless_draining(draining, finished, job)
+
+    @routes.post(
+        "/index",
+        summary="Add documents to an index, which is made where it does not exist",
+        responses=answers(DOCUMENTS, _OTHERS),
+        openapi_extra=body(INDEXING),
+    )
+    async def index_documents(request: Request) -> Response:
+        """Adds documents that come as text, each under its `doc_id`, or under its text's SHA-256 in hex. A document
+        that is there with the same text gets the new metadata; with another text it is replaced.
+        """
+        with Spool() as spool:
+            principal, job, places = await accept(request, spool, None)
+            job = await finish(request, principal, job)
+            if not job.outcomes:
+                return _under_way(spool, job)
+            return _sent(spool, listed(places))
+
+    @routes.post(
+        "/indexes/{index}/documents",
+        summary="Update documents of an index",
+        responses=answers({"type": "object", "additionalProperties": DOCUMENTS}, _OTHERS | {404: "No such index"}),
+        openapi_extra=body(UPDATES),
+    )
+    async def update_documents(request: Request, index: str) -> Response:
+        """Gives documents that are there another text, other metadata, or both, and says which were not there."""
+        with Spool() as spool:
+            principal, job, _ = await accept(request, spool, ragengine.index_name(index, "index"))
+            job = await finish(request, principal, job)
+            if not job.outcomes:
+                return _under_way(spool, job)
+            return _sent(spool, _grouped(job.outcomes))
+
+    return routes
+
+
+def _check_lengths(documents: Sequence[TextDocument], most: int) -> None:
+    """Refuse texts that a worker would refuse, before anything is accepted."""
+    for document in documents:
+        if len(document.text) > most:
+            said = f"Document {document.document_id!r} has more than {most} characters."
+            raise PayloadTooLarge(said, field="documents", resource=document.document_id)
+
+
+def _keep(spool: Spool, documents: list[TextDocument]) -> None:
+    # From the end, so that each goes as soon as it is kept.
+    documents.reverse()
+    while documents:
+        spool.add(ragengine.document_json(documents.pop()))
+
+
+def _grouped(outcomes: Sequence[TextOutcome]) -> list[Part]:
+    parts: list[Part] = []
+    for name, members in _GROUPS.items():
+        numbers = [number for number, outcome in enumerate(outcomes) if outcome in members]
+        parts += [b"," if parts else b"{", msgspec.json.encode(name), b":", *listed(numbers)]
+    return [*parts, b"}"]
+
+
+def _sent(spool: Spool, parts: list[Part]) -> Response:
+    headers = {"content-length": str(spool.length(parts))}
+    return StreamingResponse(spool.send(parts), headers=headers, media_type="application/json")
+
+
+def _under_way(spool: Spool, job: Job) -> Response:
+    spool.close()
+    return json_answer({"job": job_json(job)}, 202, {"location": f"/jobs/{job.id}"})

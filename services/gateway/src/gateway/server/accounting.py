@@ -1,0 +1,226 @@
+"""What is kept of a request when it has ended: what it used, and what detectors found (docs/usage.md)."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+import msgspec
+from servicekit import keys
+
+from gateway.domain import Detections, DetectorFailure, Direction, Finding
+from gateway.ports.records import Record
+from gateway.server.prices import Prices
+from gateway.server.request_state import RequestState
+
+_CLIENT_LEFT = 499
+_MOST_ENTRIES = 1000
+"""Of one request; what is more is counted."""
+_MOST_TEXT = 10_000
+"""Characters of what was found, and of why a detector failed: a record is small enough for every broker."""
+
+
+class _Entry(msgspec.Struct, omit_defaults=True, gc=False, kw_only=True):
+    """What every record says of its request."""
+
+    id: str
+    time: str
+    tenant: str
+    user: str = ""
+    key: str = ""
+    frontend: str = ""
+    route: str = ""
+    trace_id: str = ""
+
+
+class UsageEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
+    """What one request used.
+
+    ``estimated``: the model did not say its numbers, and these are guesses.
+    """
+
+    status: int
+    duration_ms: float
+    model: str = ""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    estimated: bool = False
+    ingested_bytes: int = 0
+    cost: float | None = None
+    currency: str = ""
+
+
+class AuditEntry(_Entry, omit_defaults=True, gc=False, kw_only=True):
+    """What one detector found in one text, or that it failed (``verdict`` is ``error`` or ``not_asked``, and
+    ``reason`` says why).
+
+    ``start`` and ``end`` count code points of the text that ``direction`` and ``item`` name; ``text`` is there
+    where the front end's profile wants it. ``more`` counts what a request had beside its other records.
+    """
+
+    direction: str
+    item: int | None = None
+    detector: str
+    verdict: str
+    detection_type: str = ""
+    detection: str = ""
+    score: float | None = None
+    start: int | None = None
+    end: int | None = None
+    text: str = ""
+    reason: str = ""
+    more: int = 0
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+class _RawUsage(msgspec.Struct):
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+
+class _Answer(msgspec.Struct):
+    model: str = ""
+    usage: _RawUsage | None = None
+
+
+_answer = msgspec.json.Decoder(_Answer)
+
+
+class Account:
+    """One request that has ended.
+
+    Args:
+        state: What the layers and routes have learned of the request.
+        route: The route's pattern; empty where there is none.
+        seconds: How long it took.
+    """
+
+    def __init__(self, state: RequestState, route: str, seconds: float) -> None:
+        caller = state.caller
+        self.frontend = state.frontend
+        self.timeline = state.timeline
+        self.steps = self.timeline.steps
+        self.tenant, self.user, self.key = caller.principal.tenant, caller.principal.user, caller.key_id
+        self.route = route
+        self.trace_id = state.trace_id
+        self.status = state.status or _CLIENT_LEFT
+        self.model = ""
+        self.input_tokens = self.output_tokens = 0
+        self.estimated = False
+        self.seconds = seconds
+        self.ingested_bytes = state.ingested_bytes
+        self._common: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+            "tenant": self.tenant,
+            "user": self.user,
+            "key": self.key,
+            "frontend": self.frontend.name,
+            "route": route,
+            "trace_id": self.trace_id,
+        }
+        self._count_tokens()
+        if state.embedded is not None:
+            self.model, self.input_tokens = state.embedded
+
+    def _count_tokens(self) -> None:
+        timeline = self.timeline
+        self.model = timeline.model
+        for raw in (timeline.start_json, timeline.raw_json):
+            if not raw:
+                continue
+            try:
+                said = _answer.decode(raw)
+            except ValueError:
+                continue
+            self.model = self.model or said.model
+            if timeline.usage is None and said.usage is not None:
+                self.input_tokens += said.usage.prompt_tokens
+                self.output_tokens += said.usage.completion_tokens
+        if timeline.usage is not None:
+            self.input_tokens += timeline.usage.prompt_tokens
+            self.output_tokens += timeline.usage.completion_tokens
+        elif timeline.chunks and not self.output_tokens:
+            # A chunk that was passed on as it came holds a token, as a rule.
+            self.output_tokens, self.estimated = timeline.chunks, True
+        for step in self.steps:
+            if step.usage is not None:
+                self.input_tokens += step.usage.prompt_tokens
+                self.output_tokens += step.usage.completion_tokens
+
+    def cost(self, prices: Prices) -> float | None:
+        """What its tokens cost; None where it took none, or the model has no price."""
+        if not (self.input_tokens or self.output_tokens):
+            return None
+        return prices.cost(self.model, self.input_tokens, self.output_tokens)
+
+    def usage(self, prices: Prices) -> Record:
+        """What it used."""
+        cost = self.cost(prices)
+        entry = UsageEntry(
+            id=uuid.uuid4().hex,
+            status=self.status,
+            duration_ms=round(self.seconds * 1000, 1),
+            model=self.model,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            estimated=self.estimated,
+            ingested_bytes=self.ingested_bytes,
+            cost=cost,
+            currency=prices.currency if cost is not None else "",
+            **self._common,
+        )
+        return Record(keys.usage_subject(self.tenant), self.tenant, entry.id, _encode(entry))
+
+    def verdicts(self) -> Counter[tuple[Direction, str, str]]:
+        """How often each detector came to each verdict, or failed."""
+        return Counter(_verdict(detections, found) for detections, found in self._found())
+
+    def audit(self) -> Iterator[Record]:
+        """What detectors found, one record each; where that is very much, the rest only counted: what one request
+        brings must leave room for the records of others.
+        """
+        more = self.verdicts()
+        for detections, found in islice(self._found(), _MOST_ENTRIES):
+            verdict = _verdict(detections, found)
+            more[verdict] -= 1
+            yield self._audited(*verdict, item=detections.item, **self._described(found))
+        for verdict, count in more.items():
+            if count:
+                yield self._audited(*verdict, more=count)
+
+    def _found(self) -> Iterator[tuple[Detections, Finding | DetectorFailure]]:
+        for detections in self.timeline.detections:
+            yield from ((detections, finding) for finding in detections.findings)
+            yield from ((detections, failure) for failure in detections.failures)
+
+    def _described(self, found: Finding | DetectorFailure) -> dict[str, Any]:
+        if isinstance(found, DetectorFailure):
+            return {"reason": found.message[:_MOST_TEXT]}
+        return {
+            "detection_type": found.detection_type,
+            "detection": found.detection,
+            "score": found.score,
+            "start": found.start,
+            "end": found.end,
+            "text": found.text[:_MOST_TEXT] if self.frontend.audit_text else "",
+        }
+
+    def _audited(self, direction: Direction, detector: str, verdict: str, **said: Any) -> Record:
+        entry = AuditEntry(
+            id=uuid.uuid4().hex,
+            direction=direction.value,
+            detector=detector,
+            verdict=verdict,
+            **said,
+            **self._common,
+        )
+        return Record(keys.audit_subject(self.tenant, detector, verdict), self.tenant, entry.id, _encode(entry))
+
+
+def _verdict(detections: Detections, found: Finding | DetectorFailure) -> tuple[Direction, str, str]:
+    verdict = found.verdict if isinstance(found, DetectorFailure) else found.action.name.lower()
+    return detections.direction, found.detector_id, verdict

@@ -1,0 +1,113 @@
+"""The open connections of clients: how many there may be, and which one is closed when there are too many."""
+
+import enum
+import resource
+import time
+from typing import Protocol
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+# Descriptors that are not clients' connections: services, the broker, files of uploads, logs, what libraries open.
+_OTHER_DESCRIPTORS = 256
+_LOG_INTERVAL = 10.0
+
+
+class Place(enum.Enum):
+    """What a new connection may do."""
+
+    OPEN = "open"
+    RESERVED = "reserved"
+    """Ask for health and metrics only: the limit is reached."""
+    REFUSED = "refused"
+
+
+class Connection(Protocol):
+    """What can be closed to make room."""
+
+    def close(self) -> None:
+        """Close the connection, which has no request."""
+
+
+class Connections:
+    """Bounds the open connections of the process, so that a descriptor is always left.
+
+    A connection beyond the limit takes the place of the one that has been idle for the longest time, as in nginx.
+    Where none is idle, it gets one of the reserved places, from which only health and metrics are answered. Where
+    these are taken, too, it is closed at once.
+
+    Args:
+        limit: Most connections.
+        reserve: Further connections, for health and metrics.
+    """
+
+    def __init__(self, limit: int, reserve: int = 64) -> None:
+        self._limit = limit
+        self._most = limit + reserve
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, None] = {}
+        self.shed = {"idle": 0, "refused": 0}
+        self._logged = -_LOG_INTERVAL
+
+    def __len__(self) -> int:
+        """Return the number of open connections."""
+        return len(self._open)
+
+    @property
+    def waiting(self) -> int:
+        """The number of connections without a request."""
+        return len(self._idle)
+
+    def opened(self, connection: Connection) -> Place:
+        """Take a new connection, which is idle, and make room for it where there is none."""
+        if len(self._open) >= self._limit and self._idle:
+            self._shed("idle")
+            longest = next(iter(self._idle))
+            self.closed(longest)
+            longest.close()
+        place = Place.OPEN
+        if len(self._open) >= self._limit:
+            self._shed("refused")
+            place = Place.RESERVED if len(self._open) < self._most else Place.REFUSED
+        if place is not Place.REFUSED:
+            self._open.add(connection)
+            self._idle[connection] = None
+        return place
+
+    def idle(self, connection: Connection) -> None:
+        """Note that a connection waits for its client's next request."""
+        if connection in self._open:
+            self._idle[connection] = None
+
+    def busy(self, connection: Connection) -> None:
+        """Note that a request has begun on a connection."""
+        self._idle.pop(connection, None)
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._open.discard(connection)
+        self._idle.pop(connection, None)
+
+    def _shed(self, reason: str) -> None:
+        self.shed[reason] += 1
+        now = time.monotonic()
+        if now - self._logged >= _LOG_INTERVAL:
+            self._logged = now
+            _log.warning("connection limit reached", open=len(self._open), limit=self._limit, **self.shed)
+
+
+def connection_limit(wanted: int) -> int:
+    """Return how many connections the process can hold, after raising its own limit of descriptors.
+
+    Args:
+        wanted: Most connections by the settings.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + _OTHER_DESCRIPTORS
+    if soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    limit = max(1, min(wanted, soft - _OTHER_DESCRIPTORS))
+    if limit < wanted:
+        _log.warning("too few file descriptors for the connections that are set", wanted=wanted, limit=limit)
+    return limit

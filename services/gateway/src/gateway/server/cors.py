@@ -1,0 +1,94 @@
+"""Cross-origin requests of browsers, as pure ASGI: each front end profile says which origins may call it.
+
+Source: the Fetch standard. Without an origin in the profile no header is sent, and a browser keeps the answer from
+the page. Cookies are never used here, hence credentials are never allowed.
+"""
+
+from servicekit.errors import InvalidRequest
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.frontends.profiles import ANY_ORIGIN, Frontend
+from gateway.server.request_state import state_of
+
+_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
+_ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority"
+_EXPOSED = (
+    b"retry-after, x-trace-id, "
+    b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
+    b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
+)
+_PREFLIGHT_SECONDS = b"600"
+_VARY = (b"vary", b"origin")
+
+
+class CorsHeaders:
+    """Puts the headers on every response, errors too: it stands around the layer that writes those.
+
+    Args:
+        app: What is below.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        frontend = state_of(scope).frontend if scope["type"] == "http" else None
+        if frontend is None or not (frontend.origins or frontend.cors):
+            await self._app(scope, receive, send)
+            return
+        added = _headers(frontend, _header(scope, b"origin"))
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), *added]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers)
+
+
+class Preflight:
+    """Answers what browsers ask before a request. It stands around authentication: these questions carry no keys.
+
+    Args:
+        app: What is below.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if (
+            scope["type"] != "http"
+            or scope["method"] != "OPTIONS"
+            or not _header(scope, b"access-control-request-method")
+        ):
+            await self._app(scope, receive, send)
+            return
+        origin = _header(scope, b"origin")
+        if not state_of(scope).frontend.allows_origin(origin.decode("latin-1")):
+            raise InvalidRequest("This front end may not be called from this origin.", field="origin")
+        headers = [
+            (b"access-control-allow-methods", _METHODS),
+            (b"access-control-allow-headers", _ALLOWED),
+            (b"access-control-max-age", _PREFLIGHT_SECONDS),
+        ]
+        await send({"type": "http.response.start", "status": 204, "headers": headers})
+        await send({"type": "http.response.body", "body": b""})
+
+
+def _headers(frontend: Frontend, origin: bytes) -> list[tuple[bytes, bytes]]:
+    if ANY_ORIGIN in frontend.cors:
+        return [(b"access-control-allow-origin", b"*"), (b"access-control-expose-headers", _EXPOSED)]
+    if not origin or not frontend.allows_origin(origin.decode("latin-1")):
+        return [_VARY]
+    return [
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", _EXPOSED),
+        _VARY,
+    ]
+
+
+def _header(scope: Scope, wanted: bytes) -> bytes:
+    return next((value for name, value in scope["headers"] if name == wanted), b"")

@@ -1,0 +1,69 @@
+"""The HTTP server: uvicorn with the gateway's protocol."""
+
+import contextlib
+import functools
+import socket
+
+import uvicorn
+from servicekit.errors import Unavailable
+from starlette.types import ASGIApp
+
+from gateway.server.connections import Connections
+from gateway.server.http_protocol import HttpLimits, HttpProtocol
+
+_CONNECTIONS = 10_000
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn as the gateway runs it: without signal handlers of its own, because the process has one pair for all.
+
+    Args:
+        app: The ASGI application.
+        grace: Seconds that running answers get when the server stops.
+        limits: What requests' heads may have, and how long a client may take.
+        connections: The open connections of the process.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        grace: float,
+        limits: HttpLimits | None = None,
+        connections: Connections | None = None,
+    ) -> None:
+        limits = limits or HttpLimits()
+        protocol = functools.partial(
+            HttpProtocol, limits, connections if connections is not None else Connections(_CONNECTIONS)
+        )
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http=protocol,  # type: ignore[arg-type]  # uvicorn calls it
+                ws="none",
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=limits.idle,  # type: ignore[arg-type]  # uvicorn gives it to call_later
+                timeout_graceful_shutdown=max(1, int(grace)),
+            )
+        )
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]  # as in the base class
+        """Leave the signals alone."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 takes a free one.
+
+    Raises:
+        Unavailable: The address is taken, or is not one of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Unavailable(f"Cannot listen on {host}, port {port}: {error.strerror or error}.") from None

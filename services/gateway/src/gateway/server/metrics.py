@@ -1,0 +1,194 @@
+"""What the gateway counts, in Prometheus' terms, under the names that RAGEngine's dashboards know.
+
+A request is a ``success`` when it was answered wholly with a status below 400; all else is a ``failure``: refusals,
+answers that broke off, clients that left.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.domain import Passage
+from gateway.server.connections import Connections
+from gateway.server.request_state import RequestState, state_of
+
+MEDIA = "text/plain; version=0.0.4; charset=utf-8"
+_ERRORS = 400
+_TENANT = "causeway_tenant"
+_CHAT = "rag_chat"
+_ROUTES = {
+    ("POST", "/index"): "rag_index",
+    ("GET", "/indexes"): "rag_indexes",
+    ("DELETE", "/indexes/{index}"): "rag_delete_index",
+    ("GET", "/indexes/{index}/documents"): "rag_indexes_document",
+    ("POST", "/indexes/{index}/documents"): "rag_indexes_update_document",
+    ("POST", "/indexes/{index}/documents/delete"): "rag_indexes_delete_document",
+    ("POST", "/retrieve"): "rag_indexes_retrieve",
+    ("POST", "/persist/{index}"): "rag_persist",
+    ("POST", "/load/{index}"): "rag_load",
+    ("POST", "/v1/embeddings"): "rag_embedding",
+    ("POST", "/openai/deployments/{model:path}/embeddings"): "rag_embedding",
+}
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+_COUNTS = (0, 1, 2, 5, 10, 20, 50, 100, 200, 300)
+_SCORES = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)
+
+
+class Metrics:
+    """The gateway's metrics, in a registry of their own: ``registry``."""
+
+    def __init__(self) -> None:
+        registry = self.registry = CollectorRegistry()
+        names = dict.fromkeys((_CHAT, *_ROUTES.values()))
+        self._requests = {
+            name: Counter(f"{name}_requests", f"Requests of {name}", ["status"], registry=registry)
+            for name in names
+        }
+        self._latency = {
+            name: Histogram(
+                f"{name}_latency_seconds",
+                f"Seconds from request to end of answer, of {name}",
+                ["status"],
+                registry=registry,
+                buckets=_SECONDS,
+            )
+            for name in names
+        }
+        for name in names:  # there from the beginning, so that a rate is known of the first request, too
+            for status in ("success", "failure"):
+                self._requests[name].labels(status)
+                self._latency[name].labels(status)
+        self._front_ends = Counter(
+            "causeway_requests", "Requests of a front end", ["frontend", "status"], registry=registry
+        )
+        self.running = Gauge("num_requests_running", "Requests that are being answered", registry=registry)
+        self.answers = Gauge("causeway_answers_running", "Requests that have a place", registry=registry)
+        self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a place", registry=registry)
+        self._count = Histogram(
+            "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
+        )
+        self._lowest = Histogram(
+            "rag_lowest_source_score", "Score of an answer's last passage", registry=registry, buckets=_SCORES
+        )
+        self._average = Histogram(
+            "rag_avg_source_score", "Mean score of an answer's passages", registry=registry, buckets=_SCORES
+        )
+
+    def watch(self, connections: Connections) -> None:
+        """Show the open connections, and those that had to be closed."""
+        self.registry.register(_ConnectionMetrics(connections))
+
+    def ended(self, name: str, seconds: float, *, success: bool) -> None:
+        """Counts a request."""
+        status = "success" if success else "failure"
+        self._requests[name].labels(status).inc()
+        self._latency[name].labels(status).observe(seconds)
+
+    def asked(self, frontend: str, *, success: bool) -> None:
+        """Counts a request of a front end, whatever it asks for."""
+        self._front_ends.labels(frontend, "success" if success else "failure").inc()
+
+    def sources(self, passages: Sequence[Passage]) -> None:
+        """Counts what an answer rests on."""
+        self._count.observe(len(passages))
+        if passages:
+            scores = [passage.score for passage in passages]
+            self._lowest.observe(min(scores))
+            self._average.observe(sum(scores) / len(scores))
+
+    def text(self, *, tenants: bool = True) -> bytes:
+        """All of them, in Prometheus' text format.
+
+        Args:
+            tenants: Those that tell tenants apart, too.
+        """
+        return generate_latest(self.registry if tenants else _WithoutTenants(self.registry))
+
+
+class _ConnectionMetrics(Collector):
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the numbers at the time of the scrape."""
+        yield GaugeMetricFamily("causeway_http_connections", "Open connections", value=len(self._connections))
+        shed = CounterMetricFamily(
+            "causeway_http_connections_shed",
+            "Connections closed because there were too many",
+            labels=["causeway_reason"],
+        )
+        for reason, count in self._connections.shed.items():
+            shed.add_metric([reason], count)
+        yield shed
+
+
+class _WithoutTenants(Collector):
+    """What tells no tenant's numbers."""
+
+    def __init__(self, registry: Collector) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        """The families without the tenant's label."""
+        for family in self._registry.collect():
+            if not any(_TENANT in sample.labels for sample in family.samples):
+                yield family
+
+
+class Measured:
+    """Counts requests, once each, at its end: not a step more for a token.
+
+    What happened stands in the request's state: ``frontend`` (from `ProfileLayer`), ``status`` (from `Tracing`), a
+    chat's ``done``, and the ``sources`` of a retrieval (from the routes).
+
+    Args:
+        app: What is below.
+        metrics: Counted in.
+        unseen: Paths that are not counted.
+    """
+
+    def __init__(self, app: ASGIApp, metrics: Metrics, unseen: Sequence[str]) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._unseen = frozenset(unseen)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["path"] in self._unseen:
+            await self._app(scope, receive, send)
+            return
+        state = state_of(scope)
+        begin = time.perf_counter()
+        self._metrics.running.inc()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            self._metrics.running.dec()
+            self._count(scope, state, time.perf_counter() - begin)
+
+    def _count(self, scope: Scope, state: RequestState, seconds: float) -> None:
+        name = _name(scope)
+        success = 0 < state.status < _ERRORS
+        sources = state.sources
+        if name == _CHAT:
+            # The status was sent before the answer was known to come to its end.
+            done = state.done
+            success = success and done is not None
+            sources = done.selection.passages if done is not None and done.selection else None
+        self._metrics.asked(state.frontend.name, success=success)
+        if name is None:
+            return
+        self._metrics.ended(name, seconds, success=success)
+        if success and sources is not None:
+            self._metrics.sources(sources)
+
+
+def _name(scope: Scope) -> str | None:
+    if "http.route" in scope:
+        return _CHAT  # the routes that FastAPI does not see
+    route = getattr(scope.get("route"), "path", "")
+    return _ROUTES.get((scope["method"], route))

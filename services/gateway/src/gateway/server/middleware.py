@@ -1,0 +1,194 @@
+"""What every request passes through, as pure ASGI: tracing, limits of bodies, the last error boundary.
+
+FastAPI's dependencies do not see raw ASGI routes, so nothing that must hold for all routes may be one of them. A
+further layer is a class like these, put around the others in `main.build_app`. It refuses by raising an error of
+the tree, which the outermost layer answers in the words of the dialect that is spoken there. `admission` says how
+much is taken on at once, `authentication` who asks, `quota_enforcement` how much that one may.
+"""
+
+import asyncio
+import time
+from contextlib import AbstractContextManager
+
+import structlog
+from opentelemetry.context import Context
+from opentelemetry.trace import Span, SpanKind, StatusCode, format_trace_id, use_span
+from servicekit import telemetry
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    PayloadTooLarge,
+    Unavailable,
+)
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from gateway.server.request_state import state_of
+from gateway.server.responses import ErrorBody, refuse
+
+_log = structlog.get_logger(__name__)
+_tracer = telemetry.tracer(__name__)
+_SERVER_FAULT = 500
+_NOT_OFFERED = 501  # the client asks for what is not there; the platform works
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+_MOST_DIGITS = 18
+
+HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
+"""Paths that are always let in, and are neither logged nor recorded."""
+
+
+class Tracing:
+    """A span for each request, continued from the client's ``traceparent``; ``x-trace-id`` on every response.
+
+    What nobody below caught becomes a 500 that tells nothing of the inside; what outlasts the grace of a server
+    that stops becomes a 503.
+
+    Args:
+        app: What is below.
+        error_body: Writes the errors that no route has answered.
+        draining: Set when the server begins to stop; it cancels requests only then.
+    """
+
+    def __init__(self, app: ASGIApp, error_body: ErrorBody, draining: asyncio.Event) -> None:
+        self._app = app
+        self._error_body = error_body
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        carrier = {
+            name.decode(): value.decode("latin-1") for name, value in scope["headers"] if name in _TRACE_HEADERS
+        }
+        path, method = scope["path"], scope["method"]
+        status = 0
+        with _span(path, method, scope, telemetry.extract(carrier)) as span:
+            trace_id = format_trace_id(span.get_span_context().trace_id).encode()
+            state_of(scope).trace_id = trace_id.decode()
+
+            async def send_traced(message: Message) -> None:
+                nonlocal status
+                if message["type"] == "http.response.start":
+                    status = message["status"]
+                    message["headers"] = [*message.get("headers", ()), (b"x-trace-id", trace_id)]
+                await send(message)
+
+            try:
+                await self._app(scope, receive, send_traced)
+            except Exception as error:  # the boundary: whatever it is, the client gets an answer
+                failure = error if isinstance(error, CausewayError) else Internal()
+                if failure is not error:
+                    _log.exception("request failed", method=method, path=path)
+                if status == 0:
+                    await refuse(send_traced, failure, self._error_body(scope, failure))
+            except asyncio.CancelledError:
+                if not self._draining.is_set() or status:
+                    raise
+                _log.warning("request outlasted the shutdown", method=method, path=path)
+                stopping = Unavailable("The server is stopping. Try again.", retry_after=1)
+                await refuse(send_traced, stopping, self._error_body(scope, stopping))
+            finally:
+                state_of(scope).status = status
+                _describe(span, scope, status)
+
+
+def _span(path: str, method: str, scope: Scope, context: Context) -> AbstractContextManager[Span]:
+    if path in HEALTH:  # they come every few seconds, and say nothing that metrics do not
+        return use_span(telemetry.unrecorded(context))
+    attributes = {
+        "http.request.method": method,
+        "url.path": path,
+        "url.scheme": scope["scheme"],
+        "network.protocol.version": scope["http_version"],
+    }
+    return _tracer.start_as_current_span(method, context=context, kind=SpanKind.SERVER, attributes=attributes)
+
+
+def _describe(span: Span, scope: Scope, status: int) -> None:
+    route = scope.get("http.route") or getattr(scope.get("route"), "path", None)
+    if route is not None:
+        # The route, not the path: names of spans must be few.
+        span.update_name(f"{scope['method']} {route}")
+        span.set_attribute("http.route", route)
+    span.set_attribute("causeway.frontend", state_of(scope).frontend.name)
+    if status:
+        span.set_attribute("http.response.status_code", status)
+    if status >= _SERVER_FAULT and status != _NOT_OFFERED:
+        span.set_status(StatusCode.ERROR)
+        span.set_attribute("error.type", str(status))
+
+
+class BodyLimit:
+    """Refuses bodies that are too large, by their length if it is given, else as soon as they pass the limit, and
+    bodies that stop coming or come too slowly.
+
+    Args:
+        app: What is below.
+        limit: Most bytes of a body.
+        uploads: Most bytes of the body of an upload.
+        pause: Most seconds between two pieces of a body.
+        rate: Bytes per second that a body must have on average; its first ``pause`` seconds are free. The default
+            is that of Apache's mod_reqtimeout.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        limit: int,
+        uploads: int,
+        pause: float,
+        rate: float = 500.0,
+    ) -> None:
+        self._app = app
+        self._limit = limit
+        self._uploads = uploads
+        self._pause = pause
+        self._rate = rate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        route = state_of(scope).route
+        upload = route is not None and route.upload
+        limit = self._uploads if upload else self._limit
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if not length.isdigit():
+            raise InvalidRequest("Content-Length must be a number of bytes.", field="content-length")
+        if len(length) > _MOST_DIGITS or int(length) > limit:
+            raise _too_large(limit)
+        received = 0
+        complete = False
+        begun = time.monotonic()
+
+        async def receive_limited() -> Message:
+            nonlocal received, complete
+            if complete:
+                # What is waited for now is the client's leaving.
+                return await receive()
+            try:
+                late = begun + self._pause + received / self._rate - time.monotonic()
+                async with asyncio.timeout(min(self._pause, late)):
+                    message = await receive()
+            except TimeoutError:
+                raise DeadlineExceeded("The rest of the body did not come in time.", field="body") from None
+            received += len(message.get("body", b""))
+            if received > limit:
+                raise _too_large(limit)
+            complete = not message.get("more_body", False)
+            if complete:
+                state = state_of(scope)
+                state.request_bytes = received
+                if upload:
+                    state.ingested_bytes = received
+            return message
+
+        await self._app(scope, receive_limited, send)
+
+
+def _too_large(limit: int) -> PayloadTooLarge:
+    return PayloadTooLarge(f"The body is larger than {limit} bytes.", field="body")

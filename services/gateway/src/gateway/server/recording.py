@@ -1,0 +1,201 @@
+"""The layers that measure requests, log them, and record what they used and what detectors found, as pure ASGI."""
+
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import structlog
+from servicekit import metrics
+from servicekit.errors import Unavailable
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.frontends.profiles import Audit
+from gateway.ports.records import Records
+from gateway.server.accounting import Account
+from gateway.server.prices import Prices
+from gateway.server.request_state import RequestState, state_of
+
+_log = structlog.get_logger(__name__)
+_METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+
+_requests = metrics.durations(
+    __name__, "http.server.request.duration", "Seconds from a request to the end of its answer."
+)
+_first = metrics.durations(
+    __name__, "causeway.answer.first_token", "Seconds from asking the model to its first token, as clients see it."
+)
+_steps = metrics.durations(__name__, "causeway.answer.step", "Seconds of each step of an answer.")
+_tokens = metrics.counter(__name__, "causeway.tokens", "{token}", "Tokens of prompts (input) and answers (output).")
+_cost = metrics.counter(__name__, "causeway.cost", "", "What answers cost, in the currency of the prices.")
+_detections = metrics.counter(__name__, "causeway.detections", "{detection}", "What detectors found, by verdict.")
+
+
+class Recording:
+    """Measures each request once, at its end, writes its records and its line of the log: not a step more for a
+    token.
+
+    It stands around `Tracing`, which knows the status of whatever happens below. What happened stands in the
+    request's state; see `Account`.
+
+    Args:
+        app: What is below.
+        records: Where they go.
+        prices: Of tokens, as of now.
+        unseen: Paths that are not recorded.
+    """
+
+    def __init__(self, app: ASGIApp, records: Records, prices: Callable[[], Prices], unseen: Sequence[str]) -> None:
+        self._app = app
+        self._records = records
+        self._prices = prices
+        self._unseen = frozenset(unseen)
+        # What callers name, or whoever configures servers far away.
+        self._tenant, self._model, self._detector = metrics.Bounded(), metrics.Bounded(), metrics.Bounded()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] != "http" or scope["path"] in self._unseen:
+            await self._app(scope, receive, send)
+            return
+        state = state_of(scope)
+        method, path = scope["method"], scope["path"]
+        begin = time.perf_counter()
+        try:
+            await self._app(scope, receive, send)
+        finally:
+            route = str(scope.get("http.route") or getattr(scope.get("route"), "path", ""))
+            account = Account(state, route, time.perf_counter() - begin)
+            self._measure(method, account, state)
+            # Who was not let in used nothing; and who only looks is not accounted for.
+            if state.identified and method == "POST":
+                self._write(account)
+            _log.info("request", **log_line(account, method, path, state))
+
+    def _measure(self, method: str, account: Account, state: RequestState) -> None:
+        labels = {
+            "http.request.method": method if method in _METHODS else metrics.OTHER,
+            "http.route": account.route,
+            "http.response.status_code": str(state.status),
+            "causeway.frontend": account.frontend.name,
+            "causeway.dialect": state.dialect,
+        }
+        _requests.record(account.seconds, labels)
+
+    def _write(self, account: Account) -> None:
+        frontend = account.frontend
+        prices = self._prices()  # the record and the metric are of the same ones
+        self._records.write(account.usage(prices))
+        tenant = self._tenant.known(account.tenant)
+        for step in account.steps:
+            (_first if step.name == "first token" else _steps).record(
+                step.duration_ms / 1000,
+                {"causeway.frontend": frontend.name}
+                if step.name == "first token"
+                else {"causeway.step": step.name},
+            )
+        if account.input_tokens or account.output_tokens:
+            labels = {"causeway.tenant": tenant, "gen_ai.request.model": self._model.known(account.model)}
+            _tokens.add(account.input_tokens, {**labels, "gen_ai.token.type": "input"})
+            _tokens.add(account.output_tokens, {**labels, "gen_ai.token.type": "output"})
+            cost = account.cost(prices)
+            if cost is not None:
+                _cost.add(cost, {"causeway.tenant": tenant, "currency": prices.currency})
+        for (direction, detector, verdict), count in account.verdicts().items():
+            _detections.add(
+                count,
+                {
+                    "causeway.detector": self._detector.known(detector),
+                    "causeway.verdict": verdict,
+                    "causeway.direction": direction.value,
+                },
+            )
+        if frontend.audit is not Audit.OFF:
+            for record in account.audit():
+                self._records.write(record)
+
+
+class AuditRequired:
+    """Refuses requests of front ends whose audit must not miss anything, while records get nowhere.
+
+    Args:
+        app: What is below.
+        records: Where they go.
+    """
+
+    def __init__(self, app: ASGIApp, records: Records) -> None:
+        self._app = app
+        self._records = records
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if (
+            scope["type"] == "http"
+            and state_of(scope).frontend.audit is Audit.REQUIRED
+            and scope["method"] == "POST"
+            and not await self._records.reachable(state_of(scope).principal.tenant)
+        ):
+            raise Unavailable("The audit cannot be written at the moment. Try again shortly.", retry_after=5)
+        await self._app(scope, receive, send)
+
+
+def watch(records: Records) -> None:
+    """Lets scrapes see how many records wait, and how many were dropped."""
+    metrics.observed(
+        __name__, "causeway.records.waiting", "", "Records on their way.", lambda: [(records.waiting, {})]
+    )
+    metrics.observed_counter(
+        __name__, "causeway.records.dropped", "", "Records that found no room.", lambda: records.dropped
+    )
+
+
+def log_line(account: Account, method: str, path: str, state: RequestState) -> dict[str, Any]:
+    """Return the members of the one line that a request leaves in the log (docs/observability.md).
+
+    The line says what the request was, how it went and what it took, never what it said. Members without a value
+    are left out.
+
+    Args:
+        account: Of the request that has ended.
+        method: Of HTTP.
+        path: As it was asked for.
+        state: What the layers and routes have learned of the request.
+    """
+    said = {
+        "dialect": state.dialect,
+        "user": "" if account.key else pseudonym(account.tenant, account.user),
+        "model": account.model,
+        "input_tokens": account.input_tokens,
+        "output_tokens": account.output_tokens,
+        "first_token_ms": next((s.duration_ms for s in account.steps if s.name == "first token"), None),
+        "detections": _verdicts(account),
+        "request_bytes": state.request_bytes,
+        "nodes_kept": len(state.sources) if state.sources is not None else None,
+    }
+    return {
+        "method": method,
+        "path": path,
+        "route": account.route,
+        "status": account.status,
+        "duration_ms": round(account.seconds * 1000, 1),
+        # Said here, because the request's span has ended.
+        "trace_id": account.trace_id,
+        "tenant": account.tenant,
+        **{name: value for name, value in said.items() if value},
+        **state.log,
+    }
+
+
+def pseudonym(tenant: str, user: str) -> str:
+    """Sixteen hex digits that stand for a user: the same in every line, without the name; empty for nobody."""
+    return hashlib.blake2b(f"{tenant}/{user}".encode(), digest_size=8).hexdigest() if user else ""
+
+
+def _verdicts(account: Account) -> dict[str, int]:
+    """How often detectors came to each verdict, and how often they failed."""
+    counts: Counter[str] = Counter()
+    for detections in account.timeline.detections:
+        counts.update(finding.action.name.lower() for finding in detections.findings)
+        counts["error"] += len(detections.failures)
+    return dict(+counts)

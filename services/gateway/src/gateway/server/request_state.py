@@ -1,0 +1,72 @@
+"""What the gateway learns of a request while it serves it, for the layers and routes further in or out."""
+
+from collections.abc import MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from servicekit.errors import CausewayError
+from servicekit.principal import Principal
+
+from gateway.answering.timeline import Timeline
+from gateway.domain import Done, Passage
+from gateway.frontends.profiles import Frontend
+from gateway.identity.caller import NOBODY, Caller
+from gateway.routing.route import Route
+
+_KEY = "causeway.request"
+
+
+@dataclass(slots=True)
+class RequestState:
+    """The state of one request.
+
+    Attributes:
+        frontend: The profile that the request belongs to; `frontend_selection` sets it.
+        route: The route of the request's path and method; `frontend_selection` sets it.
+        no_route: Why there is no route.
+        caller: Who sends the request; `authentication` sets it with `identify`.
+        identified: Whether `authentication` has accepted a caller.
+        trace_id: Id of the request's trace, 32 hex digits.
+        status: HTTP status of the response; 0 where none was sent.
+        request_bytes: Bytes of the body, once it is complete.
+        ingested_bytes: Bytes of a body that brought documents.
+        dialect: Name of the dialect; empty where the route has none.
+        timeline: The steps of an answer.
+        done: The last event of an answer that is complete.
+        sources: The passages that a retrieval without a model returned.
+        embedded: The model that embedded the request's texts, and the number of their tokens.
+        log: Members that layers and routes add to the request's line in the log.
+    """
+
+    frontend: Frontend = field(default_factory=Frontend)
+    route: Route | None = None
+    no_route: CausewayError | None = None
+    caller: Caller = NOBODY
+    identified: bool = False
+    trace_id: str = ""
+    status: int = 0
+    request_bytes: int = 0
+    ingested_bytes: int = 0
+    dialect: str = ""
+    timeline: Timeline = field(default_factory=Timeline)
+    done: Done | None = None
+    sources: tuple[Passage, ...] | None = None
+    embedded: tuple[str, int] | None = None
+    log: dict[str, str | int] = field(default_factory=dict)
+
+    @property
+    def principal(self) -> Principal:
+        """On whose behalf the request runs."""
+        return self.caller.principal
+
+    def identify(self, caller: Caller) -> None:
+        """Set the caller, who may still lack a role."""
+        self.caller, self.identified = caller, True
+
+
+def state_of(scope: MutableMapping[str, Any]) -> RequestState:
+    """Return the state of the request that an ASGI scope describes; copies of the scope share it."""
+    state: RequestState | None = scope.get(_KEY)
+    if state is None:
+        state = scope[_KEY] = RequestState()
+    return state

@@ -1,0 +1,89 @@
+"""Protection from web pages where there is no authentication, as pure ASGI.
+
+Every page that a browser on this machine shows can send requests to loopback, and by DNS rebinding a page can make
+its own host name an address of loopback. Sources: the Fetch standard, Fetch Metadata Request Headers (W3C) and
+RFC 6761.
+"""
+
+import ipaddress
+from collections.abc import Collection
+from urllib.parse import urlsplit
+
+from servicekit.errors import PermissionDenied
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.frontends.profiles import FrontendsNow
+from gateway.routing.route import Role
+from gateway.server.request_state import state_of
+
+_OTHER_SITES = (b"cross-site", b"same-site")  # another port of the same host is the same site
+
+
+class WebPages:
+    """Refuses requests for hosts that are not the gateway's, and those that pages of other origins send.
+
+    The gateway's hosts are loopback, those that a profile names, and the allowed ones. Pages of the origins that
+    the request's profile names may send requests. A link that a person follows is no request of a page. Routes that
+    need no credentials in any mode, such as those of health, take every request.
+
+    Args:
+        app: What is below.
+        frontends: Gives the profiles.
+        hosts: Further hosts, in lower case, with or without a port.
+    """
+
+    def __init__(self, app: ASGIApp, frontends: FrontendsNow, hosts: Collection[str]) -> None:
+        self._app = app
+        self._frontends = frontends
+        self._hosts = frozenset(hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        if scope["type"] == "http":
+            route = state_of(scope).route
+            if route is None or route.role is not Role.OPEN:
+                self._check(scope)
+        await self._app(scope, receive, send)
+
+    def _check(self, scope: Scope) -> None:
+        headers: dict[bytes, bytes] = dict(scope["headers"])
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        # A browser always sends a host.
+        if host and not self._is_own(host):
+            raise PermissionDenied(
+                f"The host {host[:200]!r} is not one of this gateway's. CAUSEWAY_ALLOWED_HOSTS, or the hosts of a "
+                "front end profile, must name it.",
+                field="host",
+            )
+        origin = headers.get(b"origin", b"").decode("latin-1")
+        if origin:
+            foreign = urlsplit(origin).netloc.lower() != host if "://" in origin else True
+        else:
+            foreign = headers.get(b"sec-fetch-site") in _OTHER_SITES and not _is_link(scope, headers)
+        if foreign and not state_of(scope).frontend.allows_origin(origin):
+            raise PermissionDenied(
+                "This front end may not be called by pages of another origin. The profile's `origins` must name "
+                "theirs.",
+                field="origin",
+            )
+
+    def _is_own(self, host: str) -> bool:
+        name = urlsplit(f"//{host}").hostname if host.count("[") == host.count("]") else None
+        if name is None:
+            return False
+        name = name.removesuffix(".")
+        return (
+            _is_loopback(name) or host in self._hosts or name in self._hosts or self._frontends().names_host(host)
+        )
+
+
+def _is_link(scope: Scope, headers: dict[bytes, bytes]) -> bool:
+    """Whether a person goes to the page; what it answers stays hidden from the page with the link."""
+    return scope["method"] in ("GET", "HEAD") and headers.get(b"sec-fetch-dest") == b"document"
+
+
+def _is_loopback(name: str) -> bool:
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost")

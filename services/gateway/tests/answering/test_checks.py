@@ -1,0 +1,287 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.answering.checks import WITHHELD, BlockedQuestion, Checks
+from gateway.answering.timeline import QUERY, Timeline
+from gateway.domain import (
+    Action,
+    DetectionOptions,
+    Detections,
+    Detector,
+    DetectorFailure,
+    Detectors,
+    Direction,
+    Finding,
+    InputScope,
+    Message,
+    Passage,
+    Turn,
+    Verdict,
+)
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked, http_status
+from servicekit.principal import LOCAL
+
+HISTORY = (
+    Message("system", "secret of the system"),
+    Message("user", "an old secret"),
+    Message("assistant", "no secret"),
+    Message("tool", "a secret result"),
+)
+
+
+def turn(action: Action, question: str = "a question", history: Sequence[Message] = ()) -> Turn:
+    detectors = (Detector("words", action),)
+    return Turn(LOCAL, question, tuple(history), detectors=Detectors(input=detectors, context=detectors))
+
+
+async def of_input(asked: Turn, guardrails: FakeGuardrails | None = None) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(guardrails or FakeGuardrails()).of_input(asked, Timeline(), Deadline.after(5))
+
+
+def passage(number: int, text: str) -> Passage:
+    return Passage(f"p{number}", "docs", "d", "a.md", "a.md", text, 1.0)
+
+
+async def test_without_detectors_nobody_is_asked() -> None:
+    """No call is made, and the turn is the one that came."""
+    guardrails, asked = FakeGuardrails(), replace(turn(Action.BLOCK, "a secret"), detectors=Detectors())
+    assert await of_input(asked, guardrails) == (asked, ())
+    assert await Checks(guardrails).of_context(asked, (passage(1, "x"),), Timeline(), Deadline.after(5)) == (
+        (passage(1, "x"),),
+        (),
+    )
+    assert guardrails.judged == []
+
+
+async def test_users_and_tools_are_judged() -> None:
+    """However long ago they spoke; the system and the model are not."""
+    guardrails = FakeGuardrails()
+    checked, found = await of_input(turn(Action.REDACT, "my secret", HISTORY), guardrails)
+    assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
+    assert [message.text for message in checked.history] == [
+        "secret of the system",
+        "an old [REDACTED]",
+        "no secret",
+        "a [REDACTED] result",
+    ]
+    assert checked.question == "my [REDACTED]"
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, item) for item in (1, 3, 4)]
+
+
+async def test_a_blocked_question_says_what_was_found() -> None:
+    """By the name of the finding."""
+    with pytest.raises(Blocked, match="secret") as caught:
+        await of_input(turn(Action.BLOCK, "my secret"))
+    assert caught.value.field == "messages"
+
+
+async def test_a_detector_that_fails_closed_is_named() -> None:
+    """A block without a finding says which detector failed."""
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
+
+    with pytest.raises(Blocked, match="pii failed"):
+        await of_input(turn(Action.BLOCK), Guardrails())
+
+
+async def test_an_old_message_does_not_close_a_conversation() -> None:
+    """What was found before the latest answer is told, but stops nothing: only the message itself goes nowhere."""
+    asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
+    checked, found = await of_input(asked)
+    assert [message.text for message in checked.history] == [
+        "secret of the system",
+        WITHHELD,
+        "no secret",
+        "a clean result",
+    ]
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, 1)]
+
+
+async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
+    """What a tool brought in is new, as the question is."""
+    with pytest.raises(Blocked):
+        await of_input(turn(Action.BLOCK, history=HISTORY))
+
+
+async def test_a_turn_without_a_question_is_judged_by_its_history() -> None:
+    """A tool's result stands last there."""
+    checked, _ = await of_input(turn(Action.REDACT, "", HISTORY))
+    assert (checked.question, checked.history[-1].text) == ("", "a [REDACTED] result")
+
+
+@pytest.mark.parametrize(
+    ("action", "texts"),
+    [(Action.BLOCK, ["clean"]), (Action.REDACT, ["clean", "a [REDACTED]"]), (Action.REPORT, ["clean", "a secret"])],
+)
+async def test_passages_are_judged(action: Action, texts: list[str]) -> None:
+    """A stopped one is left out, a redacted one changed, a reported one stays; each is told by its number."""
+    found_passages = (passage(1, "clean"), passage(2, "a secret"))
+    kept, found = await Checks(FakeGuardrails()).of_context(
+        turn(action), found_passages, Timeline(), Deadline.after(5)
+    )
+    assert [each.text for each in kept] == texts
+    assert [(event.direction, event.item) for event in found] == [(Direction.CONTEXT, 1)]
+
+
+async def test_captions_tell_no_more_than_their_passage() -> None:
+    """A sentence that was redacted is no caption any more; the others stay, and all of an unchanged passage."""
+    captions = ("A secret.", "In the clear.")
+    found = tuple(replace(passage(1, text), captions=captions) for text in ("A secret. In the clear.", "Clear."))
+    kept, _ = await Checks(FakeGuardrails()).of_context(turn(Action.REDACT), found, Timeline(), Deadline.after(5))
+    assert [each.captions for each in kept] == [("In the clear.",), captions]
+
+
+async def test_a_detector_that_was_passed_over_is_told_of() -> None:
+    """Among what was found, without findings of its own."""
+    failure = DetectorFailure("pii", "no answer")
+
+    class Guardrails(FakeGuardrails):
+        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            finding = Finding("words", "word", "secret", 1.0, Action.REPORT, 0, 1)
+            return (Verdict(Action.REPORT, (finding,), ""),), (failure,)
+
+    found = await Checks(Guardrails()).reports(turn(Action.REPORT), Timeline(), Deadline.after(5))
+    assert [event.failures for event in found] == [(), (failure,)]
+
+
+async def test_who_only_reports_is_asked_apart() -> None:
+    """By `reports`, of the words as they came; the others by `of_input`. Each is asked once."""
+    guardrails, timeline = FakeGuardrails(), Timeline()
+    report, redact = Detector("words", Action.REPORT), Detector("words", Action.REDACT)
+    asked = replace(turn(Action.REDACT, "my secret"), detectors=Detectors(input=(report, redact)))
+    checks = Checks(guardrails)
+    checked, found = await checks.of_input(asked, timeline, Deadline.after(5))
+    assert (checked.question, [each.findings[0].action for each in found]) == ("my [REDACTED]", [Action.REDACT])
+    told = await checks.reports(asked, timeline, Deadline.after(5))
+    assert [each.findings[0].action for each in told] == [Action.REPORT]
+    assert guardrails.judged == ["my secret", "my secret"]
+    assert timeline.detections == [*found, *told]
+    assert await checks.reports(turn(Action.BLOCK, "my secret"), timeline, Deadline.after(5)) == ()
+    assert len(guardrails.judged) == 2
+
+
+async def test_what_is_found_is_told_by_the_requests_messages() -> None:
+    """A question that was put together from several of them, and others behind it."""
+    said = (Message("user", "a secret"), Message("system", "be kind"), Message("user", "no secret"))
+    asked = replace(
+        turn(Action.REDACT, "a secret\n\nno secret", said[1:2]),
+        original=replace(
+            turn(Action.REDACT, "a secret\n\nno secret", said[1:2]).original, messages=said, places=(1, 0, 2)
+        ),
+    )
+    checked, found = await of_input(asked)
+    assert checked.question == "a [REDACTED]\n\nno [REDACTED]"
+    assert [(each.item, [(f.start, f.end) for f in each.findings]) for each in found] == [
+        (0, [(2, 8)]),
+        (2, [(3, 9)]),
+    ]
+
+
+@pytest.mark.parametrize("action", list(Action))
+async def test_a_search_query_is_cleared(action: Action) -> None:
+    """As it is: one that would have to be changed is not; without detectors nobody is asked. It is noted."""
+    guardrails, timeline = FakeGuardrails(), Timeline()
+    asked = replace(turn(action), detectors=Detectors(output=(Detector("words", action),)))
+    checks = Checks(guardrails)
+    assert await checks.clears(asked, "a word", timeline, Deadline.after(5))
+    assert await checks.clears(asked, "a secret", timeline, Deadline.after(5)) is (action is Action.REPORT)
+    assert guardrails.judged == ["a word", "a secret"]
+    assert await checks.clears(replace(asked, detectors=Detectors()), "a secret", timeline, Deadline.after(5))
+    assert len(guardrails.judged) == 2
+    assert [(each.direction, each.item) for each in timeline.detections] == [(Direction.OUTPUT, QUERY)]
+
+
+class Failing(FakeGuardrails):
+    """Its detector fails on everything, with this status."""
+
+    status = 0
+
+    async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        verdicts = tuple(Verdict(Action.BLOCK, (), "") for _ in args[3])
+        return verdicts, (DetectorFailure("words", "it failed", self.status),)
+
+
+@pytest.mark.parametrize(("status", "http"), [(0, 503), (500, 503), (429, 429), (504, 504)])
+async def test_a_detector_that_fails_is_not_the_questions_fault(status: int, http: int) -> None:
+    """Where nothing was found that blocks, the client may try again: 503, 429 and 504 instead of a 400."""
+    guardrails, timeline = Failing(), Timeline()
+    guardrails.status = status
+    with pytest.raises(BlockedQuestion, match="the detector words failed") as error:
+        await Checks(guardrails).of_input(turn(Action.BLOCK), timeline, Deadline.after(5))
+    assert http_status(error.value) == http
+    assert error.value.detections == tuple(timeline.detections)
+    assert timeline.detections[0].failures == (DetectorFailure("words", "it failed", status),)
+
+
+async def test_what_is_found_is_noted_at_once() -> None:
+    """In each direction, whatever becomes of the answer."""
+    timeline, checks = Timeline(), Checks(FakeGuardrails())
+    await checks.reports(turn(Action.REPORT, "a secret"), timeline, Deadline.after(5))
+    await checks.of_context(turn(Action.REDACT), (passage(1, "a secret"),), timeline, Deadline.after(5))
+    with pytest.raises(BlockedQuestion):
+        await checks.of_input(turn(Action.BLOCK, "a secret"), timeline, Deadline.after(5))
+    noted = [(each.direction, each.findings[0].action) for each in timeline.detections]
+    assert noted == [
+        (Direction.INPUT, Action.REPORT),
+        (Direction.CONTEXT, Action.REDACT),
+        (Direction.INPUT, Action.BLOCK),
+    ]
+
+
+async def test_a_report_of_a_passage_does_not_quote_what_was_taken_out() -> None:
+    """Nor is there anything of a passage that is not shown."""
+
+    class Both(FakeGuardrails):
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+            found = (
+                Finding("r", "t", "all", 1.0, Action.REPORT, 0, 8, "a secret"),
+                Finding("w", "t", "word", 1.0, Action.REDACT, 2, 8, "secret", "[X]"),
+                Finding("r", "t", "start", 1.0, Action.REPORT, 0, 1, "a"),
+            )
+            return (Verdict(Action.REDACT, found, "a [X]"),), ()
+
+    _, (found,) = await Checks(Both()).of_context(
+        turn(Action.REDACT), (passage(1, "a secret"),), Timeline(), Deadline.after(5)
+    )
+    assert [each.withheld for each in found.findings] == [True, False, False]
+
+
+LAST = DetectionOptions(input_scope=InputScope.LAST)
+
+
+@pytest.mark.parametrize("action", [Action.BLOCK, Action.REDACT])
+async def test_a_request_cannot_limit_a_policy_to_the_last_message(action: Action) -> None:
+    """`last` is the request's; the policy's detectors judge the conversation all the same."""
+    history = (Message("user", "my secret"), Message("user", "and"))
+    asked = replace(turn(action, "a question", history), detection=LAST)
+    if action is Action.BLOCK:
+        with pytest.raises(Blocked):
+            await of_input(asked)
+    else:
+        checked, _ = await of_input(asked)
+        assert [message.text for message in checked.history] == ["my [REDACTED]", "and"]
+
+
+async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
+    """Whoever said it; beside the policy's each text is judged once, and the findings are those of both."""
+    own = Detectors(input=(Detector("words", Action.BLOCK),)).as_requested()
+    for history, question in ((HISTORY, "a question"), (HISTORY[:3], "")):
+        guardrails = FakeGuardrails()
+        asked = replace(turn(Action.REDACT, question, history), detection=LAST, detectors=own)
+        if question:
+            await of_input(asked, guardrails)
+        else:
+            with pytest.raises(Blocked):
+                await of_input(asked, guardrails)
+        assert guardrails.judged == [question or "no secret"]
+    both = replace(turn(Action.REDACT, "my secret", HISTORY[:3]), detection=LAST)
+    guardrails = FakeGuardrails()
+    with pytest.raises(Blocked):
+        await of_input(replace(both, detectors=both.detectors + own), guardrails)
+    assert guardrails.judged == ["an old secret", "my secret"]

@@ -1,0 +1,263 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import structlog
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.retrieval import FakeRetriever
+from gateway.answering import prompts
+from gateway.answering.budget import NODE_TOKENS
+from gateway.answering.context_selection import ContextSelection, labelled
+from gateway.answering.timeline import Timeline
+from gateway.domain import Found, Message, OriginalRequest, Passage, PromptStyle, Retrieval, Selection, Turn
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, NotFound
+from servicekit.principal import LOCAL
+
+RATIOS = st.floats(0.2, 0.8)
+LIMITS = st.none() | st.integers(1, 20_000)
+
+
+def words(number: int) -> str:
+    return " ".join(["w"] * number)
+
+
+def passage(number: int, size: int, similarity: float | None = 0.9) -> Passage:
+    """One that takes this many tokens, its name in front of its text included."""
+    name = f"{number}.md"
+    return Passage(f"p{number}", "docs", "d", name, name, words(size - 1), 1.0 / number, dense_score=similarity)
+
+
+def turn(prompt: int, max_tokens: int | None = None, ratio: float = 0.5, **more: Any) -> Turn:
+    members = {} if max_tokens is None else {"max_tokens": max_tokens}
+    return Turn(
+        LOCAL,
+        words(prompt),
+        retrieval=Retrieval(("docs",), context_token_ratio=ratio, **more),
+        style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+        max_tokens=max_tokens,
+        parameters_json=json.dumps(members).encode(),
+        original=OriginalRequest(json=json.dumps(members | {"messages": []}).encode()),
+    )
+
+
+class InOrder(FakeRetriever):
+    """Finds all passages, best first as they stand."""
+
+    async def retrieve(self, *_: Any) -> Found:
+        return Found(tuple(self.indexes["docs"]))
+
+
+class Window:
+    """A selection for a model with this window."""
+
+    def __init__(self, window: int, *passages: Passage) -> None:
+        self.generator = FakeGenerator(window=window)
+        self.passages = passages
+        self.stage = ContextSelection(InOrder({"docs": list(passages)}), self.generator, NODE_TOKENS)
+
+    async def select(self, asked: Turn) -> tuple[Turn, Selection]:
+        found = await self.stage.search(
+            replace(asked, retrieval=replace(asked.retrieval, top=7)), asked.question, *clock()
+        )
+        assert found is not None
+        return await self.stage.select(asked, found, *clock())
+
+    async def prompt_tokens(self, asked: Turn, selection: Selection) -> int:
+        counts = await self.generator.count_tokens(
+            LOCAL, "", (), prompts.compose(asked, selection.passages), Deadline.after(5)
+        )
+        return counts.messages
+
+
+def clock() -> tuple[Timeline, Deadline]:
+    return Timeline(), Deadline.after(5)
+
+
+def sent(asked: Turn) -> Any:
+    """The limit that reaches the model, in a conversation and in a request that goes as it came."""
+    limits = [json.loads(raw).get("max_tokens") for raw in (asked.parameters_json, asked.original.json)]
+    assert limits == [asked.max_tokens] * 2
+    return asked.max_tokens
+
+
+@given(st.integers(1, 20_000), st.integers(1, 20_000), LIMITS, RATIOS, st.lists(st.integers(1, 3000), max_size=8))
+async def test_prompt_passages_and_answer_fit_the_window(
+    window: int, prompt: int, max_tokens: int | None, ratio: float, sizes: list[int]
+) -> None:
+    """Whatever is asked for, or the request is refused; the passages keep their order."""
+    world = Window(window, *(passage(at, size) for at, size in enumerate(sizes, 1)))
+    asked = turn(prompt, max_tokens, ratio)
+    if prompt > window:
+        with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+            await world.select(asked)
+        return
+    fit, selection = await world.select(asked)
+    length = await world.prompt_tokens(fit, selection)
+    assert length + (sent(fit) or 0) <= window
+    if max_tokens is None:
+        assert sent(fit) is None
+    else:
+        assert sent(fit) == min(max_tokens, window - length)
+    numbers = [int(each.id[1:]) for each in selection.passages]
+    assert numbers == sorted(numbers)
+    assert len(numbers) + selection.too_large == len(sizes)
+
+
+async def test_the_worked_example() -> None:
+    """8192 of window, 500 of conversation, 1000 asked for, ratio 0.6: 600 for passages, 1000 for the answer."""
+    world = Window(8192, passage(1, 300), passage(2, 301), passage(3, 300), passage(4, 1))
+    fit, selection = await world.select(turn(500, 1000, 0.6))
+    assert [each.id for each in selection.passages] == ["p1", "p3"]
+    assert (selection.tokens, selection.too_large) == (600, 2)
+    assert sent(fit) == 1000
+
+
+async def test_an_answer_that_is_too_long_is_lowered_twice() -> None:
+    """First to what the conversation leaves, which is logged and enters the budget; then to what the real prompt
+    leaves.
+    """
+    world = Window(8192, *(passage(number, 500) for number in range(1, 20)))
+    with structlog.testing.capture_logs() as lines:
+        fit, selection = await world.select(turn(500, 8000))
+    [warning] = [line["event"] for line in lines if line["log_level"] == "warning"]
+    assert warning == (
+        "max_tokens (8000) is greater than available context after prompt consideration. Setting to 7692."
+    )
+    assert len(selection.passages) == int((8192 - 500 - 150) * 0.5) // 500
+    assert sent(fit) == 8192 - await world.prompt_tokens(fit, selection) < 7692 - 3500
+
+
+async def test_with_nothing_selected_the_first_limit_holds() -> None:
+    """What goes to the model as it came asks for no more than the window has left."""
+    fit, selection = await Window(8192).select(turn(500, 8000))
+    assert selection == Selection(())
+    assert sent(fit) == 7692
+
+
+async def test_what_goes_as_it_came_is_counted_as_it_came() -> None:
+    """A question put together from several messages is shorter than they are: each has its own frame."""
+    asked = replace(
+        turn(500, 8000), original=replace(turn(500, 8000).original, messages=(Message("user", words(510)),))
+    )
+    fit, _ = await Window(8192).select(asked)
+    assert sent(fit) == 8192 - 510
+    fit, selection = await Window(8192, passage(1, 10)).select(asked)
+    assert len(selection.passages) == 1
+    assert sent(fit) > 8192 - 510 - 60
+
+
+async def test_both_names_of_the_limit_are_lowered() -> None:
+    """Under either the model gets what fits."""
+    asked = replace(turn(500, 9000), parameters_json=b'{"max_tokens":8000,"max_completion_tokens":9000}')
+    fit, _ = await Window(8192).select(asked)
+    assert fit.parameters_json == b'{"max_tokens":7692,"max_completion_tokens":7692}'
+
+
+async def test_a_limit_that_fits_stays_as_it_is() -> None:
+    """Not a byte is changed, and nothing is logged."""
+    asked = turn(500, 1000)
+    with structlog.testing.capture_logs() as lines:
+        fit, _ = await Window(8192, passage(1, 200)).select(asked)
+    assert fit is asked
+    assert [line for line in lines if line["log_level"] == "warning"] == []
+
+
+async def test_a_conversation_takes_from_the_budget() -> None:
+    """History is part of the prompt, hence of what the passages must leave room for."""
+    world = Window(2000, passage(1, 900), passage(2, 100))
+    _, alone = await world.select(turn(10))
+    assert [each.id for each in alone.passages] == ["p1"]
+    long = replace(turn(10), history=(Message("user", words(700)), Message("assistant", words(700))))
+    _, after_history = await world.select(long)
+    assert [each.id for each in after_history.passages] == ["p2"]
+
+
+async def test_each_passages_fate_is_logged_and_counted() -> None:
+    """A debug line a passage: kept, under the threshold, or too large."""
+    world = Window(8192, passage(1, 100, 0.31), passage(2, 100, 0.29), passage(3, 9000, 0.9), passage(4, 5, None))
+    with structlog.testing.capture_logs() as lines:
+        _, selection = await world.select(turn(10, similarity_threshold=0.3))
+    told = {line["node_id"]: (line["fate"], line["tokens"]) for line in lines if line["log_level"] == "debug"}
+    assert told == {
+        "p1": ("kept", 100),
+        "p2": ("under threshold", None),
+        "p3": ("too large", 9000),
+        "p4": ("kept", 5),
+    }
+    assert (len(selection.passages), selection.under_threshold, selection.too_large) == (2, 1, 1)
+
+
+async def test_an_unknown_window_refuses_nothing() -> None:
+    """A model that does not say how much it reads: no prompt is too long for it and no limit lowered, but it does
+    not get all that was found, either.
+    """
+    world = Window(0, *(passage(number, 1000) for number in range(1, 100)))
+    fit, selection = await world.select(turn(50_000, 40_000))
+    assert sent(fit) == 40_000
+    assert 1 < len(selection.passages) < 8
+
+
+@pytest.mark.parametrize(("window", "fetched"), [(0, 100), (8192, 100), (128_000, 255), (10_000_000, 1000)])
+async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int) -> None:
+    """Where the request does not: as many as could fit, within bounds."""
+    tops = []
+
+    class Retriever(FakeRetriever):
+        async def retrieve(self, *args: Any) -> Found:
+            tops.append(args[3])
+            return Found()
+
+    stage = ContextSelection(Retriever({"docs": []}), FakeGenerator(window=window), NODE_TOKENS)
+    await stage.search(turn(10), "query", Timeline(), Deadline.after(5))
+    await stage.search(turn(10, top=7), "query", Timeline(), Deadline.after(5))
+    assert tops == [fetched, 7]
+
+
+async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
+    """It is refused, an unknown index before it."""
+    retriever = FakeRetriever({"docs": []})
+    stage = ContextSelection(retriever, FakeGenerator(window=9), NODE_TOKENS)
+    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+        await stage.search(turn(10), "query", Timeline(), Deadline.after(5))
+    nowhere = replace(turn(10), retrieval=Retrieval(("nowhere",)))
+    with pytest.raises(NotFound, match="nowhere"):
+        await stage.search(nowhere, "query", Timeline(), Deadline.after(5))
+    await stage.search(turn(9), "query", Timeline(), Deadline.after(5))
+    assert len(retriever.queries) == 1
+
+
+@given(st.integers(1, 1000), RATIOS)
+async def test_a_short_answer_keeps_its_sources(max_tokens: int, ratio: float) -> None:
+    """Where the window has room, a passage of the usual size is there, however short the answer is to be."""
+    _, selection = await Window(8192, passage(1, NODE_TOKENS)).select(turn(500, max_tokens, ratio))
+    assert len(selection.passages) == 1
+
+
+def test_a_document_without_an_id_has_a_short_label() -> None:
+    """The digest's first digits, as many as it takes to be unlike all other names; other names stay as they are."""
+
+    def found(name: str, page: str = "", sourcefile: str = "") -> Passage:
+        return Passage(name, "docs", name, sourcefile or name, (sourcefile or name) + page, "text", 1.0)
+
+    one, other, third = "ab" * 32, "ab" * 5 + "cd" * 27, "ef" * 32
+    passages = [
+        found(one),
+        found(other, "#page=2"),
+        found(other),
+        found(third),
+        found("efefefef"),
+        found("guide"),
+        found("12" * 32, sourcefile="a.md"),
+    ]
+    names = [each.sourcepage for each in labelled(passages)]
+    assert names == [
+        *("ab" * 5 + "a", "ab" * 5 + "c#page=2", "ab" * 5 + "c", "efefefefe"),
+        *("efefefef", "guide", "a.md"),
+    ]
+    assert [each.document_id for each in labelled(passages)] == [each.document_id for each in passages]
+    [alone] = labelled([found(third)])
+    assert alone.sourcepage == "efefefef"

@@ -1,0 +1,226 @@
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from gateway.answering import prompts
+from gateway.answering.budget import ANSWER_TOKENS, NODE_TOKENS
+from gateway.answering.conversation_window import ConversationWindow, Fit, exchanges, left_out
+from gateway.answering.timeline import Timeline
+from gateway.domain import Message, Passage, PromptOptions, Retrieval, Selection, Turn
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+from servicekit.principal import LOCAL
+
+
+def words(number: int) -> str:
+    return " ".join(["w"] * number)
+
+
+def passage(number: int, size: int) -> Passage:
+    """One that takes this many tokens, its name in front of its text included."""
+    name = f"{number}.md"
+    return Passage(f"p{number}", "docs", "d", name, name, words(size - 1), 1.0 / number)
+
+
+def turn(question: int, *history: int, follow_ups: bool = False, **more: Any) -> Turn:
+    """Its messages have these sizes; users and assistants take turns."""
+    said = tuple(
+        Message("assistant" if at % 2 else "user", words(size), extra_json=b"%d" % at)
+        for at, size in enumerate(history)
+    )
+    return Turn(
+        LOCAL,
+        words(question),
+        said,
+        retrieval=Retrieval(("docs",)),
+        prompting=PromptOptions(system_prompt="", follow_ups=follow_ups),
+        **more,
+    )
+
+
+async def fit(window: int, asked: Turn, *passages: Passage, only_quotes: bool = False) -> Fit:
+    generator = FakeGenerator(window=window, only_quotes=only_quotes)
+    found = Selection(passages) if asked.retrieval.indexes else None
+    stage = ConversationWindow(generator, NODE_TOKENS)
+    return await stage.fit(asked, found, Timeline(), Deadline.after(5))
+
+
+async def prompt_tokens(made: Fit) -> int:
+    passages = made.selection.passages if made.selection else ()
+    messages = prompts.compose(made.turn, passages)
+    return (await FakeGenerator().count_tokens(LOCAL, "", (), messages, Deadline.after(5))).messages
+
+
+async def test_what_fits_stays_as_it_is() -> None:
+    """The very same turn."""
+    asked = turn(10, 10, 10)
+    made = await fit(8192, asked, passage(1, 100))
+    assert made.turn is asked
+    assert made == Fit(asked, Selection((passage(1, 100),), 100), 0, room=made.room)
+
+
+async def test_the_oldest_exchanges_are_left_out() -> None:
+    """Whole ones, and it is said how many messages they were."""
+    asked = turn(10, 500, 500, 500, 500, 500, 500)
+    made = await fit(4000, asked, passage(1, 300))
+    assert made.turn.history == asked.history[2:]
+    assert made.left_out == 2
+    assert made.selection == Selection((passage(1, 300),), 300)
+
+
+async def test_without_a_search_the_history_gets_all_the_room() -> None:
+    """What a search would have taken, too."""
+    asked = replace(turn(10, *[500] * 6), retrieval=Retrieval())
+    made = await fit(4500, asked)
+    assert (made.left_out, made.selection) == (0, None)
+    assert (await fit(3000, asked)).left_out > 0
+
+
+async def test_sources_come_before_history_up_to_their_share() -> None:
+    """A long conversation does not crowd the sources out, nor they all of it."""
+    asked = turn(10, *[200] * 20)
+    made = await fit(4096, asked, *(passage(number, 400) for number in range(1, 20)))
+    assert made.selection is not None
+    free = 4096 - 11 - 150 - ANSWER_TOKENS
+    assert free * 0.5 - 400 < made.selection.tokens <= free * 0.5
+    assert 0 < len(made.turn.history) < 20
+
+
+async def test_a_short_answer_does_not_make_the_sources_few() -> None:
+    """Unlike where the conversation is the caller's: here the window decides."""
+    passages = [passage(number, 300) for number in range(1, 4)]
+    made = await fit(8192, turn(10, max_tokens=100), *passages)
+    assert made.selection == Selection(tuple(passages), 900)
+
+
+async def test_the_systems_messages_and_what_belongs_to_the_question_stay() -> None:
+    """Files that came with the question, above all."""
+    asked = turn(10, 900, 900)
+    rules, file = Message("system", words(100)), Message("user", words(800))
+    asked = replace(asked, history=(rules, *asked.history, file))
+    made = await fit(2500, asked)
+    assert made.turn.history == (rules, file)
+    assert made.left_out == 2
+
+
+async def test_a_question_that_is_too_long_is_refused() -> None:
+    """With what must stand beside it; history that is too long is not."""
+    # Behind the question stands "Sources:".
+    for asked in (turn(10), turn(9, 5000, 5000)):
+        assert (await fit(11, asked)).turn.history == ()
+        with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+            await fit(9, asked)
+
+
+@given(
+    st.integers(1, 6000),
+    st.integers(1, 3000),
+    st.lists(st.integers(0, 900), max_size=12).map(lambda sizes: sizes[: len(sizes) // 2 * 2]),
+    st.lists(st.integers(1, 900), max_size=6),
+    st.none() | st.integers(1, 9000),
+    st.floats(0.2, 0.8),
+)
+async def test_prompt_and_answer_fit_the_window(
+    window: int, question: int, history: list[int], sizes: list[int], most: int | None, ratio: float
+) -> None:
+    """Whatever is asked for, or the request is refused; an answer has room where the question leaves any."""
+    parameters = json.dumps({"max_tokens": most} if most else {}).encode()
+    asked = turn(question, *history, max_tokens=most, parameters_json=parameters)
+    asked = replace(asked, retrieval=Retrieval(("docs",), context_token_ratio=ratio))
+    if question + 1 > window:
+        with pytest.raises(InvalidRequest):
+            await fit(window, asked)
+        return
+    made = await fit(window, asked, *(passage(at, size) for at, size in enumerate(sizes, 1)))
+    length = await prompt_tokens(made)
+    limit = json.loads(made.turn.parameters_json).get("max_tokens")
+    assert length + (limit or 0) <= window
+    assert limit == made.turn.max_tokens
+    assert made.left_out + len(made.turn.history) == len(history)
+    left = window - question - 1 - 150
+    assert window - length >= min(limit or ANSWER_TOKENS, left // 2)
+    if most:
+        assert limit == most or length + limit == window
+
+
+async def test_a_picture_takes_room_that_its_text_does_not_show() -> None:
+    """One of an earlier exchange."""
+    asked = turn(10, 10, 10)
+    picture = replace(asked.history[0], text="", content_json=b"[]")
+    asked = replace(asked, history=(picture, asked.history[1]))
+    assert (await fit(2000, asked)).left_out == 2
+    assert (await fit(4000, asked)).left_out == 0
+
+
+async def test_an_unknown_window_cuts_nothing() -> None:
+    """But not everything that was found goes in, either."""
+    made = await fit(0, turn(10, *[5000] * 10), *(passage(number, 1000) for number in range(1, 20)))
+    assert made.left_out == 0
+    assert made.selection is not None
+    assert 1 < len(made.selection.passages) < 8
+
+
+async def test_a_model_that_only_quotes_is_not_asked_for_questions() -> None:
+    """It would take them for something to quote about."""
+    asked = turn(10, follow_ups=True)
+    assert not (await fit(4000, asked, only_quotes=True)).turn.prompting.follow_ups
+    assert (await fit(4000, asked)).turn.prompting.follow_ups
+
+
+ROLES = ["system", "developer", "user", "assistant", "tool"]
+ROLE = dict(zip("sduat", ROLES, strict=True))
+
+
+def said(roles: str) -> list[Message]:
+    return [Message(ROLE[role], role) for role in roles]
+
+
+def test_an_exchange_ends_with_its_answer() -> None:
+    """Questions in a row belong to one answer, answers in a row to one question."""
+    assert exchanges(said("uauuauaa")) == [[0, 1], [2, 3, 4], [5, 6, 7]]
+
+
+def test_the_systems_messages_belong_to_none() -> None:
+    """Wherever they stand."""
+    assert exchanges(said("suadsua")) == [[1, 2], [5, 6]]
+
+
+def test_what_came_since_the_latest_answer_belongs_to_the_question() -> None:
+    """Files that came with it, half of an exchange."""
+    assert exchanges(said("uauu")) == [[0, 1]]
+    assert exchanges(said("uu")) == []
+
+
+def test_a_greeting_is_an_exchange() -> None:
+    """Some assistants speak first."""
+    assert exchanges(said("aua")) == [[0], [1, 2]]
+
+
+def test_the_latest_exchanges_stay() -> None:
+    """As many as fit in a row: none that is older than one that does not."""
+    found = exchanges(said("uauaua"))
+    assert left_out(found, [1] * 6, 6) == frozenset()
+    assert left_out(found, [1] * 6, 5) == {0, 1}
+    assert left_out(found, [1, 1, 9, 9, 1, 1], 5) == {0, 1, 2, 3}
+    assert left_out(found, [1] * 6, 0) == {0, 1, 2, 3, 4, 5}
+
+
+@given(st.lists(st.tuples(st.sampled_from(ROLES), st.integers(0, 50)), max_size=20), st.integers(-10, 300))
+def test_what_stays_fits(messages: list[tuple[str, int]], room: int) -> None:
+    """And is what was said last, in whole exchanges; nobody could leave out less."""
+    history = [Message(role, "x") for role, _ in messages]
+    found = exchanges(history)
+    sizes = [messages[at][1] for exchange in found for at in exchange]
+    out = left_out(found, sizes, room)
+    kept = [exchange for exchange in found if not out & set(exchange)]
+    assert kept == found[len(found) - len(kept) :]
+    assert out == {at for exchange in found[: len(found) - len(kept)] for at in exchange}
+    total = sum(messages[at][1] for exchange in kept for at in exchange)
+    assert not kept or total <= room
+    if len(kept) < len(found):
+        assert total + sum(messages[at][1] for at in found[len(found) - len(kept) - 1]) > room
+    assert not any(history[at].role in ("system", "developer") for at in out)

@@ -1,0 +1,43 @@
+import json
+
+from gateway.answering import detection_context
+from gateway.domain import Message, OriginalRequest, Passage, Turn
+from servicekit.principal import LOCAL
+
+CALLS = b'{"tool_calls":[{"id":"c"}]}'
+PARTS = b'[{"type":"image_url"}]'
+TURN = Turn(
+    LOCAL,
+    "And now?",
+    (Message("system", "Be brief."), Message("assistant", "", b"", CALLS), Message("user", "", PARTS)),
+    parameters_json=b'{"temperature":1,"tools":[{"type":"function"}]}',
+    headers={"x-tenant": "t"},
+    original=OriginalRequest(question_extra_json=b'{"name":"ann"}'),
+)
+
+
+def test_a_turn_is_told_as_its_conversation() -> None:
+    """Messages with all their members, the question last; tools, headers, and the passages of an answer."""
+    passage = Passage("p", "docs", "d", "a.md", "a.md", "It is noon.", 1.0)
+    around = detection_context.of_turn(TURN, (passage,))
+    assert json.loads(around.messages_json) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "c"}]},
+        {"role": "user", "content": [{"type": "image_url"}]},
+        {"role": "user", "content": "And now?", "name": "ann"},
+    ]
+    assert json.loads(around.tools_json) == [{"type": "function"}]
+    assert (around.passages, around.prompt, around.headers) == (("It is noon.",), "And now?", {"x-tenant": "t"})
+
+
+def test_where_the_last_word_is_a_tools_the_users_latest_is_the_prompt() -> None:
+    """And there is no message of the question, as there is none."""
+    turn = Turn(LOCAL, "", (Message("user", "Why?"), Message("tool", "{}")), parameters_json=b'{"tools":null}')
+    around = detection_context.of_turn(turn)
+    assert (around.prompt, around.tools_json) == ("Why?", b"")
+    assert [each["role"] for each in json.loads(around.messages_json)] == ["user", "tool"]
+
+
+def test_a_search_query_rests_on_the_conversation() -> None:
+    """There are no passages yet: what was said stands for them."""
+    assert detection_context.of_query(TURN).passages == ("Be brief.", "And now?")

@@ -1,0 +1,70 @@
+"""Which detectors may stand where."""
+
+from dataclasses import replace
+
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.answering.detector_kinds import DetectorKinds
+from gateway.domain import Action, Chunking, DetectionOptions, Detector, DetectorInfo, DetectorKind, Detectors, Turn
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound, Unprocessable
+from servicekit.principal import LOCAL, Principal
+
+
+class Guardrails(FakeGuardrails):
+    """With a detector that judges sentences, and one that judges the whole."""
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        assert not health
+        return (
+            DetectorInfo("talk", DetectorKind.CHAT, streaming=False),
+            DetectorInfo("words", DetectorKind.CONTENTS),
+        )
+
+
+def turn(*names: str, chunking: Chunking | None = None, **kinds: DetectorKind) -> Turn:
+    output = tuple(Detector(name, Action.REPORT) for name in names)
+    return Turn(
+        LOCAL,
+        "Hi",
+        detectors=Detectors(output=output),
+        detection=DetectionOptions(
+            chunking=chunking, kinds=tuple((name, frozenset((kind,))) for name, kind in kinds.items())
+        ),
+    )
+
+
+async def admit(asked: Turn) -> tuple[Turn, tuple[DetectorInfo, ...]]:
+    return await DetectorKinds(Guardrails()).admit(asked, Deadline.after(1))
+
+
+async def test_a_detector_that_does_not_exist() -> None:
+    """It is not found, by its name."""
+    with pytest.raises(NotFound, match="detector `nobody` not found"):
+        await admit(turn(nobody=DetectorKind.CHAT))
+
+
+async def test_a_detector_of_another_kind() -> None:
+    """It cannot stand there."""
+    with pytest.raises(Unprocessable, match="detector `talk` is not supported by this endpoint"):
+        await admit(turn(words=DetectorKind.CONTENTS, talk=DetectorKind.CONTENTS))
+
+
+async def test_what_is_known_is_told() -> None:
+    """Of all detectors, and nothing is asked where a turn names no kinds."""
+    _, known = await admit(turn(words=DetectorKind.CONTENTS))
+    assert [info.detector_id for info in known] == ["talk", "words"]
+    plain = turn("words")
+    assert await admit(plain) == (plain, ())
+
+
+@pytest.mark.parametrize(
+    ("names", "chunking"), [(("talk",), Chunking.MINIMAL), (("talk", "words"), Chunking.SENTENCE)]
+)
+async def test_the_detectors_decide_where_an_answer_is_cut(names: tuple[str, ...], chunking: Chunking) -> None:
+    """At sentences where one of them judges those."""
+    asked = turn(*names, chunking=Chunking.DETECTORS)
+    decided, _ = await admit(asked)
+    assert decided == replace(asked, detection=replace(asked.detection, chunking=chunking))

@@ -1,0 +1,235 @@
+import asyncio
+import itertools
+import re
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+import pytest
+from gateway.answering.follow_ups import LONGEST_QUESTION, FollowUpSplitter, parted
+from gateway.domain import Batch, Delta, Event, Finish, FollowUps, Start, Usage
+from hypothesis import given
+from hypothesis import strategies as st
+
+# Marks, line ends and words, so that all that can meet does meet.
+texts = st.lists(
+    st.sampled_from(
+        [
+            "<",
+            "<<",
+            "<<Why?>>",
+            ">",
+            ">>",
+            "\n",
+            " ",
+            "Why?",
+            "It is so.",
+            "a",
+            "<<a",
+            "\n- ",
+            "\n 1. ",
+            "2",
+            ")",
+            "\r\n",
+        ]
+    ),
+    max_size=12,
+).map("".join)
+# A question as the specification of it says: a bullet before it, two marks or some more, words on one line.
+_WORDS = rf"(?:(?!<<|>>)[^\n\0]){{1,{LONGEST_QUESTION}}}"
+_BREAK = r"[\r\n]{1,2}"
+_OPEN = r"(?:(?<=\n)[ \t]{0,8}(?:[-*\u2022]|\d{1,2}[.)])[ \t]{1,8})?<{2,4}"
+
+
+def split(*pieces: str) -> tuple[str, list[str]]:
+    splitter = FollowUpSplitter()
+    shown = "".join(splitter.feed(piece) for piece in pieces)
+    return shown + splitter.end(), splitter.questions
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "questions"),
+    [
+        ("An answer.", "An answer.", []),
+        ("An answer.\n", "An answer.\n", []),
+        ("An answer.\n\n<<Why?>>\n<<Who else?>>\n", "An answer.", ["Why?", "Who else?"]),
+        ("An answer. << Why? >>", "An answer.", ["Why?"]),
+        ("<<Why?>> An answer.", " An answer.", ["Why?"]),
+        ("One <<Why?>> two", "One  two", ["Why?"]),
+        ("a << b\nc", "a << b\nc", []),
+        ("if a < b > c", "if a < b > c", []),
+        ("An answer. <<Is it cut sh", "An answer.", []),
+        ("An answer. <", "An answer. <", []),
+        ("<<Why>?>>", "", ["Why>?"]),
+        ("<<<Why?>>>", "", ["Why?"]),
+        ("An answer. <<\nWhy?\n>>", "An answer.", ["Why?"]),
+        ("An answer.\n\n1. <<Why?>>\n 2) <<Who?>>\n- <<Where?>>", "An answer.", ["Why?", "Who?", "Where?"]),
+        ("A list:\n- one\n42\n<<Why?>>", "A list:\n- one\n42", ["Why?"]),
+        ("An answer.\n- <<Is it cut sh", "An answer.", []),
+        ("A list:\n- ", "A list:\n- ", []),
+        ("One\n- <<Why?>> two", "One\n two", ["Why?"]),
+        ("<<<<<<< HEAD\n", "<<<<<<< HEAD\n", []),
+        ("<<a <<Why?>>", "<<a", ["Why?"]),
+        ("<<>>", "<<>>", []),
+        ("<<" + "x" * LONGEST_QUESTION + ">>", "", ["x" * LONGEST_QUESTION]),
+        ("<<" + "x" * (LONGEST_QUESTION + 1) + ">>", "<<" + "x" * (LONGEST_QUESTION + 1) + ">>", []),
+    ],
+)
+def test_questions_are_cut_out(text: str, shown: str, questions: list[str]) -> None:
+    """With their marks and the white space around them; what is no question stays."""
+    assert split(text) == (shown, questions)
+    assert split(*text) == (shown, questions)
+
+
+@given(texts, st.data())
+def test_it_does_not_matter_how_the_text_is_cut(text: str, data: st.DataObject) -> None:
+    """The same text and the same questions, from one piece, from any pieces, from single characters."""
+    whole = split(text)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    ends = [*cuts, len(text)]
+    pieces = [text[begin:end] for begin, end in zip([0, *cuts], ends, strict=True)]
+    assert split(*pieces) == whole
+    assert split(*text) == whole
+
+
+@given(texts)
+def test_nothing_but_questions_is_missing(text: str) -> None:
+    """Each that is whole, the one that is begun at the end, and white space; everything else is shown, in order."""
+    shown, questions = split(text)
+    whole = re.compile(f"{_OPEN}(?!<)({_WORDS}|{_BREAK}{_WORDS}{_BREAK})>>+")
+    begun = rf"{_OPEN}(?:(?!<)(?:{_WORDS}>?|{_BREAK}(?:{_WORDS}(?:{_BREAK}>?)?)?))?\Z"
+    rest = re.sub(begun, "", whole.sub("\0", text)).replace("\0", "")
+    assert "".join(shown.split()) == "".join(rest.split())
+    assert questions == [match[1].strip() for match in whole.finditer(text) if match[1].strip()]
+
+
+@given(texts)
+def test_what_is_shown_is_shown_early(text: str) -> None:
+    """Without a mark nothing is held back but the white space at the end, and a bullet that stands there."""
+    plain = text.replace("<", "")
+    early = re.sub(r"\n[ \t]{0,8}(?:\d{1,2}|(?:-|\d{1,2}[.)])[ \t]{0,8})\Z", "", plain).rstrip()
+    splitter = FollowUpSplitter()
+    assert "".join(splitter.feed(character) for character in plain) == early
+    assert splitter.end() == plain[len(early) :]
+
+
+MESSAGE = "Withheld."
+ANSWER = "At nine.\n\n<<And on Sundays?>>\n<<From where?>>\n"
+QUESTIONS = FollowUps(("And on Sundays?", "From where?"))
+
+
+async def of(*batches: Batch) -> AsyncGenerator[Batch, None]:
+    for batch in batches:
+        yield batch
+
+
+async def events(*batches: Batch) -> list[Event]:
+    out: list[Event] = []
+    async with aclosing(parted(of(*batches), MESSAGE)) as parts:
+        async for batch in parts:
+            assert batch
+            out += batch
+    return out
+
+
+def shown(found: Sequence[Event], choice: int = 0) -> str:
+    return "".join(event.text for event in found if isinstance(event, Delta) and event.choice == choice)
+
+
+async def test_questions_come_behind_everything() -> None:
+    """The text without them and without the line breaks before them, then the model's end, then the questions."""
+    found = await events([Start()], [Delta(0, ANSWER)], [Finish(0, "stop"), Usage(1, 2)])
+    assert found == [Start(), Delta(0, "At nine."), Finish(0, "stop"), Usage(1, 2), QUESTIONS]
+
+
+@given(st.lists(st.integers(0, len(ANSWER)), max_size=8), st.lists(st.booleans(), min_size=10, max_size=10))
+async def test_it_does_not_matter_how_tokens_and_batches_are_cut(cuts: list[int], apart: list[bool]) -> None:
+    """A mark may be split across tokens, and tokens may come alone or together."""
+    ends = [0, *sorted(cuts), len(ANSWER)]
+    batches: list[list[Event]] = [[]]
+    for (begin, end), alone in zip(itertools.pairwise(ends), apart, strict=False):
+        if alone:
+            batches.append([])
+        batches[-1].append(Delta(0, ANSWER[begin:end]))
+    found = await events(*batches, [Finish(0, "stop")])
+    assert shown(found) == "At nine."
+    assert found[-2:] == [Finish(0, "stop"), QUESTIONS]
+
+
+async def test_text_that_needs_nothing_cut_is_not_made_anew() -> None:
+    """The hot path: the very same events."""
+    delta = Delta(0, "At")
+    assert (await events([delta], [Finish(0, "stop")]))[0] is delta
+
+
+async def test_what_was_no_question_is_shown_before_the_end() -> None:
+    """A mark that never became one, and the white space that the text ends with."""
+    found = await events([Delta(0, "a <")], [Delta(0, "\n")], [Finish(0, "stop")])
+    assert shown(found) == "a <\n"
+    assert found[-1] == Finish(0, "stop")
+
+
+async def test_a_stream_that_just_ends_shows_all() -> None:
+    """Without a finish the finish is not made up, and a question that was cut short is none."""
+    assert shown(await events([Delta(0, "a <<b")])) == "a"
+
+
+async def test_what_stands_beside_the_text_stays() -> None:
+    """Log probabilities of tokens whose text is held back, pieces that have no text at all."""
+    found = await events([Delta(0, "<<a>>", b"", b'{"logprobs":1}'), Delta(0, "", b'{"reasoning":"x"}')])
+    assert found == [
+        Delta(0, "", b"", b'{"logprobs":1}'),
+        Delta(0, "", b'{"reasoning":"x"}'),
+        FollowUps(("a",)),
+    ]
+
+
+@pytest.mark.parametrize("before", ["At nine. <<And on", "At nine. <<And on Sundays?>>", "At nine. "])
+async def test_a_stopped_answer_has_no_questions(before: str) -> None:
+    """The message that stands for the rest is shown as it is, whatever was held back before it."""
+    found = await events([Delta(0, before)], [Delta(0, MESSAGE), Finish(0, "content_filter")])
+    assert "".join(shown(found).split()) == "Atnine.Withheld."
+    assert "<<" not in shown(found)
+    assert found[-1] == Finish(0, "content_filter")
+
+
+async def test_a_model_that_stops_itself_has_no_questions() -> None:
+    """Its server's filter is as good as ours."""
+    found = await events([Delta(0, ANSWER)], [Finish(0, "content_filter")])
+    assert found == [Delta(0, "At nine."), Finish(0, "content_filter")]
+
+
+async def test_questions_of_an_answer_that_was_cut_short() -> None:
+    """Those that are whole."""
+    found = await events([Delta(0, "a <<b?>> <<c")], [Finish(0, "length")])
+    assert found == [Delta(0, "a"), Finish(0, "length"), FollowUps(("b?",))]
+
+
+async def test_three_at_most_and_each_once() -> None:
+    """However many the model writes."""
+    found = await events([Delta(0, "<<a>><<b>><<a>><<c>><<d>>")], [Finish(0, "stop")])
+    assert found[-1] == FollowUps(("a", "b", "c"))
+
+
+async def test_choices_do_not_mix() -> None:
+    """A mark that begins in one is not ended by another; the first one's questions count."""
+    found = await events(
+        [Delta(0, "a <<b"), Delta(1, "c>>"), Delta(0, "?>>")], [Finish(1, "stop"), Finish(0, "stop")]
+    )
+    assert (shown(found, 0), shown(found, 1)) == ("a", "c>>")
+    assert found[-1] == FollowUps(("b?",))
+
+
+async def test_leaving_closes_what_it_reads() -> None:
+    """At once, not when the garbage is collected."""
+    closed = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[Batch, None]:
+        try:
+            while True:
+                yield [Delta(0, "a")]
+        finally:
+            closed.set()
+
+    async with aclosing(parted(endless(), MESSAGE)) as parts:
+        await anext(parts)
+    assert closed.is_set()

@@ -1,0 +1,659 @@
+"""Every test drives the guard as the pipeline does: batches of a model in, batches for the client out."""
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.answering.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
+from gateway.answering.hold_back import LONGEST_REPLY
+from gateway.domain import (
+    Action,
+    Batch,
+    Delta,
+    Detections,
+    DetectorFailure,
+    Event,
+    Finding,
+    Finish,
+    Start,
+    Usage,
+)
+from gateway.ports.answering import Clearance
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servicekit.errors import CausewayError, NotFound, Unavailable
+
+MESSAGE = "Withheld."
+
+
+def finding(start: int, end: int, action: Action = Action.REDACT, replacement: str = "[X]") -> Finding:
+    return Finding("d", "pii", "thing", 1.0, action, start, end, "?" * (end - start), replacement)
+
+
+@dataclass
+class Detector:
+    """A watch that clears as it is told to: a share of what it has not cleared yet, after each piece.
+
+    Attributes:
+        spans: What it finds, by choice; told when their end is cleared, and never cut by a clearance.
+        shares: 0 to 100, one after each piece, over and over; the last piece is cleared whole.
+        blocks_at: Choice and code point whose arrival makes it block.
+        deaf: It takes pieces, but says nothing until this is set.
+    """
+
+    spans: dict[int, list[Finding]] = field(default_factory=dict)
+    shares: Sequence[int] = (100,)
+    blocks_at: tuple[int, int] | None = None
+    failure: CausewayError | None = None
+    deaf: asyncio.Event | None = None
+    texts: dict[int, str] = field(default_factory=dict)
+    complete: set[int] = field(default_factory=set)
+    cleared: dict[int, int] = field(default_factory=dict)
+    replies: dict[int, bytes] = field(default_factory=dict)
+    pieces: int = 0
+    ended: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._out: deque[Clearance] = deque()
+        self._wake = asyncio.Event()
+
+    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+        assert choice not in self.complete, "a piece for a choice that was complete"
+        assert not self.ended
+        assert len(text) <= LONGEST_PIECE
+        whole = self.texts[choice] = self.texts.get(choice, "") + text
+        if last:
+            self.complete.add(choice)
+        share = 100 if last else self.shares[self.pieces % len(self.shares)]
+        self.pieces += 1
+        before = self.cleared.get(choice, 0)
+        cleared = before + (len(whole) - before) * share // 100
+        for span in self.spans.get(choice, ()):
+            assert span.start is not None
+            assert span.end is not None
+            if span.start < cleared < span.end:
+                cleared = span.start
+        self.cleared[choice] = max(before, cleared)
+        self.replies[choice] = reply_json
+        told = tuple(s for s in self.spans.get(choice, ()) if before < (s.end or 0) <= self.cleared[choice])
+        blocked = self.blocks_at is not None and choice == self.blocks_at[0] and len(whole) > self.blocks_at[1]
+        cleared = before if blocked else self.cleared[choice]
+        self._out.append(Clearance(choice, cleared, told, blocked, judged=last and not blocked))
+        self._wake.set()
+        await asyncio.sleep(0)
+
+    async def end(self) -> None:
+        self.ended = True
+        self._wake.set()
+
+    async def clearances(self) -> AsyncGenerator[Clearance, None]:
+        try:
+            while True:
+                if self.deaf is not None:
+                    await self.deaf.wait()
+                if self.failure is not None and self.pieces:
+                    raise self.failure
+                while self._out:
+                    yield self._out.popleft()
+                    await asyncio.sleep(0)
+                if self.ended:
+                    return
+                self._wake.clear()
+                await self._wake.wait()
+        finally:
+            self.closed = True
+
+
+async def model(*batches: Batch | CausewayError) -> AsyncGenerator[Batch, None]:
+    for batch in batches:
+        if isinstance(batch, CausewayError):
+            raise batch
+        yield batch
+        await asyncio.sleep(0)
+
+
+async def guarded(
+    watch: Detector, *batches: Batch | CausewayError, protected: bool = True, chunked: bool = False
+) -> list[Event]:
+    events: list[Event] = []
+    guard = OutputGuard(model(*batches), watch, MESSAGE, protected=protected, chunked=chunked)
+    await collect(guard, events)
+    return events
+
+
+async def collect(guard: OutputGuard, events: list[Event]) -> None:
+    async with aclosing(guard.events()) as out:
+        async for batch in out:
+            assert batch
+            events += batch
+
+
+def said(events: Sequence[Event], choice: int = 0) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta) and event.choice == choice)
+
+
+def atoms(events: Sequence[Event], choice: int) -> list[str | bytes | Finish]:
+    """What was said of a choice, one code point, one raw delta or the finish at a time."""
+    out: list[str | bytes | Finish] = []
+    for event in events:
+        if isinstance(event, Delta) and event.choice == choice:
+            out += [*event.text, *filter(None, (event.delta_json, event.choice_json))]
+        elif isinstance(event, Finish) and event.choice == choice:
+            out.append(event)
+    return out
+
+
+CHOICES = st.integers(0, 2)
+DELTAS = st.builds(
+    Delta,
+    CHOICES,
+    st.text(max_size=6),
+    st.sampled_from([b"", b'{"reasoning":"r"}', b'{"tool_calls":[]}']),
+    st.sampled_from([b"", b'{"logprobs":null}']),
+)
+BATCHES = st.lists(st.lists(DELTAS, max_size=5), max_size=8)
+SHARES = st.lists(st.integers(0, 100), min_size=1, max_size=5)
+
+
+@given(BATCHES, SHARES, st.sets(CHOICES))
+@settings(max_examples=100)
+def test_what_is_clean_comes_out_as_it_went_in(
+    batches: list[list[Delta]], shares: list[int], finished: set[int]
+) -> None:
+    """Any text, split any way, cleared in any rhythm: each choice's text, raw deltas and finish in their order."""
+    finishes: list[Event] = [Finish(choice, "stop", b'{"stop_reason":1}') for choice in sorted(finished)]
+    usage = Usage(1, 2)
+    script: list[Batch] = [[Start(b"{}")], *batches, finishes, [usage]]
+    events = asyncio.run(guarded(Detector(shares=shares), *script, protected=False))
+    sent = [event for batch in script for event in batch]
+    for choice in range(3):
+        assert atoms(events, choice) == atoms(sent, choice)
+    assert events[0] == Start(b"{}")
+    assert events[-1] == usage
+
+
+@given(BATCHES, SHARES)
+@settings(max_examples=50)
+def test_nothing_leaves_before_it_is_cleared(batches: list[list[Delta]], shares: list[int]) -> None:
+    """Whenever text comes out, the detectors had cleared so much of its choice."""
+
+    async def run() -> None:
+        watch = Detector(shares=shares)
+        out: dict[int, int] = {}
+        async with aclosing(OutputGuard(model(*batches), watch, MESSAGE).events()) as released:
+            async for batch in released:
+                for event in batch:
+                    if isinstance(event, Delta):
+                        out[event.choice] = out.get(event.choice, 0) + len(event.text)
+                        assert out[event.choice] <= watch.cleared.get(event.choice, 0)
+
+    asyncio.run(run())
+
+
+@st.composite
+def redactions(draw: st.DrawFn) -> tuple[str, list[Finding], list[int]]:
+    text = draw(st.text(max_size=40))
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    spans = [
+        finding(a, b, replacement=draw(st.sampled_from(["", "[X]", "<MAIL>"])))
+        for a, b in zip(cuts[::2], cuts[1::2], strict=False)
+        if a < b
+    ]
+    splits = sorted(draw(st.lists(st.integers(0, len(text)), max_size=10)))
+    return text, spans, splits
+
+
+@given(redactions(), SHARES, st.booleans())
+@settings(max_examples=150)
+def test_what_is_found_comes_out_redacted(
+    case: tuple[str, list[Finding], list[int]], shares: list[int], finish: bool
+) -> None:
+    """Spans are replaced wherever the model's pieces and the clearances are cut, each exactly once."""
+    text, spans, splits = case
+    edges = [0, *splits, len(text)]
+    batches: list[Batch] = [[Delta(0, text[a:b])] for a, b in itertools.pairwise(edges)]
+    ending: list[Event] = [Finish(0, "stop")] if finish else []
+    events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
+    expected, at = "", 0
+    for span in spans:
+        expected += text[at : span.start] + span.replacement
+        at = span.end or 0
+    assert said(events) == expected + text[at:]
+    told = [each for event in events if isinstance(event, Detections) for each in event.findings]
+    assert told == spans
+    assert [event for event in events if isinstance(event, Finish)] == ending
+
+
+@pytest.mark.parametrize("second", [(4, 8), (3, 5), (2, 8), (2, 3)])
+async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
+    """Two detectors that found overlapping spans, one within the other even, leave no rest of either."""
+    spans = [finding(2, 8, replacement="[A]"), finding(*second, replacement="[B]")]
+
+    class Both(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            async for clearance in super().clearances():
+                found = tuple(spans) if clearance.cleared_until == 10 else ()
+                yield Clearance(0, clearance.cleared_until, found, blocked=False)
+
+    watch = Both(shares=(0,))
+    events = await guarded(watch, [Delta(0, "ab345")], [Delta(0, "678yz")], [Finish(0, "stop")])
+    assert said(events) == "ab[A]yz"
+
+
+async def test_a_model_may_say_everything_at_once() -> None:
+    """Text far beyond every bound, in one event: judged in pieces, released whole, with its redaction."""
+    text = "0123456789" * 40_000
+    watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
+    events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
+    assert said(events) == text[: LONGEST_PIECE - 3] + "[X]" + text[LONGEST_PIECE + 3 :]
+
+
+async def test_a_report_changes_nothing() -> None:
+    """A finding that is only reported is told; the text stays."""
+    watch = Detector({0: [finding(0, 2, Action.REPORT, "")]})
+    events = await guarded(watch, [Delta(0, "abc")], [Finish(0, "stop")])
+    assert said(events) == "abc"
+    assert [type(event) for event in events] == [Detections, Delta, Finish]
+
+
+async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> None:
+    """A delta whose text is redacted away still brings what does not spell the text out."""
+    watch = Detector({0: [finding(0, 3, replacement="")]})
+    raw = b'{"content_filter_results":{"hate":1},"logprobs":{"content":[{"token":"abc"}]},"token_ids":[5]}'
+    events = await guarded(watch, [Delta(0, "abc", b"", raw)], [Finish(0, "stop", raw)])
+    kept = b'{"content_filter_results":{"hate":1}}'
+    assert Delta(0, "", b"", kept) in events
+    assert Finish(0, "stop", kept) in events
+
+
+@given(st.text("ab", min_size=1, max_size=12), st.data())
+@settings(max_examples=80)
+def test_log_probabilities_tell_no_more_than_the_text(text: str, data: st.DataObject) -> None:
+    """Those of a token leave with or after its last character, and never where some of it was redacted."""
+    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
+    start, end = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
+    spans = [finding(start, end)] if start < end else []
+    tokens = [(a, b, b'{"logprobs":{"content":[{"token":%d}]}}' % a) for a, b in itertools.pairwise(cuts)]
+    batches: list[Batch] = [[Delta(0, text[a:b], b"", raw)] for a, b, raw in tokens]
+    events = asyncio.run(guarded(Detector({0: spans}, data.draw(SHARES)), *batches, [Finish(0, "stop")]))
+    told = [event.choice_json for event in events if isinstance(event, Delta) and event.choice_json]
+    clean = [raw for a, b, raw in tokens if not any(a < s.end and s.start < b for s in spans)]  # type: ignore[operator]
+    assert told == clean
+
+
+CALL = b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}'
+MORE = b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}]}'
+
+
+@pytest.mark.parametrize("finished", [True, False])
+async def test_every_choice_is_ended_for_the_detectors_once(finished: bool) -> None:
+    """With its finish, or at the end of a model that never sent one; one without text and calls is not theirs."""
+    watch = Detector(shares=(0,))
+    ending = [Finish(0, "stop"), Finish(1, "stop"), Finish(2, "tool_calls"), Finish(3, "stop")] if finished else []
+    events = await guarded(
+        watch, [Delta(0, "a"), Delta(1, "b"), Delta(2, "", CALL)], [Delta(0, "c"), Delta(2, "", MORE)], ending
+    )
+    assert watch.complete == {0, 1, 2}
+    assert watch.ended
+    assert said(events, 0) == "ac"
+    assert said(events, 1) == "b"
+    finishes = [event for event in events if isinstance(event, Finish)]
+    assert sorted(finishes, key=lambda finish: finish.choice) == ending
+    # The detectors see the whole call.
+    assert watch.replies[2] == b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{}"}}]}'
+    assert [event.delta_json for event in events if isinstance(event, Delta) and event.choice == 2] == [CALL, MORE]
+
+
+async def test_raw_deltas_do_not_wait_for_text_of_other_choices() -> None:
+    """Where nothing can be stopped, tool calls stream while another choice's text is held back."""
+    watch = Detector(shares=(0,))
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "held"), Delta(1, "", b'{"tool_calls":[1]}')]
+        await gate.wait()
+
+    async with aclosing(OutputGuard(slow(), watch, MESSAGE, protected=False).events()) as out:
+        assert await asyncio.wait_for(anext(out), 60) == [Delta(1, "", b'{"tool_calls":[1]}')]
+        gate.set()
+
+
+async def test_calls_wait_for_the_verdict() -> None:
+    """A detector that judges the whole message may stop its calls; none has left then."""
+    watch = Detector(blocks_at=(0, 5))
+    events = await guarded(
+        watch, [Delta(0, "so: "), Delta(0, "", CALL)], [Delta(0, "", MORE)], [Delta(0, "secret")]
+    )
+    assert said(events) == "so: " + MESSAGE
+    assert not any(event.delta_json for event in events if isinstance(event, Delta))
+
+
+async def test_what_nobody_judges_does_not_leave() -> None:
+    """Reasoning, content in parts: left out where a detector protects the answer, and passed on where none does."""
+    thought = Delta(0, "", b'{"reasoning_content":"the secret is"}')
+    parts = Delta(0, "", b'{"content":[{"type":"text","text":"secret"}]}')
+    events = await guarded(Detector(), [thought, parts], [Delta(0, "ok")], [Finish(0, "stop")])
+    assert events == [Delta(0, "ok"), Finish(0, "stop")]
+    events = await guarded(Detector(), [thought, parts], [Finish(0, "stop")], protected=False)
+    assert events == [thought, parts, Finish(0, "stop")]
+
+
+async def test_too_many_calls_are_not_judged() -> None:
+    """More than can be kept: an error, and nothing of them."""
+    out: list[Event] = []
+    call = b'{"tool_calls":[{"index":0,"function":{"arguments":"%b"}}]}' % (b"x" * 1000)
+    batches: list[Batch] = [[Delta(0, "", call)] for _ in range(LONGEST_REPLY // 1000 + 1)]
+    with pytest.raises(Unavailable, match="calls tools"):
+        await collect(OutputGuard(model(*batches, [Finish(0, "stop")]), Detector(), MESSAGE), out)
+    assert out == []
+
+
+async def test_a_choice_ends_when_it_is_judged() -> None:
+    """It does not wait for another that goes on; a block of that one later does not end it again."""
+    gate = asyncio.Event()
+
+    async def slow() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "done"), Finish(0, "stop"), Delta(1, "on"), Finish(2, "length")]
+        await gate.wait()
+        yield [Delta(1, " secret")]
+
+    out: list[Event] = []
+    async with aclosing(OutputGuard(slow(), Detector(blocks_at=(1, 4)), MESSAGE).events()) as events:
+        async for batch in events:
+            out += batch
+            if Finish(0, "stop") in out and Finish(2, "length") in out:
+                gate.set()
+    assert [event for event in out if isinstance(event, Finish)] == [
+        Finish(2, "length"),
+        Finish(0, "stop"),
+        Finish(1, "content_filter"),
+    ]
+    assert said(out, 0) == "done"
+
+
+async def test_a_chunk_is_one_event() -> None:
+    """What is cleared at once comes out together, behind what was found in it, with all that stands beside it."""
+
+    class Cutting(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            async for clearance in super().clearances():
+                if clearance.judged:
+                    yield Clearance(0, 4, (finding(1, 2, Action.REPORT, ""),), blocked=False)
+                    yield Clearance(0, 6, (), blocked=False, judged=True)
+
+    batches: list[Batch] = [
+        [Delta(0, "ab", b"", b'{"logprobs":{"content":[1]}}')],
+        [
+            Delta(0, "cde", b"", b'{"logprobs":{"content":[2]}}'),
+            Delta(0, "f", b"", b'{"logprobs":{"content":[3]}}'),
+        ],
+    ]
+    events = await guarded(Cutting(), *batches, [Finish(0, "stop")], chunked=True)
+    assert [type(events[0]), *events[1:]] == [
+        Detections,
+        Delta(0, "abcd", b"", b'{"logprobs":{"content":[1]}}'),
+        Delta(0, "ef", b"", b'{"logprobs":{"content":[2,3]}}'),
+        Finish(0, "stop"),
+    ]
+
+
+async def test_usage_that_comes_with_every_token_stands_before_its_chunk() -> None:
+    """As far as the model has told it by then, where text leaves in chunks; at the end it is told once more."""
+    script: list[Batch] = [
+        [Delta(0, "a"), Usage(3, 1)],
+        [Delta(0, "b"), Usage(3, 2)],
+        [Finish(0, "stop"), Usage(3, 2)],
+    ]
+    # The detectors clear nothing of the first piece, and both with the second.
+    events = await guarded(Detector(shares=(0, 100)), *script, chunked=True)
+    assert events == [Usage(3, 2), Delta(0, "ab"), Usage(3, 2), Finish(0, "stop"), Usage(3, 2)]
+    events = await guarded(Detector(), *script)
+    assert events == [Delta(0, "a"), Delta(0, "b"), Finish(0, "stop"), Usage(3, 2)]
+    # Without numbers nothing is made up.
+    assert await guarded(Detector(), [Delta(0, "a")], [Finish(0, "stop")], chunked=True) == [
+        Delta(0, "a"),
+        Finish(0, "stop"),
+    ]
+
+
+async def test_a_report_does_not_quote_what_was_taken_out() -> None:
+    """Whoever adds a detector that only reports does not read with it what another one replaces."""
+    hidden = [finding(2, 6), finding(0, 3, Action.REPORT, ""), finding(5, 8, Action.REPORT, "")]
+    shown = finding(6, 8, Action.REPORT, "")
+    events = await guarded(Detector({0: [*hidden, shown]}), [Delta(0, "ab345678")], [Finish(0, "stop")])
+    found = {f: f.withheld for event in events if isinstance(event, Detections) for f in event.findings}
+    assert sorted((f.start, f.end, f.action) for f, withheld in found.items() if withheld) == [
+        (0, 3, Action.REPORT),
+        (5, 8, Action.REPORT),
+    ]
+    assert len(found) == 4
+
+
+async def test_a_block_ends_every_choice_well() -> None:
+    """Nothing more of any choice; the message and ``content_filter`` for each, and the usage if it came."""
+    watch = Detector(blocks_at=(1, 3))
+    events = await guarded(
+        watch,
+        [Delta(0, "free ")],
+        [Delta(1, "ok")],
+        [Delta(1, " secret")],
+        [Delta(0, "more"), Delta(1, "more")],
+        [Finish(0, "stop"), Finish(1, "stop")],
+    )
+    assert said(events, 0).startswith("free ")
+    assert said(events, 0).endswith(MESSAGE)
+    assert said(events, 1) == "ok" + MESSAGE
+    assert [event for event in events if isinstance(event, Finish)] == [
+        Finish(0, "content_filter"),
+        Finish(1, "content_filter"),
+    ]
+
+
+async def test_nothing_leaves_after_a_block() -> None:
+    """Neither what the detectors clear behind it, nor what the model goes on to say beside the content."""
+    told = asyncio.Event()
+
+    class Confused(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            yield Clearance(0, 0, (), blocked=True)
+            told.set()
+            yield Clearance(1, 2, (), blocked=False)
+            await asyncio.sleep(1)
+
+    async def talkative() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "ab"), Delta(1, "cd")]
+        await asyncio.sleep(0)
+        await told.wait()
+        for _ in range(10):
+            yield [Delta(2, "", b'{"tool_calls":[]}')]
+
+    watch = Confused()
+    out: list[Event] = []
+    guard = OutputGuard(talkative(), watch, MESSAGE)
+    # The reader is slow: everything above happens before it looks.
+    async with aclosing(guard.events()) as events:
+        async for batch in events:
+            out += batch
+    assert said(out, 0) == said(out, 1) == MESSAGE
+    assert not any(event.delta_json for event in out if isinstance(event, Delta))
+
+
+@given(st.text(min_size=1, max_size=30), st.integers(0, 29), SHARES, st.integers(1, 5))
+@settings(max_examples=80)
+def test_a_block_lets_out_only_what_was_cleared_before(text: str, at: int, shares: list[int], step: int) -> None:
+    """Wherever it strikes, what came out is a beginning of what was cleared, and the end is well-formed."""
+    watch_cleared: list[int] = []
+
+    async def run() -> list[Event]:
+        watch = Detector(shares=shares, blocks_at=(0, min(at, len(text) - 1)))
+        pieces: list[Batch] = [[Delta(0, text[i : i + step])] for i in range(0, len(text), step)]
+        events = await guarded(watch, *pieces, [Finish(0, "stop")])
+        watch_cleared.append(watch.cleared[0])
+        return events
+
+    events = asyncio.run(run())
+    out = said(events)
+    assert out.endswith(MESSAGE)
+    assert text.startswith(out.removesuffix(MESSAGE))
+    # The piece that made the detector block was not cleared with it.
+    assert len(out.removesuffix(MESSAGE)) <= min(at, len(text) - 1) // step * step
+    assert events[-1] == Finish(0, "content_filter")
+
+
+async def test_a_block_wins_over_a_model_that_fails() -> None:
+    """The verdict stands, whatever becomes of the stream that it was about."""
+    watch = Detector(blocks_at=(0, 0))
+    events = await guarded(watch, [Delta(0, "secret")], Unavailable("gone"))
+    assert events[-1] == Finish(0, "content_filter")
+
+
+async def test_a_detector_that_was_passed_over_is_told() -> None:
+    """Its failure goes out with the direction and the choice."""
+
+    class Failing(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            failures: tuple[DetectorFailure, ...] = (DetectorFailure("d", "no answer"),)
+            async for clearance in super().clearances():
+                yield Clearance(clearance.choice, clearance.cleared_until, (), False, failures)
+                failures = ()
+
+    events = await guarded(Failing(), [Delta(0, "a")], [Finish(0, "stop")])
+    assert [event.failures for event in events if isinstance(event, Detections)] == [
+        (DetectorFailure("d", "no answer"),)
+    ]
+
+
+async def test_a_failing_model_is_raised_after_what_was_cleared() -> None:
+    """What the detectors had cleared comes first."""
+    watch = Detector()
+    out: list[Event] = []
+    guard = OutputGuard(model([Delta(0, "a")], [Delta(0, "b")], Unavailable("gone")), watch, MESSAGE)
+    with pytest.raises(Unavailable, match="gone"):
+        await collect(guard, out)
+    assert said(out).startswith("a")
+    assert watch.closed
+
+
+async def test_failing_detectors_are_raised() -> None:
+    """A detector that nobody knows is found out with the first piece; nothing came before, a status is possible."""
+    watch = Detector(failure=NotFound("detector `x` not found"))
+    out: list[Event] = []
+    guard = OutputGuard(model([Start(b"{}"), Delta(0, "a")], [Delta(0, "b")]), watch, MESSAGE)
+    with pytest.raises(NotFound):
+        await collect(guard, out)
+    assert out == []
+
+
+async def test_detectors_that_end_too_early_are_a_failure() -> None:
+    """A call that ends before everything was judged must not let the rest through, nor hang."""
+
+    class Quitter(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            yield Clearance(0, 1, (), blocked=False)
+
+    forever = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "ab")]
+        await forever.wait()
+
+    out: list[Event] = []
+    with pytest.raises(Unavailable, match="judged"):
+        await collect(OutputGuard(endless(), Quitter(), MESSAGE), out)
+    assert said(out) == "a"
+
+
+async def test_text_that_was_never_cleared_is_a_failure() -> None:
+    """The service closed the call in order, but its clearances end before the text does."""
+
+    class Short(Detector):
+        async def clearances(self) -> AsyncGenerator[Clearance, None]:
+            async for clearance in super().clearances():
+                yield Clearance(clearance.choice, 1, (), blocked=False)
+
+    with pytest.raises(Unavailable, match="judged"):
+        await guarded(Short(), [Delta(0, "ab")], [Finish(0, "stop")])
+
+
+class Tap:
+    """A model that never stops; counts what was taken of it."""
+
+    def __init__(self, piece: str, raw: bytes = b"") -> None:
+        self._piece = piece
+        self._raw = raw
+        self.taken = 0
+        self.closed = False
+
+    async def batches(self) -> AsyncGenerator[Batch, None]:
+        try:
+            while True:
+                self.taken += len(self._piece) + len(self._raw)
+                yield [Delta(0, self._piece, self._raw)]
+                await asyncio.sleep(0)
+        finally:
+            self.closed = True
+
+
+@pytest.mark.parametrize("share", [0, 100])
+async def test_the_model_is_not_read_far_ahead(share: int) -> None:
+    """Whether the detectors or the client are slow: no more than the bound and a batch is taken of the model."""
+    tap, watch = Tap("x" * 1000), Detector(shares=(share,))
+    async with aclosing(tap.batches()) as batches, aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
+        reading = asyncio.ensure_future(anext(out))
+        await asyncio.sleep(0.05)
+        before = tap.taken
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert tap.taken == before <= HELD_CHARACTERS + 2 * 1000
+        if share:
+            # Reading on makes room.
+            await reading
+            await anext(out)
+            await eventually(lambda: tap.taken > before)
+        reading.cancel()
+        await asyncio.wait([reading])
+
+
+async def test_raw_deltas_count_towards_the_bound() -> None:
+    """A model that streams tool calls for ever to a client that does not read is stopped, too."""
+    tap = Tap("", b'{"tool_calls":[' + b"1," * 500 + b"1]}")
+    async with (
+        aclosing(tap.batches()) as batches,
+        aclosing(OutputGuard(batches, Detector(), MESSAGE, protected=False).events()) as out,
+    ):
+        await anext(out)
+        await asyncio.sleep(0.05)
+        assert tap.taken <= 2 * HELD_CHARACTERS + 4000
+
+
+async def test_leaving_early_stops_both_tasks() -> None:
+    """A client that leaves: the model is read no further and the detectors are let go, at once."""
+    tap, watch = Tap("x"), Detector()
+    async with aclosing(tap.batches()) as batches:
+        async with aclosing(OutputGuard(batches, watch, MESSAGE).events()) as out:
+            await anext(out)
+        taken = tap.taken
+        await asyncio.sleep(0.02)
+        assert tap.taken == taken
+    assert tap.closed
+    assert watch.closed
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_being_cancelled_stops_both_tasks() -> None:
+    """As when the server ends the request's task while nothing comes."""
+    watch = Detector(deaf=asyncio.Event())
+    guard = OutputGuard(model([Delta(0, "a")]), watch, MESSAGE)
+    reading = asyncio.ensure_future(anext(guard.events()))
+    await asyncio.sleep(0.01)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)
+    assert watch.closed

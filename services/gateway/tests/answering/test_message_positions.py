@@ -1,0 +1,91 @@
+"""gateway.answering.message_positions: what was found, by the request's messages."""
+
+from dataclasses import replace
+
+from gateway.answering.message_positions import in_request
+from gateway.domain import (
+    PART_BREAK,
+    Action,
+    Detections,
+    DetectorFailure,
+    Direction,
+    Finding,
+    Message,
+    OriginalRequest,
+    Turn,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.principal import LOCAL
+
+FAILURE = DetectorFailure("d", "no")
+
+
+def finding(text: str, start: int | None, end: int | None) -> Finding:
+    return Finding("d", "t", "n", 1.0, Action.REPORT, start, end, text[start:end])
+
+
+def turn(*parts: str) -> Turn:
+    """A question of several messages, each behind one of the system's; and one more behind all."""
+    said = [Message("system", "s"), *(Message("user", part) for part in parts), Message("system", "s")]
+    return Turn(
+        LOCAL,
+        PART_BREAK.join(parts),
+        (said[0], said[-1]),
+        original=OriginalRequest(
+            messages=tuple(said) if len(parts) > 1 else (), places=(0, len(parts) + 1, *range(1, len(parts) + 1))
+        ),
+    )
+
+
+def found(item: int, *findings: Finding, failures: tuple[DetectorFailure, ...] = ()) -> Detections:
+    return Detections(Direction.INPUT, item, findings, failures)
+
+
+def test_without_places_nothing_moves() -> None:
+    """The turn's order is the request's."""
+    given_ = (found(3, finding("abc", 0, 2)),)
+    assert in_request(replace(turn("abc"), original=replace(turn("abc").original, places=())), given_) == given_
+
+
+def test_a_question_of_one_message() -> None:
+    """It keeps its spans, wherever it stands; so does what stands behind it."""
+    one = finding("abc", 0, 2)
+    assert in_request(turn("abc"), [found(0, one), found(1, one), found(2, one, failures=(FAILURE,))]) == (
+        found(0, one),
+        found(2, one),
+        found(1, one, failures=(FAILURE,)),
+    )
+
+
+def test_what_is_about_the_whole_question() -> None:
+    """It is told of the last message, as is a failure."""
+    whole = finding("abc", None, None)
+    assert in_request(turn("abc", "d"), [found(2, whole, failures=(FAILURE,))]) == (
+        found(2, whole, failures=(FAILURE,)),
+    )
+
+
+def test_what_reaches_over_two_messages() -> None:
+    """Each of them has its part, with its text."""
+    asked = turn("abc", "defg")
+    assert in_request(asked, [found(2, finding(asked.question, 1, 7))]) == (
+        found(1, finding("abc", 1, 3)),
+        found(2, finding("defg", 0, 2)),
+    )
+    assert in_request(asked, [found(2, finding(asked.question, 3, 5))]) == ()
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), min_size=2, max_size=4), st.data())
+def test_spans_quote_their_messages(parts: list[str], data: st.DataObject) -> None:
+    """What a finding's span covers in the request's messages is what it covered in the question."""
+    asked = turn(*parts)
+    start = data.draw(st.integers(0, len(asked.question) - 1))
+    end = data.draw(st.integers(start + 1, len(asked.question)))
+    told = in_request(asked, [found(2, finding(asked.question, start, end))])
+    covered = [asked.original.messages[each.item].text[f.start : f.end] for each in told for f in each.findings]
+    assert covered == [f.text for each in told for f in each.findings]
+    # The breaks between messages belong to none.
+    ends = [sum(map(len, parts[: n + 1])) + n * len(PART_BREAK) for n in range(len(parts) - 1)]
+    breaks = {at for each in ends for at in range(each, each + len(PART_BREAK))}
+    assert "".join(covered) == "".join(asked.question[at] for at in range(start, end) if at not in breaks)

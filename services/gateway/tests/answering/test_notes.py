@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+from gateway.answering import notes as said
+from gateway.answering.notes import not_ranked, notes
+from gateway.domain import Note, Passage, PromptOptions, Retrieval, Selection, Subject, Turn
+from servicekit.principal import LOCAL
+
+TURN = Turn(
+    LOCAL, "why?", retrieval=Retrieval(("docs",), semantic_ranker=True), prompting=PromptOptions(follow_ups=True)
+)
+FOUND = Selection((Passage("p", "docs", "d", "a.md", "a.md", "text", 1.0),))
+
+
+def test_each_note_stands_where_it_belongs() -> None:
+    """What was asked for and not done, and what was left out."""
+    fit = replace(TURN, prompting=replace(TURN.prompting, follow_ups=False))
+    assert notes(TURN, fit, query="It failed.", found=FOUND, left_out=3, pictures="None.") == (
+        Note(Subject.QUERY, "It failed."),
+        Note(Subject.RESULTS, "No reranker is configured: the order is the search's own."),
+        Note(Subject.RESULTS, "None."),
+        Note(Subject.PROMPT, "The model's window has no room for the oldest 3 messages of the conversation."),
+        Note(Subject.PROMPT, said.NO_QUESTIONS),
+    )
+
+
+def test_where_all_is_as_it_was_asked_there_is_nothing_to_say() -> None:
+    """Also where nothing was found that could be ordered or shown."""
+    assert notes(TURN, TURN, query="", found=None, left_out=0, pictures="") == ()
+
+
+def test_one_message_is_one_message() -> None:
+    """A greeting, for example."""
+    [note] = notes(TURN, TURN, query="", found=None, left_out=1, pictures="")
+    assert "the oldest message of" in note.text
+
+
+def found(score: float | None, not_reranked: str = "") -> Selection:
+    passage = Passage("a", "docs", "d", "a.md", "a.md", "text", 1.0, reranker_score=score)
+    return Selection((passage,), not_reranked=not_reranked)
+
+
+WANTED = Retrieval(minimum_reranker_score=2.0, semantic_ranker=True)
+
+
+def test_without_a_reranker() -> None:
+    """What was wanted of one is told."""
+    assert not_ranked(found(None), WANTED) == (
+        "No reranker is configured: the order is the search's own; nothing was left out for its score."
+    )
+    assert not_ranked(found(None), Retrieval(semantic_ranker=True)) == (
+        "No reranker is configured: the order is the search's own."
+    )
+
+
+def test_a_reranker_that_failed() -> None:
+    """Its failure is told with what it did not do."""
+    failed = found(None, "The reranker 'r' did not answer within 2 s.")
+    assert not_ranked(failed, Retrieval(semantic_ranker=True)) == (
+        "The reranker 'r' did not answer within 2 s: the order is the search's own."
+    )
+
+
+def test_a_minimum_alone_runs_no_reranker() -> None:
+    """It is told; but not where it is 0, as clients send it that have none."""
+    assert not_ranked(found(None), Retrieval(minimum_reranker_score=1.5)) == (
+        "minimum_reranker_score needs semantic_ranker: nothing was left out for its score."
+    )
+    assert not_ranked(found(None), Retrieval(minimum_reranker_score=0.0)) == ""
+
+
+def test_nothing_is_not_ranked() -> None:
+    """That nobody wanted, of nothing, or that a reranker did."""
+    assert not_ranked(found(None), Retrieval(semantic_captions=True)) == ""
+    assert not_ranked(None, WANTED) == not_ranked(Selection(()), WANTED) == ""
+    assert not_ranked(found(1.0), WANTED) == ""

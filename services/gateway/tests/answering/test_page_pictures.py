@@ -1,0 +1,201 @@
+import base64
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from gateway.answering import budget, page_pictures
+from gateway.domain import Action, Detector, Detectors, Passage
+from servicekit.errors import Unavailable
+
+PAGES = ["guide-1.pdf#page=1", "guide-2.pdf#page=2"]
+JPEGS = [b"\xff\xd8one", b"\xff\xd8two"]
+URLS = [f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}" for jpeg in JPEGS]
+WANTED = {"use_gpt4v": True, "gpt4v_input": "textAndImages"}
+STAGES = ["/2024-01", "/2024-01-28", "/2024-04", "/2024-05-29", "/2026-04-10"]
+
+
+def pictured(passage: Passage) -> Passage:
+    return replace(passage, sha256=f"sha of {passage.document_id}", has_pictures=True)
+
+
+@pytest.fixture(autouse=True)
+def kept(fakes: Any) -> None:
+    """Both pages have pictures, and the model takes some."""
+    fakes.generator.takes_pictures = True
+    passages = fakes.retriever.indexes["docs"] = [pictured(each) for each in fakes.retriever.indexes["docs"]]
+    for each, jpeg in zip(passages, JPEGS, strict=True):
+        fakes.pictures.contents["local", "docs", each.document_id, each.sha256, each.page] = jpeg
+
+
+@pytest.fixture
+def ask(client: httpx.AsyncClient) -> Callable[..., Any]:
+    async def asked(overrides: dict[str, Any], stage: str = "/2024-04") -> Any:
+        body = {"messages": [{"role": "user", "content": "the ferry?"}], "context": {"overrides": overrides}}
+        response = await client.post(f"{stage}/chat", json=body)
+        assert response.status_code == 200, response.text
+        answer = response.json()
+        return (answer["choices"][0] if "choices" in answer else answer)["context"]
+
+    return asked
+
+
+def parts(fakes: Any) -> list[Any]:
+    question = fakes.generator.prompts[-1].messages[-1]
+    assert question.text == ""
+    found: list[Any] = json.loads(question.content_json)
+    return found
+
+
+def notes(context: Any) -> list[str]:
+    thought = next(each for each in context["thoughts"] if each["title"] == "Results")
+    said: list[str] = thought["props"].get("notes", [])
+    return said
+
+
+@pytest.mark.parametrize("stage", STAGES)
+async def test_the_model_sees_the_pages(ask: Any, fakes: Any, stage: str) -> None:
+    """Behind question and sources, each behind its name; clients see the same, in the stage's own shape."""
+    context = await ask(WANTED, stage)
+    text, *others = parts(fakes)
+    assert text["text"].startswith("the ferry?\n\nSources:\nguide-1.pdf#page=1: The ferry leaves at nine.")
+    assert others == [
+        {"type": "text", "text": "guide-1.pdf#page=1:"},
+        {"type": "image_url", "image_url": {"url": URLS[0]}},
+        {"type": "text", "text": "guide-2.pdf#page=2:"},
+        {"type": "image_url", "image_url": {"url": URLS[1]}},
+    ]
+    shown = context["data_points"]["images"]
+    assert shown == (URLS if stage == "/2026-04-10" else [{"detail": "auto", "url": url} for url in URLS])
+    assert context["data_points"]["citations"] == PAGES
+    assert notes(context) == []
+    prompt = json.dumps(next(each for each in context["thoughts"] if each["title"] == "Prompt"))
+    assert "(a picture)" in prompt
+    assert "base64" not in prompt
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"use_gpt4v": True, "gpt4v_input": "texts"},
+        {"use_gpt4v": False, "gpt4v_input": "images"},
+        {"send_image_sources": False, "use_gpt4v": True},
+    ],
+)
+async def test_nobody_gets_what_was_not_asked_for(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
+    """No picture, no note."""
+    context = await ask(overrides)
+    assert fakes.generator.prompts[-1].messages[-1].content_json == b""
+    assert context["data_points"]["images"] == []
+    assert notes(context) == []
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [{"use_gpt4v": True, "gpt4v_input": "images"}, {"send_image_sources": True, "send_text_sources": False}],
+)
+async def test_pictures_instead_of_text(ask: Any, fakes: Any, overrides: dict[str, Any]) -> None:
+    """A page without a picture keeps its text; the data points tell everything."""
+    plain = replace(fakes.retriever.indexes["docs"][1], has_pictures=False)
+    fakes.retriever.indexes["docs"][1] = plain
+    context = await ask(overrides)
+    text, *others = parts(fakes)
+    assert "leaves at nine" not in text["text"]
+    assert "opens at noon" in text["text"]
+    assert [part["type"] for part in others] == ["text", "image_url"]
+    assert len(context["data_points"]["text"]) == 2
+
+
+async def test_a_page_is_shown_once(ask: Any, fakes: Any) -> None:
+    """Also where several passages stand on it."""
+    first = fakes.retriever.indexes["docs"][0]
+    fakes.retriever.indexes["docs"] = [first, replace(first, id="p9")]
+    assert len((await ask(WANTED))["data_points"]["images"]) == 1
+
+
+def without_eyes(fakes: Any) -> None:
+    fakes.generator.takes_pictures = False
+
+
+def judged(fakes: Any) -> None:
+    fakes.policy = Detectors(context=(Detector("words", Action.REDACT),))
+
+
+def unkept(fakes: Any) -> None:
+    fakes.retriever.indexes["docs"] = [
+        replace(each, has_pictures=False) for each in fakes.retriever.indexes["docs"]
+    ]
+
+
+def lost(fakes: Any) -> None:
+    fakes.pictures.contents.clear()
+
+
+def away(fakes: Any) -> None:
+    fakes.pictures.failure = Unavailable("Away.")
+
+
+def small(fakes: Any) -> None:
+    fakes.generator.window = budget.PICTURE_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (without_eyes, page_pictures.NO_EYES),
+        (judged, page_pictures.NOT_JUDGED),
+        (unkept, page_pictures.NONE_KEPT),
+        (lost, page_pictures.NONE_KEPT),
+        (away, page_pictures.AWAY),
+        (small, page_pictures.NO_ROOM),
+    ],
+)
+async def test_why_there_are_none(ask: Any, fakes: Any, change: Callable[[Any], None], note: str) -> None:
+    """The answer rests on the text then, and a note says why."""
+    change(fakes)
+    context = await ask({"use_gpt4v": True, "gpt4v_input": "images"})
+    question = fakes.generator.prompts[-1].messages[-1]
+    assert "leaves at nine" in question.text
+    assert context["data_points"]["images"] == []
+    assert notes(context) == [note]
+
+
+async def test_there_are_no_more_than_there_is_room_for(ask: Any, fakes: Any) -> None:
+    """The best page first; a note says how many are left out."""
+    fakes.generator.window = 3 * budget.PICTURE_TOKENS
+    context = await ask(WANTED | {"max_tokens": 1024})
+    assert [image["url"] for image in context["data_points"]["images"]] == URLS[:1]
+    assert notes(context) == ["Pictures of 1 more pages did not go to the model."]
+
+
+async def test_pictures_go_with_their_documents(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Those of a removed document, of a removed index; where none are kept nobody is asked."""
+    fakes.retriever.indexes["docs"].append(replace(fakes.retriever.indexes["docs"][0], document_id="plain"))
+    fakes.retriever.indexes["docs"][-1] = replace(fakes.retriever.indexes["docs"][-1], has_pictures=False)
+    response = await client.post("/indexes/docs/documents/delete", json={"doc_ids": ["d1", "plain", "nobody"]})
+    assert response.status_code == 200
+    assert fakes.pictures.forgotten == [("docs", ("d1",))]
+    assert [key[2] for key in fakes.pictures.contents] == ["d2"]
+    assert (await client.delete("/indexes/docs")).status_code == 200
+    assert fakes.pictures.contents == {}
+
+
+async def test_uploads_ask_for_them(client: httpx.AsyncClient, fakes: Any) -> None:
+    """By a field of the form; without it none are kept."""
+    for fields in ({}, {"pictures": "true"}):
+        files = {"file": ("a.pdf", b"%PDF-")}
+        response = await client.post("/documents", data={"index": "docs", **fields}, files=files)
+        assert response.status_code == 202
+    assert [upload.pictures for upload in fakes.ingest.uploads] == [False, True]
+
+
+async def test_front_ends_are_told(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They offer pictures where the model takes some."""
+    for takes in (True, False):
+        fakes.generator.takes_pictures = takes
+        config = (await client.get("/config")).json()
+        assert config["showMultimodalOptions"] is takes
+        assert config["showGPT4VOptions"] is takes

@@ -1,0 +1,67 @@
+from dataclasses import replace
+
+from gateway.answering import prompts
+from gateway.domain import Message, Passage, PromptOptions, PromptStyle, Retrieval, Turn
+from servicekit.principal import LOCAL
+
+PASSAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=2", "\none\n two  three\n\n", 1.0)
+HISTORY = (Message("user", "before"), Message("assistant", "yes"))
+
+
+def turn(style: PromptStyle, **more: object) -> Turn:
+    return Turn(LOCAL, "why?", HISTORY, retrieval=Retrieval(("docs",)), style=style, **more)  # type: ignore[arg-type]  # keywords of a test
+
+
+def test_sources_stand_after_the_question() -> None:
+    """The system's words, the history, then the question with each passage, whose lines and indentation stay."""
+    system, *history, question = prompts.compose(turn(PromptStyle.SOURCES_AFTER_QUESTION), [PASSAGE])
+    assert system == Message("system", prompts.ANSWER_FROM_SOURCES)
+    assert tuple(history) == HISTORY
+    assert question == Message("user", "why?\n\nSources:\na.pdf#page=2: one\n two  three")
+
+
+def test_a_system_prompt_of_ones_own_takes_the_place_of_ours() -> None:
+    """An empty one, too."""
+    for own in ("Be kind.", ""):
+        system, *_ = prompts.compose(
+            turn(PromptStyle.SOURCES_AFTER_QUESTION, prompting=PromptOptions(system_prompt=own)), [PASSAGE]
+        )
+        assert system == Message("system", own)
+
+
+def test_what_a_turn_asks_for_beside_the_answer_follows_the_systems_words() -> None:
+    """The language, then the questions; also behind a system prompt of one's own, be it empty."""
+    style = PromptStyle.SOURCES_AFTER_QUESTION
+    for own, first in ((None, prompts.ANSWER_FROM_SOURCES), ("Be kind.", "Be kind."), ("", "")):
+        system, *_ = prompts.compose(
+            turn(style, prompting=PromptOptions(system_prompt=own, language="de", follow_ups=True)), []
+        )
+        expected = [first, "Whatever the language of the question and of the sources, answer in this one: de."]
+        assert system.text.split("\n") == [
+            *(line for line in "\n".join(expected).split("\n") if line),
+            prompts.FOLLOW_UPS,
+        ]
+
+
+def test_the_context_stands_in_front_as_a_system_message() -> None:
+    """Then the history as it came, then the user's words alone."""
+    system, *history, question = prompts.compose(turn(PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE), [PASSAGE])
+    assert system.role == "system"
+    assert system.text.endswith("a.pdf#page=2: one\n two  three")
+    assert tuple(history) == HISTORY
+    assert question == Message("user", "why?")
+
+
+def test_without_passages_the_messages_are_the_callers() -> None:
+    """Nothing is put in front, and no empty message is put behind a tool's result."""
+    style = PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
+    assert prompts.compose(turn(style), []) == (*HISTORY, Message("user", "why?"))
+    assert prompts.compose(Turn(LOCAL, "", HISTORY, style=style), []) == HISTORY
+
+
+def test_captions_stand_in_place_of_the_passage() -> None:
+    """Those that still stand in its text: what a detector has changed is not shown by them."""
+    passage = replace(PASSAGE, captions=("one", "three"))
+    assert prompts.data_point(passage) == "a.pdf#page=2: one three"
+    assert prompts.data_point(replace(passage, text="[REDACTED] two three")) == "a.pdf#page=2: three"
+    assert prompts.data_point(replace(passage, text="nothing left")) == "a.pdf#page=2: nothing left"

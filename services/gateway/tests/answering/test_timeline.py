@@ -1,0 +1,174 @@
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.clock import virtual_time
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.retrieval import FakeRetriever
+from gateway.answering.timeline import Timeline
+from gateway.domain import Batch, Found, Retrieval
+from gateway.main import build_app
+from gateway.ports.answering import Prompt
+from gateway.settings import Settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+from starlette.types import ASGIApp
+
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+
+
+class SlowRetriever(FakeRetriever):
+    """Takes long to find anything."""
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> Found:
+        await asyncio.sleep(0.4)
+        return await super().retrieve(principal, retrieval, query, top, deadline)
+
+
+class SlowGenerator(FakeGenerator):
+    """Thinks before it speaks, and between its words."""
+
+    async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
+        await asyncio.sleep(0.6)
+        async for batch in super().generate(prompt, deadline):
+            yield batch
+            await asyncio.sleep(0.15)
+
+
+@pytest.fixture
+def slow(fakes: Any, settings: Settings) -> ASGIApp:
+    fakes.retriever = SlowRetriever(fakes.retriever.indexes)
+    fakes.generator = SlowGenerator(fakes.generator.script)
+    return build_app(settings, fakes.services())
+
+
+async def asked(app: ASGIApp, path: str) -> tuple[dict[str, str], list[tuple[float, bytes]]]:
+    """Asks the question; returns the headers, and the pieces of the body with their times in milliseconds."""
+    begin = time.perf_counter()
+    headers: dict[str, str] = {}
+    pieces: list[tuple[float, bytes]] = []
+    requests = [{"type": "http.request", "body": json.dumps(QUESTION).encode()}]
+
+    async def receive() -> Any:
+        return requests.pop() if requests else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        for name, value in message.get("headers", ()):
+            headers[name.decode()] = value.decode()
+        if body := message.get("body"):
+            pieces.append(((time.perf_counter() - begin) * 1000, body))
+
+    scope = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "POST",
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": [(b"host", b"gateway"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1),
+        "server": ("127.0.0.1", 2),
+    }
+    await app(scope, receive, send)
+    return headers, pieces
+
+
+@virtual_time
+async def test_the_steps_of_an_answer_add_up_to_what_a_clock_outside_says(slow: ASGIApp) -> None:
+    """In the header and in the thoughts: no waiting is left out, none is counted twice."""
+    headers, pieces = await asked(slow, "/chat")
+    [(outside, body)] = pieces
+    told = {name: float(spent) for name, spent in re.findall(r"([\w-]+);dur=([\d.]+)", headers["server-timing"])}
+    assert told["retrieve"] == 400
+    assert told["first-token"] == 750  # after a first batch without words
+    assert _spent(told) == pytest.approx(outside, abs=1)
+    thoughts = {thought["title"]: thought["props"] for thought in json.loads(body)["context"]["thoughts"]}
+    listed = sum(thought["duration_ms"] for thought in thoughts.values())
+    assert listed == pytest.approx(outside, abs=1)
+
+
+@virtual_time
+async def test_the_first_token_comes_when_the_steps_say(slow: ASGIApp) -> None:
+    """A stream's first words, and its end, come at the times that its last line tells."""
+    _, pieces = await asked(slow, "/chat/stream")
+    lines = [(at, json.loads(line)) for at, piece in pieces for line in piece.splitlines()]
+    first = next(at for at, line in lines if line.get("delta", {}).get("content"))
+    outside, last = lines[-1]
+    steps = last["context"]["thoughts"][-1]["props"]["steps"]
+    told = {step["name"].replace(" ", "-"): step["duration_ms"] for step in steps}
+    before = _spent(told) - told["generate"]
+    assert before + told["first-token"] == pytest.approx(first, abs=1)
+    assert _spent(told) == pytest.approx(outside, abs=1)
+
+
+@pytest.mark.parametrize("path", ["/2024-04/chat", "/2024-04/chat/stream"])
+async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemorySpanExporter, path: str) -> None:
+    """Each step of the thoughts is a span of the request's trace, below the request, and as long."""
+    body = QUESTION | {"context": {"overrides": {"index": "docs"}}}
+    response = await client.post(path, json=body)
+    last = json.loads(response.text.splitlines()[-1])
+    told = {step["name"]: step["duration_ms"] for step in last["context"]["thoughts"][-1]["props"]["steps"]}
+    own = [
+        span
+        for span in spans.get_finished_spans()
+        if format(span.context.trace_id, "032x") == response.headers["x-trace-id"]
+    ]
+    [request] = [span for span in own if span.kind is SpanKind.SERVER]
+    seen = {}
+    for span in own:
+        if span is not request:
+            assert span.parent is not None
+            assert span.parent.span_id == request.context.span_id
+            assert span.end_time is not None
+            assert span.start_time is not None
+            seen[span.name] = (span.end_time - span.start_time) / 1e6
+    assert told.keys() >= {"retrieve", "first token", "generate"}
+    assert seen == pytest.approx(told, abs=0.002)
+
+
+def _spent(told: dict[str, float]) -> float:
+    """All of the time, in milliseconds: the first token is part of the generation."""
+    return sum(spent for name, spent in told.items() if name != "first-token")
+
+
+def test_steps_are_timed_in_the_order_in_which_they_end() -> None:
+    """Durations in milliseconds, of steps that fail, too."""
+    timeline = Timeline()
+    with timeline.step("outer"):
+        with timeline.step("inner"):
+            time.sleep(0.01)
+        with pytest.raises(ValueError, match="x"), timeline.step("failed"):
+            raise ValueError("x")
+    assert [step.name for step in timeline.steps] == ["inner", "failed", "outer"]
+    inner, _, outer = timeline.steps
+    assert 10 <= inner.duration_ms <= outer.duration_ms < 5000
+
+
+def test_what_is_done_twice_is_one_step() -> None:
+    """A second search after a redaction: one step, with the time of both."""
+    timeline = Timeline()
+    timeline.add("retrieve", 0.001)
+    timeline.add("retrieve", 0.0025)
+    assert [(step.name, step.duration_ms) for step in timeline.steps] == [("retrieve", 3.5)]
+
+
+def test_what_a_service_says_of_its_own_steps() -> None:
+    """Stands below the step that asked it; what was done twice is one step there, too."""
+    timeline = Timeline()
+    timeline.add("retrieve", 0.009)
+    timeline.inside("retrieve", [("embed", 1.5), ("dense", 2.0)])
+    timeline.inside("retrieve", [("dense", 0.5)])
+    [step] = timeline.steps
+    assert [(inner.name, inner.duration_ms) for inner in step.inner] == [("embed", 1.5), ("dense", 2.5)]

@@ -1,0 +1,152 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from causeway_testing.gateway.application import FakeHistory
+from causeway_testing.servers import free_ports, nats_server
+from gateway.clients.chat_history import NatsHistory
+from gateway.clients.nats_connection import NatsLink
+from gateway.ports.chat_history import History
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+Ready = Callable[[NatsLink], Awaitable[None]]
+ANN = Principal("local", "ann@example.com")
+BOB = Principal("local", "bob|ä *.>")
+OTHERS_ANN = Principal("another tenant", "ann@example.com")
+MOST = 8
+STRANGE_IDS = ("a.b", "*", ">", "ä b", "../x", "x" * 200, "-")
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+@pytest.fixture(params=["fake", "nats"])
+def history(request: pytest.FixtureRequest) -> History:
+    if request.param == "fake":
+        return FakeHistory(most=MOST)
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsHistory(link.history, most=MOST)
+
+
+async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
+    """Byte for byte, whatever its id looks like; saving it again replaces it."""
+    for conversation in STRANGE_IDS:
+        await history.save(ANN, conversation, "old", b'[["a",{}]]', soon())
+        saved = await history.save(ANN, conversation, "T\u00e4 \u2028", b'[["q", {"x" : 1.0}]]', soon())
+        assert await history.read(ANN, conversation, soon()) == b'[["q", {"x" : 1.0}]]'
+        assert saved.timestamp > 1_700_000_000_000
+    listed = (await history.page(ANN, 100, "", soon())).conversations
+    assert {each.id for each in listed} == set(STRANGE_IDS)
+    assert {each.title for each in listed} == {"T\u00e4 \u2028"}
+
+
+async def test_the_latest_comes_first(history: History) -> None:
+    """Page by page, to the end."""
+    for number in range(5):
+        await history.save(ANN, f"c{number}", "", b"[]", soon())
+        await asyncio.sleep(0.002)
+    await history.save(ANN, "c1", "", b"[]", soon())
+    seen, token = [], ""
+    for _ in range(3):
+        part = await history.page(ANN, 2, token, soon())
+        seen += [each.id for each in part.conversations]
+        token = part.next_token
+    assert seen == ["c1", "c4", "c3", "c2", "c0"]
+    assert token == ""
+    with pytest.raises(InvalidRequest):
+        await history.page(ANN, 2, "nonsense", soon())
+
+
+async def test_users_do_not_see_each_others(history: History) -> None:
+    """Nor tenants; the same id is another conversation for each."""
+    everyone = (ANN, BOB, OTHERS_ANN, LOCAL)
+    for principal in everyone:
+        assert (await history.page(principal, 10, "", soon())).conversations == ()
+        await history.save(principal, "c", principal.user, f'["{principal.tenant}"]'.encode(), soon())
+    for principal in everyone:
+        [listed] = (await history.page(principal, 10, "", soon())).conversations
+        assert listed.title == principal.user
+        assert await history.read(principal, "c", soon()) == f'["{principal.tenant}"]'.encode()
+    await history.delete(ANN, "c", soon())
+    with pytest.raises(NotFound):
+        await history.read(ANN, "c", soon())
+    for principal in (BOB, OTHERS_ANN, LOCAL):
+        assert await history.read(principal, "c", soon())
+
+
+async def test_a_deleted_conversation_is_gone(history: History) -> None:
+    """From the list, too; it can be saved again. One that never was is not found."""
+    await history.save(ANN, "c", "t", b"[]", soon())
+    await history.save(ANN, "d", "t", b"[]", soon())
+    await history.delete(ANN, "c", soon())
+    assert [each.id for each in (await history.page(ANN, 10, "", soon())).conversations] == ["d"]
+    for wrong in ("c", "none", *STRANGE_IDS):
+        with pytest.raises(NotFound):
+            await history.read(ANN, wrong, soon())
+        with pytest.raises(NotFound) as caught:
+            await history.delete(ANN, wrong, soon())
+        assert caught.value.resource == wrong
+    await history.save(ANN, "c", "t", b'["again"]', soon())
+    assert await history.read(ANN, "c", soon()) == b'["again"]'
+
+
+async def test_a_conversation_that_is_too_long(history: History) -> None:
+    """What cannot be kept is refused, and what was kept of it stays."""
+    await history.save(ANN, "c", "t", b"[]", soon())
+    noise = os.urandom(1_200_000)
+    with pytest.raises(PayloadTooLarge) as caught:
+        await history.save(ANN, "c", "t", noise, soon())
+    assert caught.value.field == "answers"
+    assert await history.read(ANN, "c", soon()) == b"[]"
+
+
+async def test_a_long_conversation_is_kept(link: NatsLink) -> None:
+    """Text is stored compressed: 4 MB of it pass through a broker that takes 1 MiB a message."""
+    history = NatsHistory(link.history)
+    answers = b'["' + b"".join(b"Paragraph %d of the handbook says so. " % n for n in range(110_000)) + b'"]'
+    assert len(answers) > 4_000_000
+    await history.save(ANN, "c", "t", answers, soon())
+    assert await history.read(ANN, "c", soon()) == answers
+
+
+async def test_there_is_a_most(history: History) -> None:
+    """A user who keeps too many is told to delete some; those that are kept can still be saved."""
+    for number in range(MOST):
+        await history.save(ANN, str(number), "", b"[]", soon())
+    with pytest.raises(Conflict):
+        await history.save(ANN, "one more", "", b"[]", soon())
+    await history.save(ANN, "2", "", b"[1]", soon())
+    await history.save(BOB, "one more", "", b"[]", soon())
+    await history.delete(ANN, "0", soon())
+    await history.save(ANN, "one more", "", b"[]", soon())
+
+
+async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
+    """Away: Unavailable within the deadline. Back: what was saved is there."""
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        history = NatsHistory(link.history)
+        with pytest.raises(Unavailable):
+            await history.page(ANN, 1, "", soon())
+        async with nats_server(directory, port):
+            await ready(link)
+            await history.save(ANN, "c", "t", b"[]", soon())
+        for call in (
+            lambda: history.save(ANN, "c", "t", b"[]", Deadline.after(0.5)),
+            lambda: history.read(ANN, "c", Deadline.after(0.5)),
+            lambda: history.page(ANN, 1, "", Deadline.after(0.5)),
+            lambda: history.delete(ANN, "c", Deadline.after(0.5)),
+        ):
+            with pytest.raises(Unavailable) as caught:
+                await call()
+            assert caught.value.retry_after is not None
+        async with nats_server(directory, port):
+            await ready(link)
+            assert await history.read(ANN, "c", soon()) == b"[]"

@@ -1,0 +1,111 @@
+import asyncio
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from gateway.clients.file_cache import FileCache
+from servicekit.errors import NotFound, Unavailable
+
+
+class Source:
+    """Writes files of a length; counts how often."""
+
+    def __init__(self, size: int = 10) -> None:
+        self.size = size
+        self.fetched = 0
+        self.go = asyncio.Event()
+        self.go.set()
+        self.failure: Exception | None = None
+
+    async def fetch(self, path: Path) -> None:
+        self.fetched += 1
+        await self.go.wait()
+        if self.failure is not None:
+            raise self.failure
+        path.write_bytes(b"x" * self.size)
+
+
+async def use(cache: FileCache, name: str, source: Source) -> bytes:
+    async with cache.file(name, source.size, source.fetch) as path:
+        return path.read_bytes()
+
+
+def on_disk(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.iterdir())
+
+
+async def test_a_file_is_fetched_once(tmp_path: Path) -> None:
+    """Whoever comes later has it from the disk."""
+    cache, source = FileCache(tmp_path, 100), Source()
+    assert await use(cache, "a", source) == await use(cache, "a", source) == b"x" * 10
+    assert source.fetched == 1
+
+
+async def test_who_comes_while_it_is_fetched_waits_for_it(tmp_path: Path) -> None:
+    """Many at once are one fetch."""
+    cache, source = FileCache(tmp_path, 100), Source()
+    source.go.clear()
+    readers = [asyncio.create_task(use(cache, "a", source)) for _ in range(5)]
+    await asyncio.sleep(0.01)
+    source.go.set()
+    assert set(await asyncio.gather(*readers)) == {b"x" * 10}
+    assert source.fetched == 1
+
+
+async def test_the_one_not_used_for_longest_goes(tmp_path: Path) -> None:
+    """As soon as another needs its room."""
+    cache, sources = FileCache(tmp_path, 25), {name: Source() for name in "abc"}
+    for name in "ababc":
+        await use(cache, name, sources[name])
+    assert on_disk(tmp_path) == 20
+    await use(cache, "b", sources["b"])
+    await use(cache, "a", sources["a"])
+    assert [source.fetched for source in sources.values()] == [2, 1, 1]
+
+
+async def test_a_file_in_use_stays(tmp_path: Path) -> None:
+    """It leaves no room for another meanwhile, and can be had by further readers."""
+    cache, source, other = FileCache(tmp_path, 15), Source(), Source()
+    async with cache.file("a", 10, source.fetch) as path:
+        with pytest.raises(Unavailable) as caught:
+            await use(cache, "b", other)
+        assert caught.value.retry_after is not None
+        assert await use(cache, "a", source) == path.read_bytes()
+    await use(cache, "b", other)
+    assert on_disk(tmp_path) == 10
+
+
+async def test_one_larger_than_the_room_is_there_while_it_is_used(tmp_path: Path) -> None:
+    """And gone afterwards."""
+    cache, source = FileCache(tmp_path, 5), Source()
+    assert len(await use(cache, "a", source)) == 10
+    assert on_disk(tmp_path) == 0
+
+
+async def test_a_fetch_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    """The next one tries again."""
+    cache, source = FileCache(tmp_path, 100), Source()
+    source.failure = NotFound("gone")
+    with pytest.raises(NotFound):
+        await use(cache, "a", source)
+    source.failure = OSError("disk full")
+    with pytest.raises(Unavailable):
+        await use(cache, "a", source)
+    assert on_disk(tmp_path) == 0
+    source.failure = None
+    assert len(await use(cache, "a", source)) == 10
+
+
+async def test_a_reader_who_leaves_lets_the_next_one_fetch(tmp_path: Path) -> None:
+    """A cancelled fetch is no file."""
+    cache, source = FileCache(tmp_path, 100), Source()
+    source.go.clear()
+    async with AsyncExitStack():
+        first = asyncio.create_task(use(cache, "a", source))
+        second = asyncio.create_task(use(cache, "a", source))
+        await asyncio.sleep(0.01)
+        first.cancel()
+        await asyncio.sleep(0.01)
+        source.go.set()
+        assert len(await second) == 10
+    assert source.fetched == 2

@@ -1,0 +1,268 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from causeway.generator.v1 import generator_pb2 as pb
+from causeway.generator.v1 import generator_pb2_grpc
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.servers import eventually, grpc_service
+from gateway.clients.generator import DESCRIPTOR, GrpcGenerator
+from gateway.domain import (
+    Batch,
+    Chunk,
+    Completion,
+    Delta,
+    Event,
+    Finish,
+    Message,
+    Model,
+    Passage,
+    Start,
+    TokenCounts,
+    Usage,
+)
+from gateway.ports.answering import Generator, Prompt
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.principal import LOCAL, Principal
+
+PROMPT = Prompt(
+    LOCAL,
+    "m",
+    "why?",
+    (Message("user", "why?", b"", b'{"name":"a"}'), Message("assistant", "", b'[{"type":"x"}]')),
+    (Passage("p", "docs", "d", "a.md", "a.md#page=1", "text", 0.5),),
+    b'{"temperature":0.5}',
+)
+
+
+class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
+    """The generator's contract over the fake."""
+
+    def __init__(self, fake: FakeGenerator) -> None:
+        self._fake = fake
+        self.raw: list[pb.GenerateResponse] = []
+
+    async def Generate(  # noqa: N802  # the contract's name
+        self, request: pb.GenerateRequest, context: Any
+    ) -> AsyncGenerator[pb.GenerateResponse, None]:
+        for response in self.raw:
+            yield response
+        async with aclosing(self._fake.generate(_prompt(request), Deadline.of(context))) as batches:
+            async for batch in batches:
+                yield pb.GenerateResponse(events=[made for event in batch for made in _messages(event)])
+
+    async def CountTokens(self, request: pb.CountTokensRequest, context: Any) -> pb.CountTokensResponse:  # noqa: N802  # the contract's name
+        messages = [Message(message.role, message.text) for message in request.messages]
+        counts = await self._fake.count_tokens(
+            Principal.from_proto(request.principal), request.model, request.texts, messages, Deadline.of(context)
+        )
+        return pb.CountTokensResponse(
+            counts=counts.texts,
+            messages_count=counts.messages,
+            context_window=counts.context_window,
+            only_quotes=counts.only_quotes,
+        )
+
+    async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:  # noqa: N802  # the contract's name
+        models = await self._fake.models(Principal.from_proto(request.principal), Deadline.of(context))
+        return pb.ListModelsResponse(
+            models=[
+                pb.Model(
+                    name=model.name,
+                    context_window=model.context_window,
+                    owned_by=model.owned_by,
+                    created=model.created,
+                    ready=model.ready,
+                )
+                for model in models
+            ]
+        )
+
+
+def _prompt(request: pb.GenerateRequest) -> Prompt:
+    principal = Principal.from_proto(request.principal)
+    if request.WhichOneof("prompt") == "openai_request_json":
+        return Prompt(principal, request.model, passthrough_json=request.openai_request_json)
+    asked = request.conversation
+    return Prompt(
+        principal,
+        request.model,
+        asked.question,
+        tuple(Message(m.role, m.text, m.content_json, m.extra_json) for m in asked.messages),
+        tuple(Passage("p", "docs", "d", "a.md", s.name, s.text, s.score) for s in asked.sources),
+        asked.parameters_json,
+    )
+
+
+def _messages(event: Event) -> list[pb.GenerateEvent]:
+    """As the generator puts them: what stands beside a content's delta is an event of its own."""
+    match event:
+        case Start():
+            return [pb.GenerateEvent(kind=pb.EVENT_KIND_START, raw_json=event.raw_json)]
+        case Delta(text=""):
+            if event.choice_json:
+                return [_text(event)]
+            return [pb.GenerateEvent(kind=pb.EVENT_KIND_DELTA, choice=event.choice, raw_json=event.delta_json)]
+        case Delta():
+            return [_text(event)]
+        case Finish():
+            return [
+                pb.GenerateEvent(
+                    kind=pb.EVENT_KIND_FINISH, choice=event.choice, text=event.reason, raw_json=event.choice_json
+                )
+            ]
+        case Usage():
+            usage = pb.Usage(prompt_tokens=event.prompt_tokens, completion_tokens=event.completion_tokens)
+            return [pb.GenerateEvent(kind=pb.EVENT_KIND_USAGE, usage=usage, raw_json=event.raw_json)]
+        case Chunk():
+            return [pb.GenerateEvent(kind=pb.EVENT_KIND_CHUNK, raw_json=event.raw_json)]
+        case Completion():
+            return [pb.GenerateEvent(kind=pb.EVENT_KIND_COMPLETION, raw_json=event.raw_json)]
+    raise AssertionError(event)
+
+
+def _text(event: Delta) -> pb.GenerateEvent:
+    return pb.GenerateEvent(
+        kind=pb.EVENT_KIND_TEXT, choice=event.choice, text=event.text, raw_json=event.choice_json
+    )
+
+
+@pytest.fixture
+def fake() -> FakeGenerator:
+    return FakeGenerator()
+
+
+@pytest.fixture
+def servicer(fake: FakeGenerator) -> Servicer:
+    return Servicer(fake)
+
+
+@pytest.fixture
+async def adapter(servicer: Servicer) -> AsyncIterator[GrpcGenerator]:
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        yield GrpcGenerator(channel)
+
+
+@pytest.fixture(params=["fake", "grpc"])
+def generator(request: pytest.FixtureRequest, fake: FakeGenerator, adapter: GrpcGenerator) -> Generator:
+    return fake if request.param == "fake" else adapter
+
+
+async def collect(generator: Generator, out: list[Batch], seconds: float = 5) -> None:
+    async with aclosing(generator.generate(PROMPT, Deadline.after(seconds))) as batches:
+        async for batch in batches:
+            out += [batch]
+
+
+SCRIPT: list[Any] = [
+    [Start(b'{"id":"x"}')],
+    [Delta(0, "a"), Delta(2, "\x00\U0001f600"), Delta(0, "", b'{"tool_calls":[1.0]}')],
+    [Delta(0, "b", b"", b'{"logprobs":{}}'), Delta(1, "", b"", b'{"logprobs":{}}')],
+    [Finish(0, "stop", b'{"stop_reason":1}'), Finish(2, "length"), Usage(7, 8, b'{"x":1.0}')],
+    [Chunk(b'{"a":1}')],
+    [Completion(b'{"b":2}')],
+]
+
+
+async def test_events_arrive_in_their_batches(fake: FakeGenerator, generator: Generator) -> None:
+    """Every kind, with its bytes; batches are neither joined nor split."""
+    fake.script = SCRIPT
+    out: list[Batch] = []
+    await collect(generator, out)
+    assert [list(batch) for batch in out] == SCRIPT
+
+
+async def test_the_prompt_arrives_whole(fake: FakeGenerator, adapter: GrpcGenerator) -> None:
+    """Messages, sources, parameters, question; or the request of a pass-through alone."""
+    fake.script = [[Delta(0, "a")]]
+    await collect(adapter, [])
+    assert fake.prompts == [PROMPT]
+    passing = Prompt(LOCAL, "m", passthrough_json=b'{ "x":1.50}')
+    async with aclosing(adapter.generate(passing, Deadline.after(5))) as batches:
+        await anext(batches)
+    assert fake.prompts[1] == passing
+
+
+async def test_a_refusal_keeps_its_status_and_body(fake: FakeGenerator, generator: Generator) -> None:
+    """Before the first event and after it."""
+    refusal = UpstreamRejected("no", status=429, body='{"error":"slow"}', retry_after=3)
+    scripts: list[list[Any]] = [[refusal], [[Delta(0, "a")], refusal]]
+    for script in scripts:
+        fake.script = script
+        out: list[Batch] = []
+        with pytest.raises(UpstreamRejected) as caught:
+            await collect(generator, out)
+        assert (caught.value.status, caught.value.body, caught.value.retry_after) == (429, '{"error":"slow"}', 3)
+        assert len(out) == len(script) - 1
+
+
+async def test_leaving_early_stops_the_model(fake: FakeGenerator, generator: Generator) -> None:
+    """Closing the iterator is enough, on the other side of the wire, too."""
+    fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
+    async with aclosing(generator.generate(PROMPT, Deadline.after(5))) as batches:
+        assert await anext(batches) == [Delta(0, "a")]
+    await eventually(lambda: fake.closed == 1)
+
+
+async def test_tokens_are_counted(generator: Generator) -> None:
+    """Texts one by one, messages as a whole."""
+    counts = await generator.count_tokens(LOCAL, "m", ["a b", ""], [Message("user", "c d e")], Deadline.after(5))
+    assert counts == TokenCounts((2, 0), 3, 8192)
+
+
+async def test_models_are_listed(generator: Generator) -> None:
+    """With everything that is known of them."""
+    assert await generator.models(LOCAL, Deadline.after(5)) == (Model("fake", 8192, "tests", 0, ready=True),)
+
+
+async def test_a_kind_that_is_not_known_is_passed_over(adapter: GrpcGenerator, servicer: Servicer) -> None:
+    """A newer generator may have more to say."""
+    unknown = pb.GenerateEvent(kind=99, text="?")  # type: ignore[arg-type]  # not a kind of this version
+    known = pb.GenerateEvent(kind=pb.EVENT_KIND_TEXT, text="a")
+    servicer.raw = [pb.GenerateResponse(events=[unknown, pb.GenerateEvent(text="?"), known])]
+    out: list[Batch] = []
+    await collect(adapter, out)
+    assert out == [[Delta(0, "a")]]
+
+
+async def test_a_start_without_members_is_an_empty_object(adapter: GrpcGenerator, fake: FakeGenerator) -> None:
+    """A model server that says nothing of itself."""
+    fake.script = [[Start(b"")]]
+    out: list[Batch] = []
+    await collect(adapter, out)
+    assert out == [[Start(b"{}")]]
+
+
+async def test_a_model_that_is_too_slow(adapter: GrpcGenerator, fake: FakeGenerator) -> None:
+    """The deadline ends the call on both sides."""
+    fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
+    with pytest.raises(DeadlineExceeded):
+        await collect(adapter, [], seconds=0.3)
+    await eventually(lambda: fake.closed == 1)
+
+
+async def test_a_generator_that_goes_away_in_mid_stream(fake: FakeGenerator) -> None:
+    """Unavailable, at once."""
+    fake.script, fake.gate = [[Delta(0, "a")], [Delta(0, "b")]], asyncio.Event()
+
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(Servicer(fake), server)
+        servers.append(server)
+
+    servers: list[Any] = []
+    async with (
+        grpc_service(DESCRIPTOR, add) as channel,
+        aclosing(GrpcGenerator(channel).generate(PROMPT, Deadline.after(120))) as batches,
+    ):
+        await anext(batches)
+        await servers[0].stop(0)
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(anext(batches), 60)

@@ -1,0 +1,366 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from causeway.guardrails.v1 import guardrails_pb2 as pb
+from causeway.guardrails.v1 import guardrails_pb2_grpc
+from causeway_testing.gateway.answering import FakeGuardrails
+from causeway_testing.servers import eventually, grpc_service
+from gateway.answering.guard import OutputGuard
+from gateway.clients.guardrails import DESCRIPTOR, GrpcGuardrails
+from gateway.domain import (
+    Action,
+    Batch,
+    Delta,
+    DetectionContext,
+    Detector,
+    DetectorFailure,
+    Detectors,
+    Direction,
+    Event,
+    Finding,
+    Finish,
+    Policy,
+    Verdict,
+)
+from gateway.ports.answering import Clearance, Guardrails
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+_DIRECTIONS = {
+    pb.DIRECTION_INPUT: Direction.INPUT,
+    pb.DIRECTION_CONTEXT: Direction.CONTEXT,
+    pb.DIRECTION_OUTPUT: Direction.OUTPUT,
+}
+
+
+class Servicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
+    """The guardrails' contract over the fake; ends a call after a block, as the service does."""
+
+    def __init__(self, fake: FakeGuardrails) -> None:
+        self._fake = fake
+        self.detectors: list[Detector] = []
+        self.failures: list[pb.DetectorFailure] = []
+        self.quits: CausewayError | None = None
+        self.ended = 0
+        self.policy = pb.GetPolicyResponse()
+        self.surroundings: list[pb.Surroundings] = []
+        self.replies: list[bytes] = []
+
+    async def GetPolicy(self, request: pb.GetPolicyRequest, context: Any) -> pb.GetPolicyResponse:  # noqa: N802  # the contract's name
+        Principal.from_proto(request.principal)
+        return self.policy
+
+    async def DetectText(self, request: pb.DetectTextRequest, context: Any) -> pb.DetectTextResponse:  # noqa: N802  # the contract's name
+        self.detectors = _detectors(request.detectors)
+        self.surroundings.append(request.surroundings)
+        verdicts, _ = await self._fake.detect(
+            Principal.from_proto(request.principal),
+            _DIRECTIONS[request.direction],
+            self.detectors,
+            request.texts,
+            Deadline.of(context),
+        )
+        return pb.DetectTextResponse(verdicts=[_verdict(verdict) for verdict in verdicts], failures=self.failures)
+
+    async def Detect(  # noqa: N802  # the contract's name
+        self, request_iterator: AsyncIterator[pb.DetectRequest], context: Any
+    ) -> AsyncGenerator[pb.DetectResponse, None]:
+        try:
+            config = (await anext(aiter(request_iterator))).config
+            assert config.direction == pb.DIRECTION_OUTPUT
+            self.detectors = _detectors(config.detectors)
+            self.surroundings.append(config.surroundings)
+            principal = Principal.from_proto(config.principal)
+            async with (
+                self._fake.watch(principal, self.detectors, Deadline.of(context)) as watch,
+                aclosing(watch.clearances()) as clearances,
+            ):
+                async for request in request_iterator:
+                    if self.quits is not None:
+                        raise self.quits
+                    piece = request.piece
+                    self.replies += [piece.reply_json] if piece.reply_json else []
+                    await watch.feed(piece.choice, piece.text, last=piece.last)
+                    clearance = await anext(clearances)
+                    yield _response(clearance, self.failures)
+                    if clearance.blocked:
+                        return
+        finally:
+            self.ended += 1
+
+
+def _detectors(configs: Sequence[pb.DetectorConfig]) -> list[Detector]:
+    return [
+        Detector(each.detector_id, Action(each.action), each.on_error == pb.ON_ERROR_ALLOW, each.params_json)
+        for each in configs
+    ]
+
+
+def _verdict(verdict: Verdict) -> pb.Verdict:
+    return pb.Verdict(
+        action=verdict.action.value if verdict.action else pb.ACTION_UNSPECIFIED,  # type: ignore[arg-type]  # the same numbers
+        findings=[_finding(finding) for finding in verdict.findings],
+        redacted_text=verdict.redacted_text,
+    )
+
+
+def _finding(finding: Finding) -> pb.Finding:
+    return pb.Finding(
+        start=finding.start,
+        end=finding.end,
+        text=finding.text,
+        detection_type=finding.detection_type,
+        detection=finding.detection,
+        detector_id=finding.detector_id,
+        score=finding.score,
+        action=finding.action.value,  # type: ignore[arg-type]  # the same numbers
+        replacement=finding.replacement,
+        extra_json=finding.extra_json,
+    )
+
+
+def _response(clearance: Clearance, failures: Sequence[pb.DetectorFailure]) -> pb.DetectResponse:
+    return pb.DetectResponse(
+        choice=clearance.choice,
+        cleared_until=clearance.cleared_until,
+        findings=[_finding(finding) for finding in clearance.findings],
+        action=pb.ACTION_BLOCK if clearance.blocked else pb.ACTION_UNSPECIFIED,
+        failures=failures,
+        judged=clearance.judged,
+    )
+
+
+@pytest.fixture
+def fake() -> FakeGuardrails:
+    return FakeGuardrails()
+
+
+@pytest.fixture
+def servicer(fake: FakeGuardrails) -> Servicer:
+    return Servicer(fake)  # type: ignore[abstract]  # the other methods are not called
+
+
+@pytest.fixture
+async def adapter(servicer: Servicer) -> AsyncIterator[GrpcGuardrails]:
+    def add(server: Any) -> None:
+        guardrails_pb2_grpc.add_GuardrailsServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        yield GrpcGuardrails(channel)
+
+
+@pytest.fixture(params=["fake", "grpc"])
+def guardrails(request: pytest.FixtureRequest, fake: FakeGuardrails, adapter: GrpcGuardrails) -> Guardrails:
+    return fake if request.param == "fake" else adapter
+
+
+def words(action: Action) -> list[Detector]:
+    return [Detector("words", action)]
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+async def test_a_verdict_a_text(guardrails: Guardrails) -> None:
+    """In order; clean ones have no action and no findings."""
+    verdicts, failures = await guardrails.detect(
+        LOCAL, Direction.INPUT, words(Action.REDACT), ["clean", "\U0001f600 a secret"], soon()
+    )
+    assert failures == ()
+    clean, found = verdicts
+    assert (clean.action, clean.findings) == (None, ())
+    assert found.action is Action.REDACT
+    assert found.redacted_text == "\U0001f600 a [REDACTED]"
+    assert found.findings == (
+        Finding("words", "word", "secret", 1.0, Action.REDACT, 4, 10, "secret", "[REDACTED]"),
+    )
+
+
+async def test_an_unknown_detector_is_refused(guardrails: Guardrails) -> None:
+    """By its name."""
+    with pytest.raises(NotFound, match="nobody"):
+        await guardrails.detect(LOCAL, Direction.INPUT, [Detector("nobody", Action.BLOCK)], ["x"], soon())
+
+
+async def test_what_is_asked_arrives_whole(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """Action, what failure leads to, parameters; failures come back."""
+    asked = [Detector("words", Action.BLOCK, True, b'{"x":1.0}'), Detector("words", Action.REPORT)]
+    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late", status=504, not_asked=True)]
+    _, failures = await adapter.detect(LOCAL, Direction.CONTEXT, asked, ["x"], soon())
+    assert servicer.detectors == asked
+    assert failures == (DetectorFailure("d", "late", 504, not_asked=True),)
+
+
+async def model(*batches: Batch) -> AsyncGenerator[Batch, None]:
+    for batch in batches:
+        yield batch
+        await asyncio.sleep(0)
+
+
+async def guarded(guardrails: Guardrails, action: Action, *batches: Batch) -> list[Event]:
+    events: list[Event] = []
+    async with (
+        guardrails.watch(LOCAL, words(action), soon()) as watch,
+        aclosing(OutputGuard(model(*batches), watch, "Withheld.").events()) as out,
+    ):
+        async for batch in out:
+            events += batch
+    return events
+
+
+def said(events: Sequence[Event], choice: int = 0) -> str:
+    return "".join(event.text for event in events if isinstance(event, Delta) and event.choice == choice)
+
+
+PIECES: list[Batch] = [
+    [Delta(0, "the s")],
+    [Delta(0, "ec"), Delta(1, "ok")],
+    [Delta(0, "ret is"), Delta(0, " out")],
+]
+FINISHES = [Finish(0, "stop"), Finish(1, "stop")]
+
+
+@pytest.mark.parametrize("finishes", [FINISHES, []])
+async def test_a_growing_text_is_redacted(guardrails: Guardrails, finishes: list[Event]) -> None:
+    """However the word was split, with a finish or without; other choices go their own way."""
+    events = await guarded(guardrails, Action.REDACT, *PIECES, finishes)
+    assert said(events) == "the [REDACTED] is out"
+    assert said(events, 1) == "ok"
+    assert [event for event in events if isinstance(event, Finish)] == finishes
+
+
+async def test_a_growing_text_is_blocked(guardrails: Guardrails) -> None:
+    """Although the service ends the call while more is being written to it."""
+    more: list[Batch] = [[Delta(0, "x" * 5000)] for _ in range(20)]
+    events = await guarded(guardrails, Action.BLOCK, *PIECES, *more, FINISHES)
+    assert said(events) == "the Withheld."
+    assert [event for event in events if isinstance(event, Finish)] == [
+        Finish(0, "content_filter"),
+        Finish(1, "content_filter"),
+    ]
+
+
+async def test_a_long_answer_is_judged_to_its_end(guardrails: Guardrails) -> None:
+    """Many pieces, both directions busy at once: nothing is lost and nothing hangs."""
+    pieces: list[Batch] = [[Delta(0, f"word{number} ")] for number in range(500)]
+    events = await asyncio.wait_for(guarded(guardrails, Action.REPORT, *pieces, [Finish(0, "stop")]), 60)
+    assert said(events) == "".join(f"word{number} " for number in range(500))
+
+
+async def test_an_unknown_detector_ends_the_watch(adapter: GrpcGuardrails) -> None:
+    """The error is the service's own, not that of a write to a call that has ended."""
+    for _ in range(20):
+        with pytest.raises(NotFound, match="nobody"):
+            await watch_nobody(adapter)
+
+
+async def watch_nobody(adapter: GrpcGuardrails) -> None:
+    async with adapter.watch(LOCAL, [Detector("nobody", Action.BLOCK)], soon()) as watch:
+        batches: list[Batch] = [[Delta(0, "a" * 2000)] for _ in range(50)]
+        async with aclosing(OutputGuard(model(*batches), watch, "").events()) as out:
+            async for _ in out:
+                pytest.fail("something came out")
+
+
+@pytest.mark.parametrize("error", [Unavailable("gone"), InvalidRequest("a piece too many")])
+async def test_a_service_that_fails_in_mid_stream(
+    adapter: GrpcGuardrails, servicer: Servicer, error: CausewayError
+) -> None:
+    """Its own words, whatever was under way."""
+    servicer.quits = error
+    with pytest.raises(type(error), match=error.message):
+        await guarded(adapter, Action.REPORT, *PIECES, FINISHES)
+
+
+async def test_failures_of_detectors_come_with_the_clearance(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """Those that were passed over."""
+    servicer.failures = [pb.DetectorFailure(detector_id="d", message="late")]
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
+        await watch.feed(3, "ab", last=True)
+        async with aclosing(watch.clearances()) as clearances:
+            clearance = await anext(clearances)
+    assert clearance == Clearance(3, 2, (), False, (DetectorFailure("d", "late"),), judged=True)
+
+
+@pytest.mark.parametrize("has", [True, False])
+async def test_the_services_policy(adapter: GrpcGuardrails, servicer: Servicer, has: bool) -> None:
+    """As it says; one without a policy file has none. An action that is not known here is the strictest."""
+    servicer.policy = pb.GetPolicyResponse(
+        output=[
+            pb.DetectorConfig(detector_id="a", action=pb.ACTION_REDACT, on_error=pb.ON_ERROR_ALLOW),
+            pb.DetectorConfig(detector_id="b", params_json=b'{"x":1}'),
+            pb.DetectorConfig(detector_id="c", action=9),  # type: ignore[arg-type]  # on purpose
+        ]
+        if has
+        else [],
+        block_message="No." if has else "",
+    )
+    found = await adapter.policy(soon())
+    detectors = (
+        Detector("a", Action.REDACT, True),
+        Detector("b", Action.REPORT, False, b'{"x":1}'),
+        Detector("c", Action.BLOCK),
+    )
+    assert found == (Policy(Detectors(output=detectors), "No.") if has else None)
+
+
+async def test_what_the_texts_stand_in_arrives(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """With both calls, whole."""
+    around = DetectionContext(("p",), True, "why", b"[]", b"[1]", {"x-tenant": "t"})
+    await adapter.detect(LOCAL, Direction.OUTPUT, words(Action.REPORT), ["x"], soon(), around)
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon(), around) as watch:
+        await watch.feed(0, "a", last=True, reply_json=b'{"tool_calls":[]}')
+        async with aclosing(watch.clearances()) as clearances:
+            assert (await anext(clearances)).judged
+    sent = pb.Surroundings(
+        passages=["p"],
+        passages_are_urls=True,
+        prompt="why",
+        messages_json=b"[]",
+        tools_json=b"[1]",
+        headers={"x-tenant": "t"},
+    )
+    assert servicer.surroundings == [sent, sent]
+    assert servicer.replies == [b'{"tool_calls":[]}']
+
+
+async def test_the_end_may_be_said_twice(guardrails: Guardrails) -> None:
+    """And after the service ended the call."""
+    async with guardrails.watch(LOCAL, words(Action.BLOCK), soon()) as watch:
+        await watch.feed(0, "secret")
+        async with aclosing(watch.clearances()) as clearances:
+            assert (await anext(clearances)).blocked
+            await watch.feed(0, "more")
+            await watch.end()
+            await watch.end()
+
+
+async def test_leaving_early_ends_the_call(adapter: GrpcGuardrails, servicer: Servicer) -> None:
+    """The service is not left waiting for more."""
+    async with adapter.watch(LOCAL, words(Action.REPORT), soon()) as watch:
+        await watch.feed(0, "a")
+        async with aclosing(watch.clearances()) as clearances:
+            await anext(clearances)
+    await eventually(lambda: servicer.ended == 1)
+
+
+async def test_a_watch_keeps_to_its_deadline(adapter: GrpcGuardrails) -> None:
+    """Detectors that never speak do not hold an answer for ever."""
+
+    async def endless() -> AsyncGenerator[Batch, None]:
+        yield [Delta(0, "sec")]
+        await asyncio.Event().wait()
+
+    async with (
+        adapter.watch(LOCAL, words(Action.REPORT), Deadline.after(0.3)) as watch,
+        aclosing(OutputGuard(endless(), watch, "").events()) as out,
+    ):
+        with pytest.raises(DeadlineExceeded):
+            await anext(out)

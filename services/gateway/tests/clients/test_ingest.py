@@ -1,0 +1,305 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import contextlib
+import gc
+import hashlib
+import io
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from causeway.ingest.v1 import ingest_pb2
+from causeway_testing.gateway.answering import FakeIngest
+from causeway_testing.servers import eventually, free_ports, nats_server
+from gateway.clients.backlog import Backlog
+from gateway.clients.health_probes import NatsProbe
+from gateway.clients.ingest import NatsIngest, job_of
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.text_documents import NatsTexts
+from gateway.domain.documents import Upload
+from gateway.domain.text_documents import TextDocument
+from gateway.ports.documents import Ingest
+from opentelemetry import trace
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLimited, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+Ready = Callable[[NatsLink], Awaitable[None]]
+STRANGER = Principal("another tenant")
+UPLOAD = Upload("docs", "Fährplan/Ä.md", b"# Times", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+
+
+@pytest.fixture(params=["fake", "nats"])
+def ingest(request: pytest.FixtureRequest) -> Ingest:
+    if request.param == "fake":
+        return FakeIngest()
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsIngest(link.ingest)
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
+    """Queued, with everything that names it."""
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    assert (job.state, job.index, job.sourcefile) == ("queued", "docs", "Fährplan/Ä.md")
+    assert job.document_id == keys.document_id("Fährplan/Ä.md")
+    assert job.created_at.endswith("Z")
+    assert (job.error_reason, job.attempt) == ("", 0)
+    assert await ingest.job(LOCAL, job.id, soon()) == job
+
+
+async def test_another_tenants_job_does_not_exist(ingest: Ingest) -> None:
+    """Nor does one that nobody submitted, whatever its id looks like."""
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    with pytest.raises(NotFound):
+        await ingest.job(STRANGER, job.id, soon())
+    for job_id in ("none", "a.b", "*", ">", "", "\x00", "ä b", "x" * 5000):
+        with pytest.raises(NotFound) as caught:
+            await ingest.job(LOCAL, job_id, soon())
+        assert caught.value.resource == job_id
+
+
+async def test_a_bad_index_is_refused(ingest: Ingest) -> None:
+    """Before anything is stored."""
+    with pytest.raises(InvalidRequest):
+        await ingest.submit(LOCAL, Upload("a/b", "a.md", b"x"), soon())
+
+
+async def test_what_a_worker_gets(link: NatsLink) -> None:
+    """The original byte for byte, and a message that says everything that was said of it; the trace goes on."""
+    content = bytes(range(256)) * 2000
+    upload = Upload("docs", "a.bin", content, "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+    with trace.get_tracer("test").start_as_current_span("upload") as span:
+        job = await NatsIngest(link.ingest).submit(LOCAL, upload, soon())
+        trace_id = format(span.get_span_context().trace_id, "032x")
+    assert job.trace_id == trace_id
+    transport = await link.ingest()
+    subscription = await transport.jetstream.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
+    [message] = await subscription.fetch(1, timeout=5)
+    await message.ack()
+    assert message.headers is not None
+    assert trace_id in message.headers["traceparent"]
+    queued = ingest_pb2.IngestJob.FromString(message.data)
+    assert (queued.job_id, queued.index) == (job.id, "docs")
+    assert Principal.from_proto(queued.principal) == LOCAL
+    document = queued.document
+    assert document.sha256 == hashlib.sha256(content).hexdigest()
+    assert (document.size_bytes, document.category, document.metadata_json) == (
+        512_000,
+        "guides",
+        b'{"year":2024.0}',
+    )
+    assert (list(document.access.oids), list(document.access.groups)) == (["ann"], ["crew"])
+    original = io.BytesIO()
+    await asyncio.wait_for(transport.originals.get(queued.object_name, original), 60)
+    assert original.getvalue() == content
+
+
+async def test_a_url_is_left_to_the_worker(link: NatsLink) -> None:
+    """Its job names it, and where the original is to be; nothing is stored yet."""
+    url = "https://docs.example.org/a"
+    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "docs.example.org/a", b"", url=url), soon())
+    transport = await link.ingest()
+    queued = ingest_pb2.IngestJob.FromString((await transport.jetstream.get_msg(keys.INGEST_STREAM, 1)).data or b"")
+    assert (queued.url, queued.document.sha256, queued.document.sourcefile) == (url, "", job.sourcefile)
+    assert queued.object_name == keys.original_object(LOCAL.tenant, "docs", job.id)
+    assert (await transport.jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).state.messages == 0
+    state = ingest_pb2.Job(state=ingest_pb2.JOB_STATE_PARSING, progress=ingest_pb2.Progress(fetching=True))
+    assert job_of(state).stage == "fetching"
+
+
+async def test_a_disk_without_room_is_told(tmp_path: Path, ready: Ready) -> None:
+    """Streams too large for the server: who asks whether NATS is there learns it. An upload that does not fit is
+    refused, and nothing of it is accepted; what was accepted stays.
+    """
+    extra = f'jetstream {{ store_dir: "{tmp_path / "js"}", max_file_store: 16MB, max_memory_store: 128MB }}\n'
+    async with nats_server(tmp_path / "nats", extra=extra) as url:
+        async with NatsLink(url, retry=0.05) as link:
+            await eventually_async(lambda: link.problem(soon()), "CAUSEWAY_NATS_STREAM_BYTES")
+        async with NatsLink(url, stream_bytes=1024 * 1024) as link:
+            await ready(link)
+            ingest = NatsIngest(link.ingest)
+            accepted = await ingest.submit(LOCAL, UPLOAD, soon())
+            with pytest.raises(Unavailable, match="full") as caught:
+                await ingest.submit(LOCAL, Upload("docs", "large.bin", bytes(20_000_000)), soon())
+            assert caught.value.retry_after == 30
+            transport = await link.ingest()
+            info = await transport.jetstream.stream_info(keys.INGEST_STREAM)
+            assert (info.state.messages, (await ingest.job(LOCAL, accepted.id, soon())).state) == (1, "queued")
+            await ingest.submit(LOCAL, UPLOAD, soon())
+
+
+async def eventually_async(asked: Callable[[], Awaitable[str | None]], said: str) -> None:
+    end = time.monotonic() + 60
+    while said not in (await asked() or ""):
+        assert time.monotonic() < end
+        await asyncio.sleep(0.02)
+
+
+async def test_each_upload_brings_its_own_original(link: NatsLink) -> None:
+    """Also of the same content: what one document gives up another one keeps."""
+    ingest = NatsIngest(link.ingest)
+    jobs = [await ingest.submit(LOCAL, Upload("docs", name, b"same"), soon()) for name in ("a.md", "b.md")]
+    stored = await (await link.ingest()).originals.list()
+    assert {each.name for each in stored} == {keys.original_object(LOCAL.tenant, "docs", job.id) for job in jobs}
+
+
+async def test_a_tenant_with_much_leaves_room_for_others(link: NatsLink) -> None:
+    """The first lanes hold a few jobs of each tenant; the last takes what is more."""
+    ingest = NatsIngest(link.ingest)
+    for number in range(80):
+        await ingest.submit(LOCAL, Upload("docs", f"{number}.md", b"x"), soon())
+    await ingest.submit(STRANGER, Upload("docs", "one.md", b"x"), soon())
+    jetstream = (await link.ingest()).jetstream
+    waiting = [
+        (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).num_pending
+        for lane in range(keys.INGEST_LANES)
+    ]
+    assert waiting == [8 + 1, 64, 8, 0]
+
+
+async def test_a_full_queue_takes_nothing_more(link: NatsLink) -> None:
+    """A tenant's share is RateLimited, the whole queue Unavailable, with when to come again; nothing is stored."""
+    ingest = NatsIngest(link.ingest, Backlog(most=3, most_of_tenant=2))
+    for name in ("a", "b"):
+        await ingest.submit(LOCAL, Upload("docs", name, b"x"), soon())
+    with pytest.raises(RateLimited) as limited:
+        await ingest.submit(LOCAL, Upload("docs", "c", b"x"), soon())
+    await ingest.submit(STRANGER, Upload("docs", "d", b"x"), soon())
+    with pytest.raises(Unavailable) as full:
+        await ingest.submit(Principal("third"), Upload("docs", "e", b"x"), soon())
+    with pytest.raises(RateLimited):
+        await NatsTexts(link.ingest, Backlog(9, 2)).submit(
+            LOCAL, "docs", [TextDocument("a", "x", b"{}", "")], soon()
+        )
+    assert limited.value.retry_after
+    assert full.value.retry_after
+    transport = await link.ingest()
+    assert len(await transport.originals.list()) == 3
+    assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 3
+
+
+async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
+    """Progress and the reason of a failure are read as they are."""
+    ingest = NatsIngest(link.ingest)
+    job = await ingest.submit(LOCAL, UPLOAD, soon())
+    transport = await link.ingest()
+    key = keys.job_key(LOCAL.tenant, job.id)
+    entry = await transport.jobs.get(key)
+    state = ingest_pb2.Job.FromString(entry.value or b"")
+    state.state = ingest_pb2.JOB_STATE_FAILED
+    state.attempt = 3
+    state.progress.pages_done, state.progress.pages_total = 2, 5
+    state.error.reason, state.error.message = "UNREADABLE_DOCUMENT", "It is encrypted."
+    await transport.jobs.put(key, state.SerializeToString())
+    read = await ingest.job(LOCAL, job.id, soon())
+    assert (read.state, read.attempt, read.progress["pages_done"], read.progress["pages_total"]) == (
+        "failed",
+        3,
+        2,
+        5,
+    )
+    assert (read.error_reason, read.error_message) == ("UNREADABLE_DOCUMENT", "It is encrypted.")
+
+
+async def test_many_uploads_at_once(link: NatsLink) -> None:
+    """Each has its job, none is lost."""
+    ingest = NatsIngest(link.ingest)
+    uploads = [Upload("docs", f"{number}.md", b"content %d" % (number % 5)) for number in range(40)]
+    jobs = await asyncio.gather(*(ingest.submit(LOCAL, upload, soon()) for upload in uploads))
+    assert len({job.id for job in jobs}) == 40
+    transport = await link.ingest()
+    info = await transport.jetstream.stream_info(keys.INGEST_STREAM)
+    assert info.state.messages == 40
+
+
+async def test_a_deadline_that_has_passed(link: NatsLink) -> None:
+    """Nothing is begun, and nothing is left behind that Python would warn of."""
+    adapter = NatsIngest(link.ingest)
+    job = await adapter.submit(LOCAL, UPLOAD, soon())
+    for call in (adapter.submit(LOCAL, UPLOAD, Deadline.after(0)), adapter.job(LOCAL, job.id, Deadline.after(0))):
+        with pytest.raises(DeadlineExceeded):
+            await call
+    gc.collect()
+    assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 1
+
+
+async def test_nats_goes_and_comes_back(tmp_path: Path, ready: Ready) -> None:
+    """Away: Unavailable within the deadline, the probe says so. Back: what was accepted is there, it goes on."""
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        ingest, probe = NatsIngest(link.ingest), NatsProbe(link)
+        async with nats_server(directory, port):
+            await ready(link)
+            job = await ingest.submit(LOCAL, UPLOAD, soon())
+        for _ in range(3):
+            with pytest.raises(Unavailable) as caught:
+                await ingest.submit(LOCAL, UPLOAD, Deadline.after(0.5))
+            assert caught.value.retry_after is not None
+            with pytest.raises(Unavailable):
+                await ingest.job(LOCAL, job.id, Deadline.after(0.5))
+            assert await probe.check(Deadline.after(0.5)) is not None
+        async with nats_server(directory, port):
+            await ready(link)
+            assert await ingest.job(LOCAL, job.id, soon()) == job
+            await ingest.submit(LOCAL, UPLOAD, soon())
+            transport = await link.ingest()
+            assert (await transport.jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 2
+
+
+async def test_a_nats_that_hangs_is_away(tmp_path: Path, ready: Ready) -> None:
+    """A server that is frozen, not gone: the deadline holds, and an answer that comes late breaks nothing."""
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
+        await ready(link)
+        ingest = NatsIngest(link.ingest)
+        with _frozen(tmp_path / "nats"):
+            with pytest.raises(Unavailable):
+                await ingest.submit(LOCAL, UPLOAD, Deadline.after(0.3))
+            assert await link.problem(Deadline.after(0.3)) is not None
+        await ingest.submit(LOCAL, UPLOAD, Deadline.after(120))
+        assert await link.problem(Deadline.after(120)) is None
+
+
+@contextlib.contextmanager
+def _frozen(directory: Path) -> Iterator[None]:
+    """The nats-server of a directory, which writes its process id into the name of its ports file."""
+    [ports] = directory.glob("*.ports")
+    pid = int(ports.stem.rpartition("_")[2])
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+async def test_the_link_waits_for_a_nats_that_is_not_there_yet(tmp_path: Path, ready: Ready) -> None:
+    """It says so meanwhile, and is ready by itself once NATS is; it can be left before that."""
+    [port] = free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        assert await link.problem(Deadline.after(120)) == "not connected"
+        with pytest.raises(Unavailable):
+            await link.ingest()
+        await asyncio.sleep(0.2)
+        async with nats_server(tmp_path / "nats", port):
+            await ready(link)
+            assert (await link.ingest()).epoch > 0
+    async with asyncio.timeout(60), NatsLink(f"nats://127.0.0.1:{port}"):
+        await asyncio.sleep(0.05)
+
+
+async def test_a_link_whose_nats_is_gone_can_be_left(tmp_path: Path, ready: Ready) -> None:
+    """A process that stops does not wait for a server that is away."""
+    async with nats_server(tmp_path / "nats") as url:
+        link = NatsLink(url)
+        await link.__aenter__()
+        await ready(link)
+    await asyncio.wait_for(link.__aexit__(None, None, None), 60)
+    await eventually(lambda: len(asyncio.all_tasks()) == 1)

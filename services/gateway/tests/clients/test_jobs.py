@@ -1,0 +1,350 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+import nats.errors
+import pytest
+from causeway.ingest.v1 import ingest_pb2
+from causeway_testing.gateway.answering import FakeIngest
+from causeway_testing.gateway.jobs import FakeJobs
+from causeway_testing.servers import nats_server
+from gateway.clients.backlog import Backlog
+from gateway.clients.ingest import STATES, NatsIngest
+from gateway.clients.jobs import NatsJobs
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.reverse_reader import newest_first
+from gateway.domain.documents import Job, Upload
+from gateway.ports.documents import Ingest
+from gateway.ports.jobs import DeadLetter, JobChange, Jobs, Replay
+from nats.js import JetStreamContext
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, InvalidRequest, NotFound, RateLimited
+from servicekit.nats import GENERATION
+from servicekit.principal import LOCAL, Principal
+
+STRANGER = Principal("another tenant")
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+@dataclass
+class Rig:
+    """The port, where its jobs come from, and what a worker does to them.
+
+    Attributes:
+        change: Gives a job a state, and its error a reason; also marks it as about to end.
+        bury: Puts it among the dead letters.
+    """
+
+    jobs: Jobs
+    ingest: Ingest
+    change: Callable[..., Awaitable[None]]
+    bury: Callable[[Job], Awaitable[None]]
+
+    async def submit(self, name: str = "a.md", index: str = "docs", principal: Principal = LOCAL) -> Job:
+        return await self.ingest.submit(principal, Upload(index, name, b"x"), soon())
+
+    async def listed(self, principal: Principal = LOCAL, **wanted: str) -> list[str]:
+        page = await self.jobs.page(
+            principal, **{"index": "", "state": "", "token": "", **wanted}, count=100, deadline=soon()
+        )
+        assert not page.next_token
+        return [job.sourcefile for job in page.jobs]
+
+
+@pytest.fixture
+async def link(tmp_path: Path) -> AsyncIterator[NatsLink]:
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url) as link:
+        end = time.monotonic() + 60
+        while await link.problem(Deadline.after(1)) is not None:
+            assert time.monotonic() < end, "NATS did not become ready"
+            await asyncio.sleep(0.02)
+        yield link
+
+
+def fake() -> Rig:
+    ingest = FakeIngest()
+    jobs = FakeJobs(ingest)
+
+    async def change(job: Job, state: str, reason: str = "", *, committing: bool = False) -> None:
+        jobs.change(LOCAL, replace(ingest.jobs[LOCAL.tenant, job.id], state=state, error_reason=reason, attempt=1))
+        if committing:
+            jobs.committing.add(job.id)
+
+    async def bury(job: Job) -> None:
+        letter = DeadLetter(
+            job.id, job.index, job.document_id, job.sourcefile, "INTERNAL", "Größe: 5 %", 5, "2026-01-01T00:00:00Z"
+        )
+        jobs.letters.setdefault(LOCAL.tenant, []).insert(0, letter)
+
+    return Rig(jobs, ingest, change, bury)
+
+
+def real(link: NatsLink) -> Rig:
+    async def change(job: Job, state: str, reason: str = "", *, committing: bool = False) -> None:
+        bucket = (await link.ingest()).jobs
+        entry = await bucket.get(keys.job_key(LOCAL.tenant, job.id))
+        message = ingest_pb2.Job.FromString(entry.value or b"")
+        message.state, message.attempt, message.committing = STATES[state], 1, committing
+        message.ClearField("error")
+        if reason:
+            message.error.reason = reason
+        await bucket.put(entry.key, message.SerializeToString())
+
+    async def bury(job: Job) -> None:
+        jetstream = (await link.ingest()).jetstream
+        waiting = await jetstream.get_last_msg(keys.INGEST_STREAM, keys.ingest_jobs_of(LOCAL.tenant, job.index))
+        assert waiting.seq is not None
+        assert ingest_pb2.IngestJob.FromString(waiting.data or b"").job_id == job.id
+        await jetstream.publish(
+            keys.ingest_dead_subject(LOCAL.tenant, job.index),
+            waiting.data or b"",
+            headers={
+                "Causeway-Job-Id": job.id,
+                "Causeway-Reason": "INTERNAL",
+                "Causeway-Message": "Gr%C3%B6%C3%9Fe: 5 %25",
+                "Causeway-Attempts": "5",
+                GENERATION: "77",
+                "traceparent": TRACEPARENT,
+            },
+        )
+        await jetstream.delete_msg(keys.INGEST_STREAM, waiting.seq)
+
+    return Rig(NatsJobs(link.ingest, quiet=0.05), NatsIngest(link.ingest), change, bury)
+
+
+@pytest.fixture(params=["fake", "nats"])
+def rig(request: pytest.FixtureRequest) -> Rig:
+    return fake() if request.param == "fake" else real(request.getfixturevalue("link"))
+
+
+async def test_jobs_are_listed(rig: Rig) -> None:
+    """The one that changed last first; by index and state; another tenant's are not among them."""
+    a, b = await rig.submit("a"), await rig.submit("b", "other")
+    await rig.submit("c")
+    await rig.submit("d", principal=STRANGER)
+    assert await rig.listed() == ["c", "b", "a"]
+    await rig.change(a, "parsing")
+    await rig.change(b, "failed", "INTERNAL")
+    assert await rig.listed() == ["b", "a", "c"]
+    assert await rig.listed(index="docs") == ["a", "c"]
+    assert await rig.listed(state="failed") == ["b"]
+    assert await rig.listed(state="queued", index="other") == []
+    assert await rig.listed(STRANGER) == ["d"]
+
+
+async def test_pages_follow_each_other(rig: Rig) -> None:
+    """Each job once, in order, the last page without a token; what is no token is refused."""
+    names = [(await rig.submit(str(number))).sourcefile for number in range(7)]
+    found: list[str] = []
+    token = ""
+    for _ in range(4):
+        page = await rig.jobs.page(LOCAL, index="", state="", count=2, token=token, deadline=soon())
+        found += [job.sourcefile for job in page.jobs]
+        token = page.next_token
+    assert (found, token) == (names[::-1], "")
+    for wrong in ("x", "-1", "0", "1.5", "²"):
+        with pytest.raises(InvalidRequest):
+            await rig.jobs.page(LOCAL, index="", state="", count=2, token=wrong, deadline=soon())
+
+
+async def test_a_job_is_cancelled(rig: Rig) -> None:
+    """While it waits and while it is worked on, twice is once; one that is over, or nearly, is not."""
+    waiting, running, done, ending = [await rig.submit(name) for name in "abcd"]
+    await rig.change(running, "indexing")
+    await rig.change(done, "succeeded")
+    await rig.change(ending, "indexing", committing=True)
+    for job in (waiting, running, waiting):
+        assert (await rig.jobs.cancel(LOCAL, job.id, soon())).state == "cancelled"
+    for job in (done, ending):
+        with pytest.raises(Conflict):
+            await rig.jobs.cancel(LOCAL, job.id, soon())
+    states = [(await rig.ingest.job(LOCAL, job.id, soon())).state for job in (waiting, running, done, ending)]
+    assert states == ["cancelled", "cancelled", "succeeded", "indexing"]
+
+
+async def test_another_tenants_job_does_not_exist(rig: Rig) -> None:
+    """It can be neither cancelled nor watched nor sent again; nor can one that nobody knows."""
+    job = await rig.submit()
+    await rig.change(job, "failed", "INTERNAL")
+    await rig.bury(job)
+    for principal, job_id in ((STRANGER, job.id), (LOCAL, "none"), (LOCAL, ">"), (LOCAL, "")):
+        with pytest.raises(NotFound):
+            await rig.jobs.cancel(principal, job_id, soon())
+        with pytest.raises(NotFound):
+            await anext(rig.jobs.watch(principal, job_id, 0))
+        replay = await rig.jobs.replay(principal, [job_id], soon())
+        assert (replay.replayed, replay.not_found) == ((), (job_id,))
+    assert (await rig.jobs.dead(STRANGER, count=9, token="", deadline=soon())).letters == ()
+    assert (await rig.jobs.replay(STRANGER, None, soon())).replayed == ()
+
+
+async def test_a_job_is_watched_to_its_end(rig: Rig) -> None:
+    """As it is, each change as it comes, quiet in between; who comes again gets what is new."""
+    job = await rig.submit()
+    async with aclosing(rig.jobs.watch(LOCAL, job.id, 0)) as changes:
+        first = await anext(changes)
+        assert first is not None
+        assert first.job.state == "queued"
+        assert await anext(changes) is None
+        await rig.change(job, "parsing")
+        second = await _next(changes)
+        assert (second.job.state, second.revision > first.revision) == ("parsing", True)
+    await rig.change(job, "succeeded")
+    rest = [each async for each in rig.jobs.watch(LOCAL, job.id, second.revision) if each]
+    assert [each.job.state for each in rest] == ["succeeded"]
+    assert [each async for each in rig.jobs.watch(LOCAL, job.id, rest[0].revision)] == []
+
+
+async def _next(changes: AsyncIterator[JobChange | None]) -> JobChange:
+    while True:
+        if (change := await anext(changes)) is not None:
+            return change
+
+
+async def test_a_change_is_seen_at_once(link: NatsLink) -> None:
+    """A watch is woken, it need not look again by itself."""
+    rig = real(link)
+    job = await rig.submit()
+    async with asyncio.timeout(60), aclosing(NatsJobs(link.ingest, quiet=600).watch(LOCAL, job.id, 0)) as changes:
+        await anext(changes)
+        following = asyncio.create_task(_next(changes))
+        await asyncio.sleep(0.05)
+        await rig.change(job, "parsing")
+        assert (await following).job.state == "parsing"
+
+
+async def test_dead_letters_are_sent_again(rig: Rig) -> None:
+    """By their ids or all: queued as if new, no longer among the dead; the others stay."""
+    jobs = []
+    for name in "abc":
+        jobs.append(await rig.submit(name))
+        await rig.change(jobs[-1], "failed", "INTERNAL")
+        await rig.bury(jobs[-1])
+    page = await rig.jobs.dead(LOCAL, count=2, token="", deadline=soon())
+    assert [letter.sourcefile for letter in page.letters] == ["c", "b"]
+    letter = page.letters[0]
+    assert (letter.job_id, letter.index, letter.reason) == (jobs[2].id, "docs", "INTERNAL")
+    assert (letter.message, letter.attempts, letter.died_at[-1]) == ("Größe: 5 %", 5, "Z")
+    rest = await rig.jobs.dead(LOCAL, count=2, token=page.next_token, deadline=soon())
+    assert [each.sourcefile for each in rest.letters] == ["a"]
+    assert await rig.jobs.replay(LOCAL, [jobs[1].id, "none"], soon()) == Replay((jobs[1].id,), ("none",))
+    again = await rig.ingest.job(LOCAL, jobs[1].id, soon())
+    assert (again.state, again.attempt, again.error_reason) == ("queued", 0, "")
+    assert set((await rig.jobs.replay(LOCAL, None, soon())).replayed) == {jobs[0].id, jobs[2].id}
+    assert (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters == ()
+
+
+async def test_what_is_sent_again_is_as_old_as_it_was(link: NatsLink) -> None:
+    """The worker is told its generation and the trace of its upload; a queue without room takes none."""
+    rig = real(link)
+    job = await rig.submit()
+    await rig.change(job, "failed", "INTERNAL")
+    await rig.bury(job)
+    await rig.submit("other")
+    with pytest.raises(RateLimited):
+        await NatsJobs(link.ingest, Backlog(9, 1)).replay(LOCAL, None, soon())
+    await rig.jobs.replay(LOCAL, None, soon())
+    jetstream = (await link.ingest()).jetstream
+    message = await jetstream.get_last_msg(keys.INGEST_STREAM, keys.ingest_jobs_of(LOCAL.tenant, "docs"))
+    assert message.headers is not None
+    assert (message.headers[GENERATION], message.headers["Causeway-Job-Id"]) == ("77", job.id)
+    assert message.headers["traceparent"] == TRACEPARENT
+    assert ingest_pb2.IngestJob.FromString(message.data or b"").job_id == job.id
+
+
+async def test_a_dead_letter_that_holds_no_job_is_in_nobodys_way(link: NatsLink) -> None:
+    """It is listed, and stays where it is when the others are sent again."""
+    rig = real(link)
+    job = await rig.submit()
+    await rig.change(job, "failed", "INTERNAL")
+    await rig.bury(job)
+    await (await link.ingest()).jetstream.publish(
+        keys.ingest_dead_subject(LOCAL.tenant, "docs"), b"\xff", headers={"Causeway-Job-Id": "none"}
+    )
+    assert (await rig.jobs.replay(LOCAL, None, soon())).replayed == (job.id,)
+    assert await rig.jobs.replay(LOCAL, ["none"], soon()) == Replay((), ("none",))
+    [left] = (await rig.jobs.dead(LOCAL, count=9, token="", deadline=soon())).letters
+    assert left.job_id == "none"
+
+
+async def test_a_page_looks_at_a_bounded_number(link: NatsLink) -> None:
+    """A filter that nearly nothing meets: the page ends, and the next one goes on; nobody waits for all of them."""
+    transport = await link.ingest()
+
+    async def put(number: int, state: str) -> None:
+        job = ingest_pb2.Job(job_id=f"{number:032x}", index="docs", state=STATES[state], sourcefile=f"{number}.md")
+        key = keys.job_key(LOCAL.tenant, job.job_id)
+        await transport.jetstream.publish(f"$KV.{keys.JOBS_BUCKET}.{key}", job.SerializeToString())
+
+    await put(0, "failed")
+    for first in range(1, 2101, 300):
+        await asyncio.gather(*(put(number, "succeeded") for number in range(first, first + 300)))
+    jobs, pages = NatsJobs(link.ingest), []
+    token, more = "", True
+    while more:
+        page = await jobs.page(LOCAL, index="", state="failed", count=50, token=token, deadline=soon())
+        pages.append([job.sourcefile for job in page.jobs])
+        token, more = page.next_token, bool(page.next_token)
+    assert pages == [[], ["0.md"]]
+
+
+async def test_a_stream_is_read_backwards(link: NatsLink) -> None:
+    """Across stretches, one subject among others, from a place on; nothing of it is left on the server."""
+    jetstream = (await link.ingest()).jetstream
+    bucket = (await link.ingest()).jobs
+    await asyncio.gather(*(bucket.put(f"{'a' if number % 3 else 'b'}.{number}", b"x") for number in range(1500)))
+
+    async def read(before: int = 0) -> list[int]:
+        messages = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.b.*", before)
+        return [message.metadata.sequence.stream async for message in messages]
+
+    places = await read()
+    assert len(places) == 500
+    assert places == sorted(places, reverse=True)
+    assert await read(places[499]) == []
+    assert await read(places[200]) == places[201:]
+    assert not await jetstream.consumers_info(f"KV_{keys.JOBS_BUCKET}")
+
+
+class Slow:
+    """A connection's JetStream, or a subscription of it, whose first fetches come too late."""
+
+    def __init__(self, real: Any, late: int) -> None:
+        self._real, self._late = real, late
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    async def pull_subscribe_bind(self, **where: str) -> "Slow":
+        return Slow(await self._real.pull_subscribe_bind(**where), self._late)
+
+    async def fetch(self, batch: int, timeout: float) -> Any:  # noqa: ASYNC109  # as the client's
+        self._late -= 1
+        if self._late >= 0:
+            raise nats.errors.TimeoutError
+        return await self._real.fetch(batch, timeout=timeout)
+
+
+@pytest.mark.parametrize("late", [0, 2, 3])
+async def test_a_slow_server_is_asked_again(link: NatsLink, late: int) -> None:
+    """What comes late is not left out; what never comes is an error and not an empty page."""
+    transport = await link.ingest()
+    await asyncio.gather(*(transport.jobs.put(f"a.{number}", b"x") for number in range(5)))
+    jetstream = cast("JetStreamContext", Slow(transport.jetstream, late))
+    found = newest_first(jetstream, f"KV_{keys.JOBS_BUCKET}", f"$KV.{keys.JOBS_BUCKET}.a.*")
+    if late < 3:
+        assert len([message async for message in found]) == 5
+    else:
+        with pytest.raises(nats.errors.TimeoutError):
+            await anext(found)

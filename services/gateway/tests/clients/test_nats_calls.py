@@ -1,0 +1,40 @@
+import asyncio
+
+import pytest
+from gateway.clients.nats_calls import reached
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+
+
+@pytest.mark.parametrize("later", range(4))
+async def test_a_client_that_leaves_as_the_answer_comes_has_left(later: int) -> None:
+    """A cancellation is not lost, however soon after the result it comes."""
+    answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def ask() -> int:
+        return await answer
+
+    asking = asyncio.create_task(reached(ask(), Deadline.after(5), "It"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    answer.set_result(1)
+    for _ in range(later):
+        await asyncio.sleep(0)
+    left = asking.cancel()
+    await asyncio.wait([asking])
+    assert asking.cancelled() is left
+
+
+async def test_who_does_not_answer_in_time_is_away() -> None:
+    """And is told to stop."""
+    stopped = asyncio.Event()
+
+    async def never() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    with pytest.raises(Unavailable, match="It cannot be reached"):
+        await reached(never(), Deadline.after(5), "It", at_most=0.01)
+    assert stopped.is_set()

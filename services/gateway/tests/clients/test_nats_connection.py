@@ -1,0 +1,25 @@
+"""The end of the connection to NATS; its beginning: test_client_outbox.py, test_client_jobs.py and others."""
+
+import asyncio
+from pathlib import Path
+
+from causeway_testing.servers import eventually, nats_server
+from gateway.clients.nats_connection import NatsLink
+
+
+async def test_the_end_comes_although_the_client_loses_a_cancellation(tmp_path: Path) -> None:
+    """Nothing of it runs on: a process whose tasks do not end does not end."""
+
+    async def reconnecting() -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            await asyncio.sleep(600)
+
+    async with nats_server(tmp_path) as url, asyncio.timeout(60):
+        async with NatsLink(url, retry=0.05) as link:
+            await eventually(lambda: link._ingest is not None)
+            assert link._client is not None
+            task = link._client._reconnection_task = asyncio.create_task(reconnecting())
+            await asyncio.sleep(0.01)
+        assert task.done()

@@ -1,0 +1,141 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from causeway_testing.gateway.application import FakeOriginals
+from causeway_testing.servers import free_ports, nats_server
+from gateway.clients.file_cache import FileCache
+from gateway.clients.ingest import NatsIngest
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.originals import NatsOriginals
+from gateway.domain.documents import Upload
+from gateway.ports.documents import Originals
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+Ready = Callable[[NatsLink], Awaitable[None]]
+STRANGER = Principal("another tenant")
+Put = Callable[[bytes], Awaitable[str]]
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    path = tmp_path / "cache"
+    path.mkdir()
+    return path
+
+
+async def uploaded(link: NatsLink, content: bytes) -> str:
+    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a.bin", content), soon())
+    return keys.original_object(LOCAL.tenant, "docs", job.id)
+
+
+@pytest.fixture(params=["fake", "nats"])
+def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
+    """The originals, and what puts one there; gives its name."""
+    if request.param == "fake":
+        fake = FakeOriginals()
+
+        async def remember(content: bytes) -> str:
+            name = keys.original_object(LOCAL.tenant, "docs", uuid.uuid4().hex)
+            fake.contents[LOCAL.tenant, name] = content
+            return name
+
+        return fake, remember
+    link: NatsLink = request.getfixturevalue("link")
+
+    async def upload(content: bytes) -> str:
+        return await uploaded(link, content)
+
+    return NatsOriginals(link.ingest, FileCache(cache, 10_000_000)), upload
+
+
+@pytest.mark.parametrize("size", [1, 200_000, 131_072 * 3])
+async def test_an_original_is_what_was_uploaded(store: tuple[Originals, Put], size: int) -> None:
+    """Byte for byte, in one piece of the store or in several, again and again."""
+    originals, put = store
+    content = bytes(index % 251 for index in range(size))
+    name = await put(content)
+    for _ in range(2):
+        async with originals.open(LOCAL, name, size, soon()) as path:
+            assert path.read_bytes() == content
+
+
+async def test_one_that_is_not_there(store: tuple[Originals, Put]) -> None:
+    """Another tenant's is not there, either."""
+    originals, put = store
+    there = await put(b"x")
+    for principal, name in ((LOCAL, keys.original_object(LOCAL.tenant, "docs", "0" * 32)), (STRANGER, there)):
+        with pytest.raises(NotFound):
+            async with originals.open(principal, name, 1, soon()):
+                pass
+
+
+async def test_what_is_forgotten_is_gone(store: tuple[Originals, Put]) -> None:
+    """Of the index that it came into; of another one, or of another tenant, it stays."""
+    originals, put = store
+    kept, gone = await put(b"kept"), await put(b"gone")
+    await originals.forget(LOCAL, "other", [kept])
+    await originals.forget(STRANGER, "docs", [kept])
+    await originals.forget(LOCAL, "docs", [gone, gone, "nonsense"])
+    async with originals.open(LOCAL, kept, 4, soon()) as path:
+        assert path.read_bytes() == b"kept"
+    with pytest.raises(NotFound):
+        async with originals.open(LOCAL, gone, 4, soon()):
+            pass
+
+
+async def test_many_readers_at_once(store: tuple[Originals, Put]) -> None:
+    """Of several originals, each its own."""
+    originals, put = store
+    contents = [bytes([number]) * 150_000 for number in range(4)]
+    names = [await put(content) for content in contents]
+
+    async def read(number: int) -> bool:
+        async with originals.open(LOCAL, names[number], 150_000, soon()) as path:
+            return path.read_bytes() == contents[number]
+
+    assert all(await asyncio.gather(*(read(number % 4) for number in range(20))))
+
+
+async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: Path) -> None:
+    """Its second reader does without NATS."""
+    content = b"content" * 1000
+    name = await uploaded(link, content)
+    asked = 0
+
+    async def transport() -> object:
+        nonlocal asked
+        asked += 1
+        return await link.ingest()
+
+    originals = NatsOriginals(transport, FileCache(cache, 10_000))  # type: ignore[arg-type]  # the same transport
+    for _ in range(3):
+        async with originals.open(LOCAL, name, len(content), soon()) as path:
+            assert path.parent == cache
+    assert asked == 1
+
+
+async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
+    """Unavailable within the deadline, and nothing stays on the disk."""
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
+        originals = NatsOriginals(link.ingest, FileCache(cache, 10_000))
+        async with nats_server(directory, port):
+            await ready(link)
+            name = await uploaded(link, b"x")
+        with pytest.raises(Unavailable):
+            async with originals.open(LOCAL, name, 1, Deadline.after(0.5)):
+                pass
+        await originals.forget(LOCAL, "docs", [name])  # says nothing
+    assert list(cache.iterdir()) == []

@@ -1,0 +1,149 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from causeway_testing.servers import eventually, free_ports, nats_server
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.outbox import Outbox
+from gateway.ports.records import Record
+from nats.js import JetStreamContext
+from servicekit import keys, nats
+from servicekit.errors import Unavailable
+
+
+def record(number: int, tenant: str = "t") -> Record:
+    return Record(keys.usage_subject(tenant), tenant, f"{tenant}-{number}", b'{"number":%d}' % number)
+
+
+@pytest.fixture
+async def url(tmp_path: Path) -> AsyncIterator[str]:
+    async with nats_server(tmp_path) as url:
+        yield url
+
+
+async def stored(url: str) -> list[bytes]:
+    """What is in the stream, in its order."""
+    client = await nats.connect(url, "test")
+    try:
+        jetstream = client.jetstream()
+        count = (await jetstream.stream_info(keys.USAGE_STREAM)).state.messages
+        return [(await jetstream.get_msg(keys.USAGE_STREAM, number + 1)).data or b"" for number in range(count)]
+    finally:
+        await client.close()
+
+
+async def test_records_get_into_their_stream(url: str) -> None:
+    """All of them, once each, in their order, without the writer waiting; the last ones before the end."""
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=7, retry=0.01) as outbox:
+        for number in range(50):
+            outbox.write(record(number))
+        await eventually(lambda: outbox.waiting == 0)
+        assert await outbox.reachable("t")
+        for number in range(50, 60):
+            outbox.write(record(number))
+        outbox.write(record(59))
+    assert await stored(url) == [record(number).payload for number in range(60)]
+    assert outbox.dropped == 0
+
+
+async def test_records_wait_for_the_broker(tmp_path: Path) -> None:
+    """What is written while it is away gets there when it is back; what finds no room is counted."""
+    (port,) = free_ports(1)
+    async with (
+        NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
+        Outbox(link.records, room=40, retry=0.05) as outbox,
+    ):
+        assert not await outbox.reachable("t")
+        for number in range(25):
+            outbox.write(record(number))
+        assert (outbox.waiting, outbox.dropped) == (20, 5)
+        async with nats_server(tmp_path, port) as url:
+            await eventually(lambda: outbox.waiting == 0)
+            assert await outbox.reachable("t")
+            assert await stored(url) == [record(number).payload for number in range(20)]
+
+
+async def test_one_tenants_flood_is_in_nobodys_way(tmp_path: Path) -> None:
+    """What others write meanwhile finds room, and gets there among the first."""
+    (port,) = free_ports(1)
+    async with (
+        contextlib.AsyncExitStack() as server,
+        NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link,
+        Outbox(link.records, room=200, at_once=10, retry=0.05) as outbox,
+    ):
+        for number in range(500):
+            outbox.write(record(number, "flood"))
+        assert outbox.dropped == 400
+        for number in range(20):
+            outbox.write(record(number, "quiet"))
+        assert outbox.dropped == 400
+        url = await server.enter_async_context(nats_server(tmp_path, port))
+        await eventually(lambda: outbox.waiting == 0)
+        client = await nats.connect(url, "test")
+        jetstream = client.jetstream()
+        begun = [(await jetstream.get_msg(keys.USAGE_STREAM, at + 1)).subject for at in range(40)]
+        await client.close()
+    assert begun.count(keys.usage_subject("quiet")) == 20
+
+
+async def test_records_are_bounded_in_bytes() -> None:
+    """However few there are; small ones of others still find room."""
+
+    async def away() -> JetStreamContext:
+        raise Unavailable("away")
+
+    async with Outbox(away, room_bytes=100_000, retry=0.01) as outbox:
+        for number in range(10):
+            outbox.write(Record(keys.usage_subject("t"), "t", f"{number}", b"x" * 10_000))
+        assert (outbox.waiting, outbox.dropped) == (5, 5)
+        outbox.write(record(0, "other"))
+        assert (outbox.waiting, outbox.dropped) == (6, 5)
+
+
+async def test_a_tenant_without_room_is_told(url: str) -> None:
+    """Before its records are dropped, and although the broker answers; others are not."""
+    stuck = asyncio.Event()
+    async with NatsLink(url, retry=0.01) as link:
+
+        async def held() -> JetStreamContext:
+            jetstream = await link.records()
+            await stuck.wait()
+            return jetstream
+
+        async with Outbox(link.records, room=80, retry=0.01) as outbox:
+            outbox.write(record(0))
+            await eventually(lambda: outbox.waiting == 0 and link._records is not None)
+            outbox._jetstream = held
+            for number in range(1, 36):
+                outbox.write(record(number))
+            stuck.set()
+            assert not await outbox.reachable("t")
+            assert await outbox.reachable("other")
+            assert outbox.dropped == 0
+
+
+async def test_a_record_that_no_broker_takes_is_not_in_the_others_way(url: str) -> None:
+    """It is dropped and counted, instead of being sent again and again."""
+    async with NatsLink(url, retry=0.01) as link, Outbox(link.records, at_once=2, retry=0.01) as outbox:
+        for number in (0, 1):
+            outbox.write(Record(keys.usage_subject("t"), "t", f"large-{number}", b"x" * 1_500_000))
+        outbox.write(record(0))
+        await eventually(lambda: outbox.waiting == 0)
+        assert await outbox.reachable("t")
+        assert outbox.dropped == 2
+    assert await stored(url) == [record(0).payload]
+
+
+async def test_the_end_does_not_wait_for_a_broker_that_is_away() -> None:
+    """A gateway that ends without a broker ends at once, and says what is lost."""
+
+    async def away() -> JetStreamContext:
+        raise Unavailable("away")
+
+    async with asyncio.timeout(60), Outbox(away, retry=0.01) as outbox:
+        outbox.write(record(0))
+        await asyncio.sleep(0.02)
+        assert not await outbox.reachable("t")
+    assert outbox.waiting == 1

@@ -1,0 +1,77 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from causeway_testing.gateway.application import FakePictures
+from causeway_testing.servers import nats_server
+from gateway.clients.page_pictures import NatsPictures
+from gateway.domain import Passage
+from gateway.ports.answering import Pictures
+from servicekit import keys, nats
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
+
+PAGE = Passage("p", "docs", "d", "a.pdf", "a.pdf#page=3", "text", 1.0, page=3, sha256="5" * 64, has_pictures=True)
+OTHERS = [replace(PAGE, page=4), replace(PAGE, document_id="d.x"), replace(PAGE, index="docs.x")]
+
+
+def place(page: Passage) -> tuple[str, str, str, str, int]:
+    return LOCAL.tenant, page.index, page.document_id, page.sha256, page.page
+
+
+@pytest.fixture(params=["fake", "nats"])
+async def pictures(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    """Pictures of all pages here: their names."""
+    if request.param == "fake":
+        yield FakePictures({place(each): each.sourcepage.encode() for each in (PAGE, *OTHERS)})
+        return
+    async with nats_server(tmp_path) as url:
+        client = await nats.connect(url, "test")
+        transport = await nats.ingest_transport(client)
+        for each in (PAGE, *OTHERS):
+            await transport.pictures.put(keys.picture_key(*place(each)), each.sourcepage.encode())
+
+        async def given() -> Any:
+            return transport
+
+        yield NatsPictures(given)
+        await client.close()
+
+
+async def there(pictures: Pictures) -> list[bool]:
+    return [await pictures.read(LOCAL, each, Deadline.after(120)) is not None for each in (PAGE, *OTHERS)]
+
+
+async def test_a_page_has_its_picture(pictures: Pictures) -> None:
+    """Of this version, for this tenant."""
+    assert await pictures.read(LOCAL, PAGE, Deadline.after(120)) == b"a.pdf#page=3"
+    assert await pictures.read(LOCAL, replace(PAGE, sha256="6" * 64), Deadline.after(120)) is None
+    assert await pictures.read(replace(LOCAL, tenant="another"), PAGE, Deadline.after(120)) is None
+
+
+async def test_those_of_documents_are_removed(pictures: Pictures) -> None:
+    """Of these and no others; of none at all nothing."""
+    await pictures.forget(LOCAL, "docs", [])
+    await pictures.forget(replace(LOCAL, tenant="another"), "docs", ["d"])
+    assert await there(pictures) == [True, True, True, True]
+    await pictures.forget(LOCAL, "docs", ["d", "nobody"])
+    assert await there(pictures) == [False, False, True, True]
+
+
+async def test_those_of_an_index_are_removed(pictures: Pictures) -> None:
+    """Of this and no other."""
+    await pictures.forget(LOCAL, "docs")
+    assert await there(pictures) == [False, False, False, True]
+
+
+async def test_a_broker_that_is_away() -> None:
+    """Reading is refused, removing raises nothing."""
+
+    async def away() -> Any:
+        raise Unavailable("Away.")
+
+    pictures = NatsPictures(away)
+    with pytest.raises(Unavailable):
+        await pictures.read(LOCAL, PAGE, Deadline.after(120))
+    await pictures.forget(LOCAL, "docs")

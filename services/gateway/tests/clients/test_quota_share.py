@@ -1,0 +1,144 @@
+"""Against a real nats-server, with several replicas of the gateway's ledger."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import structlog
+from causeway_testing.servers import eventually, free_ports, nats_server
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.quota_share import QuotaShare
+from gateway.identity.caller import Caller
+from gateway.quotas.ledger import Admitted, Ledger
+from gateway.quotas.limits import holders, parsed
+from servicekit import keys
+from servicekit.errors import RateLimited, Unavailable
+from servicekit.principal import Principal
+
+CALLER = Caller(Principal("no\ud800rth", "ann"), "id", "lo.ader @ ü")
+QUOTAS = """
+keys: {"lo.ader @ ü": {requests_per_minute: 100, concurrent_requests: 90, tokens_per_minute: 100000}}
+"""
+
+
+@contextlib.asynccontextmanager
+async def replica(url: str, text: str = QUOTAS) -> AsyncIterator[Ledger]:
+    """What each gateway has."""
+    quotas = parsed(text.encode(), "quotas.yaml")
+    ledger = Ledger(lambda: quotas)
+    async with NatsLink(url, retry=0.05) as link, QuotaShare(link.quotas, ledger, retry=0.05):
+        yield ledger
+
+
+def admit(ledger: Ledger) -> Admitted | None:
+    try:
+        return ledger.admit(CALLER, model=True, ingest=None)
+    except RateLimited:
+        return None
+
+
+def left(ledger: Ledger) -> int:
+    """What is left of the minute's requests, without using one."""
+    [(key, limits)] = [(holder, found) for holder in holders(CALLER) if (found := ledger._quotas().of(holder))]
+    headers = ledger._headers([(ledger._known(key), limits)], time.time())
+    return int(headers["x-ratelimit-remaining-requests"])
+
+
+async def acquainted(*ledgers: Ledger) -> None:
+    await eventually(lambda: all(each.replicas == len(ledgers) for each in ledgers), what="the replicas")
+
+
+async def test_two_replicas_keep_to_the_limit_together(tmp_path: Path) -> None:
+    """Asked for far more at both, they let in the limit, and no more than a share of a round over it; it is
+    all let in, whoever is asked.
+    """
+    async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
+        await acquainted(first, second)
+        let_in, end = 0, time.monotonic() + 8
+        while time.monotonic() < end and (left(first) > 0 or left(second) > 0):
+            for ledger in (first, second):
+                for _ in range(10):
+                    if (admitted := admit(ledger)) is not None:
+                        admitted.end(5, 0)
+                        let_in += 1
+            await asyncio.sleep(0.01)
+        assert 100 <= let_in <= 125
+        await eventually(lambda: left(first) == left(second) == 0)
+        assert admit(first) is None
+        assert admit(second) is None
+
+
+async def test_a_burst_at_both_is_exact(tmp_path: Path) -> None:
+    """Before either has heard anything of the other, each lets its half in."""
+    async with nats_server(tmp_path / "nats") as url, replica(url) as first, replica(url) as second:
+        await acquainted(first, second)
+        for ledger in (first, second):
+            assert sum(admit(ledger) is not None for _ in range(200)) == 45  # half of 90 at once
+        await eventually(lambda: left(first) == left(second) == 10)
+        assert sum(admit(ledger) is not None for ledger in (first, second) for _ in range(9)) == 0
+
+
+async def test_one_that_comes_later_knows_what_was_used(tmp_path: Path) -> None:
+    """Also what was used through a replica that is gone; what ran there runs no more."""
+    async with nats_server(tmp_path / "nats") as url:
+        async with replica(url) as first:
+            await eventually(lambda: not first._alone)
+            for _ in range(60):
+                assert admit(first) is not None
+            async with replica(url) as second:
+                await acquainted(first, second)
+                await eventually(lambda: left(second) == 40)
+        async with replica(url) as third:
+            await eventually(lambda: left(third) == 40)
+            assert third.replicas == 1
+            await eventually(lambda: admit(third) is not None)
+
+
+async def test_it_goes_on_while_nats_is_away(tmp_path: Path) -> None:
+    """Each with its part; what was let in before and meanwhile is known once it is back, though the server has
+    forgotten everything.
+    """
+    directory, [port] = tmp_path / "nats", free_ports(1)
+    url = f"nats://127.0.0.1:{port}"
+    async with replica(url) as first, replica(url) as second:
+        assert admit(first) is not None  # NATS was never there
+        async with nats_server(directory, port):
+            await acquainted(first, second)
+            await eventually(lambda: left(second) == 99)
+        await eventually(lambda: first._alone and second._alone)
+        let_in = 0
+        for ledger in (first, second):
+            while (admitted := admit(ledger)) is not None:
+                admitted.end(1, 0)
+                let_in += 1
+        assert let_in == 99
+        async with nats_server(directory, port):
+            await eventually(lambda: left(first) == left(second) == 0)
+
+
+async def test_what_is_no_news_does_no_harm(tmp_path: Path) -> None:
+    """Another version's, say; it stands in the log, and the others' are heard."""
+    async with nats_server(tmp_path / "nats") as url, NatsLink(url, retry=0.05) as link, replica(url) as first:
+        await eventually(lambda: not first._alone)
+        bucket = await link.quotas()
+        with structlog.testing.capture_logs() as logs:
+            await bucket.put("odd", b"")
+            await bucket.put(keys.quota_key("other", keys.quota_holder("key", "north", "a")), b"[]")
+            # A replica is known for a while after its last sign of life, so the other one goes on giving signs.
+            while not logs or first.replicas < 2:
+                await bucket.put(keys.quota_replica_key("other"), b"")
+                await asyncio.sleep(0.05)
+        assert [entry["event"] for entry in logs] == ["news of quotas cannot be read"]
+        async with replica(url) as second:
+            assert admit(first) is not None
+            await eventually(lambda: left(second) == 99)
+
+
+async def test_without_nats_there_is_no_bucket() -> None:
+    """It is said as of everything else that NATS has."""
+    async with NatsLink(f"nats://127.0.0.1:{free_ports(1)[0]}", retry=0.05) as link:
+        with pytest.raises(Unavailable):
+            await link.quotas()

@@ -1,0 +1,90 @@
+"""The room that records of several tenants share."""
+
+from collections import Counter
+
+from gateway.clients.record_queue import RecordQueue
+from gateway.ports.records import Record
+from hypothesis import given
+from hypothesis import strategies as st
+
+_MOST, _SIZE = 24, 240
+
+
+def record(tenant: str, number: int, size: int = 1) -> Record:
+    return Record("subject", tenant, f"{number}", b"x" * size)
+
+
+def test_a_tenant_may_hold_as_much_as_it_leaves_free() -> None:
+    """One half of the room, a second one a third of it then, and so on: there is some for the next one."""
+    queue = RecordQueue(_MOST, _SIZE)
+    for tenant, room in (("a", 12), ("b", 6), ("c", 3), ("d", 2)):
+        assert [queue.add(record(tenant, number)) for number in range(20)] == [True] * room + [False] * (20 - room)
+    assert len(queue) == 23
+
+
+def test_bytes_count_as_records_do() -> None:
+    """Whichever bound is met first."""
+    queue = RecordQueue(_MOST, _SIZE)
+    assert [queue.add(record("a", number, 50)) for number in range(3)] == [True, True, False]
+    assert queue.add(record("b", 0, 50))
+
+
+def test_tenants_take_turns() -> None:
+    """From one time to the next as well; each one's records stay in their order."""
+    queue = RecordQueue(_MOST, _SIZE)
+    for tenant, count in (("a", 9), ("b", 2), ("c", 3)):
+        for number in range(count):
+            assert queue.add(record(tenant, number))
+    names = [[f"{each.tenant}{each.id}" for each in queue.take(4)] for _ in range(4)]
+    assert names == [["a0", "b0", "c0", "a1"], ["b1", "c1", "a2", "c2"], ["a3", "a4", "a5", "a6"], ["a7", "a8"]]
+
+
+def test_what_is_put_back_comes_first() -> None:
+    """In its order; its room was never anybody else's."""
+    queue = RecordQueue(_MOST, _SIZE)
+    for number in range(12):
+        assert queue.add(record("a", number))
+    taken = queue.take(5)
+    assert not queue.add(record("a", 12))
+    queue.done(taken[1])
+    queue.back([taken[0], *taken[2:]])
+    assert queue.add(record("a", 12))
+    assert [each.id for each in queue.take(20)] == ["0", "2", "3", "4", *map(str, range(5, 13))]
+
+
+def test_how_much_is_left() -> None:
+    """Before a tenant, of the whole."""
+    queue = RecordQueue(_MOST, _SIZE)
+    assert queue.left("a") == 0.5
+    for number in range(12):
+        queue.add(record("a", number))
+    assert (queue.left("a"), queue.left("b")) == (0.0, 0.25)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60), st.sampled_from(["add", "sent", "failed"]))))
+def test_the_bounds_hold_and_nothing_is_lost(steps: list[tuple[str, int, str]]) -> None:
+    """Whatever comes and goes: what was taken in is there until it is done, once, within the bounds."""
+    queue = RecordQueue(_MOST, _SIZE)
+    held: dict[tuple[str, str], Record] = {}
+    for number, (tenant, size, step) in enumerate(steps):
+        if step == "add":
+            new = record(tenant, number, size)
+            others = [each for each in held.values() if each.tenant == tenant]
+            if queue.add(new):
+                assert len(others) < _MOST - len(held)
+                held[tenant, new.id] = new
+        else:
+            taken = queue.take(3)
+            assert all(held[each.tenant, each.id] is each for each in taken)
+            for each in taken if step == "sent" else ():
+                queue.done(each)
+                del held[each.tenant, each.id]
+            if step == "failed":
+                queue.back(taken)
+        assert len(queue) == len(held) <= _MOST
+        assert sum(len(each.payload) for each in held.values()) <= _SIZE
+    last = queue.take(_MOST)
+    assert Counter((each.tenant, each.id) for each in last) == Counter(held.keys())
+    for tenant in "abc":
+        mine = [int(each.id) for each in last if each.tenant == tenant]
+        assert mine == sorted(mine)

@@ -1,0 +1,354 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+from causeway.retriever.v1 import document_pb2, retriever_pb2, retriever_pb2_grpc
+from causeway_testing.gateway.retrieval import FakeDocument, FakeRetriever
+from causeway_testing.servers import free_ports, grpc_service
+from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
+from gateway.domain import Found, Passage, Retrieval, RetrievalMode, Tuning
+from gateway.domain.documents import Removal, StoredDocument
+from gateway.ports.answering import Retriever
+from gateway.ports.documents import Catalogue
+from servicekit.channel import open_channel
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+FULL = Passage(
+    id="p1",
+    index="docs",
+    document_id="d1",
+    sourcefile="guide.pdf",
+    sourcepage="guide.pdf#page=3",
+    text="the ferry leaves at nine",
+    score=0.75,
+    page=3,
+    chunk_number=2,
+    headings=("Ferries", "Times"),
+    category="guides",
+    oids=("ann",),
+    groups=("crew",),
+    metadata_json=b'{"year":2024.0}',
+    dense_score=0.0,
+    sparse_score=2.5,
+    reranker_score=-1.0,
+    found_by="sparse_only",
+    captions=("the ferry leaves",),
+)
+BARE = Passage("p2", "docs", "d2", "a.md", "a.md", "the bridge", 0.5, found_by="dense_only")
+STRANGER = Principal("local", "bob", oids=("bob",))
+STORED = [
+    FakeDocument(
+        StoredDocument(str(number), f'b"{number}.md', "text/markdown", "a" * 64, number, 1_700_000_000.5, "o"),
+        ("ann",) if number < 4 else (),
+        {"owner": "ann"} if number < 4 else {},
+    )
+    for number in range(5)
+]
+PAGE = 2
+"""Documents that the server below gives at once, whatever it is asked for."""
+
+_SOURCES = {
+    "both": retriever_pb2.PASSAGE_SOURCE_BOTH,
+    "dense_only": retriever_pb2.PASSAGE_SOURCE_DENSE_ONLY,
+    "sparse_only": retriever_pb2.PASSAGE_SOURCE_SPARSE_ONLY,
+}
+_MODES = {
+    retriever_pb2.RETRIEVAL_MODE_HYBRID: RetrievalMode.HYBRID,
+    retriever_pb2.RETRIEVAL_MODE_VECTORS: RetrievalMode.VECTORS,
+    retriever_pb2.RETRIEVAL_MODE_TEXT: RetrievalMode.TEXT,
+}
+
+
+class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
+    """The retriever's contract over the fake; keeps the last request."""
+
+    def __init__(self, fake: FakeRetriever) -> None:
+        self._fake = fake
+        self.request = retriever_pb2.RetrieveRequest()
+        self.listed: list[retriever_pb2.ListDocumentsRequest] = []
+        self.described: list[retriever_pb2.GetIndexRequest] = []
+
+    async def GetIndex(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.GetIndexRequest, context: Any
+    ) -> retriever_pb2.GetIndexResponse:
+        self.described.append(request)
+        principal = Principal.from_proto(request.principal)
+        await self._fake.require(principal, [request.index], Deadline.of(context))
+        return retriever_pb2.GetIndexResponse(embedding_model="m", dimension=2)
+
+    async def Retrieve(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.RetrieveRequest, context: Any
+    ) -> retriever_pb2.RetrieveResponse:
+        self.request = request
+        retrieval = Retrieval(
+            tuple(request.indexes), _MODES[request.mode], semantic_ranker=request.HasField("rerank")
+        )
+        found = await self._fake.retrieve(
+            Principal.from_proto(request.principal), retrieval, request.query, request.top, Deadline.of(context)
+        )
+        return retriever_pb2.RetrieveResponse(
+            passages=[_message(each) for each in found.passages], not_reranked=found.not_reranked
+        )
+
+    async def ListDocuments(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.ListDocumentsRequest, context: Any
+    ) -> retriever_pb2.ListDocumentsResponse:
+        self.listed.append(request)
+        values = {
+            each.match_any.field: msgspec.json.decode(each.match_any.json_values[0]) for each in request.filter.must
+        }
+        principal = Principal.from_proto(request.principal)
+        found = await self._fake.find(principal, request.index, values, Deadline.of(context))
+        begin = int(request.page_token or 0)
+        page = found[begin : begin + PAGE]
+        return retriever_pb2.ListDocumentsResponse(
+            documents=[_document(each) for each in page],
+            next_page_token=str(begin + PAGE) if begin + PAGE < len(found) else "",
+        )
+
+    async def DeleteDocuments(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
+    ) -> retriever_pb2.DeleteDocumentsResponse:
+        removal = await self._fake.remove(
+            Principal.from_proto(request.principal), request.index, request.document_ids, Deadline.of(context)
+        )
+        return retriever_pb2.DeleteDocumentsResponse(
+            deleted=[document_pb2.Document(document_id=each) for each in removal.removed],
+            not_found_ids=removal.not_found,
+        )
+
+
+def _document(stored: StoredDocument) -> document_pb2.Document:
+    document = document_pb2.Document(
+        document_id=stored.document_id,
+        sourcefile=stored.sourcefile,
+        content_type=stored.content_type,
+        sha256=stored.sha256,
+        size_bytes=stored.size_bytes,
+        original=stored.original,
+    )
+    document.updated_at.FromMilliseconds(round(stored.updated_at * 1000))
+    return document
+
+
+def _message(passage: Passage) -> retriever_pb2.Passage:
+    return retriever_pb2.Passage(
+        id=passage.id,
+        index=passage.index,
+        document=document_pb2.Document(
+            document_id=passage.document_id,
+            sourcefile=passage.sourcefile,
+            category=passage.category,
+            metadata_json=b"" if passage.metadata_json == b"{}" else passage.metadata_json,
+            access=document_pb2.AccessControl(oids=passage.oids, groups=passage.groups),
+        ),
+        chunk_number=passage.chunk_number,
+        page=passage.page,
+        headings=passage.headings,
+        text=passage.text,
+        sourcepage=passage.sourcepage,
+        score=passage.score,
+        dense_score=passage.dense_score,
+        sparse_score=passage.sparse_score,
+        reranker_score=passage.reranker_score,
+        source=_SOURCES[passage.found_by],
+        captions=passage.captions,
+    )
+
+
+@pytest.fixture
+def fake() -> FakeRetriever:
+    return FakeRetriever({"docs": [FULL, BARE], "empty": []}, documents={"docs": list(STORED)})
+
+
+@pytest.fixture
+async def servicer(fake: FakeRetriever) -> Servicer:
+    return Servicer(fake)  # type: ignore[abstract]  # the other methods are not called
+
+
+@pytest.fixture
+async def adapter(servicer: Servicer) -> AsyncIterator[GrpcRetriever]:
+    def add(server: Any) -> None:
+        retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        yield GrpcRetriever(channel)
+
+
+@pytest.fixture(params=["fake", "grpc"])
+def retriever(request: pytest.FixtureRequest, fake: FakeRetriever, adapter: GrpcRetriever) -> Retriever:
+    return fake if request.param == "fake" else adapter
+
+
+@pytest.fixture(params=["fake", "grpc"])
+def catalogue(request: pytest.FixtureRequest, fake: FakeRetriever, adapter: GrpcRetriever) -> Catalogue:
+    return fake if request.param == "fake" else adapter
+
+
+def soon() -> Deadline:
+    return Deadline.after(5)
+
+
+async def test_documents_are_removed(catalogue: Catalogue) -> None:
+    """Those that were there are named, and those that were not; an unknown index is an error."""
+    removal = await catalogue.remove(LOCAL, "docs", ["d1", "nope", "d1"], soon())
+    assert removal == Removal(("d1",), ("nope",))
+    assert (await catalogue.remove(LOCAL, "docs", ["d1"], soon())).not_found == ("d1",)
+    with pytest.raises(NotFound, match="nowhere"):
+        await catalogue.remove(LOCAL, "nowhere", ["d1"], soon())
+
+
+async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
+    """Each once, those that the principal may see; the last page has no token."""
+    found: list[StoredDocument] = []
+    token = ""
+    for _ in range(3):
+        page = await catalogue.page(LOCAL, "docs", 2, token, soon())
+        found += page.documents
+        token = page.next_token
+    assert (found, token) == ([each.stored for each in STORED], "")
+    assert len((await catalogue.page(STRANGER, "docs", 2, "", soon())).documents) == 1
+    with pytest.raises(NotFound):
+        await catalogue.page(LOCAL, "nowhere", 2, "", soon())
+
+
+async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
+    """All that have all the values and are open to the caller, however many pages they come in."""
+    found = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann"}, soon())
+    assert found == tuple(each.stored for each in STORED[:4])
+    [one] = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann", "sourcefile": 'b"2.md'}, soon())
+    assert one == STORED[2].stored
+    assert await catalogue.find(STRANGER, "docs", {"metadata.owner": "ann"}, soon()) == ()
+    assert await catalogue.find(LOCAL, "docs", {"sourcefile": "none"}, soon()) == ()
+    assert len(await catalogue.find(LOCAL, "docs", {}, soon())) == 5
+    with pytest.raises(NotFound, match="nowhere"):
+        await catalogue.find(LOCAL, "nowhere", {"sourcefile": "a"}, soon())
+
+
+async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """Each page once."""
+    await adapter.find(LOCAL, "docs", {}, soon())
+    assert [request.page_token for request in servicer.listed] == ["", "2", "4"]
+    assert {request.page_size for request in servicer.listed} == {1000}
+
+
+async def test_passages_arrive_whole(retriever: Retriever) -> None:
+    """Every member, scores that are zero or missing included."""
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "ferry", 10, soon()) == Found((FULL, BARE))
+
+
+async def test_no_more_than_asked_for(retriever: Retriever) -> None:
+    """The best come first."""
+    assert await retriever.retrieve(LOCAL, Retrieval(("docs",)), "the bridge", 1, soon()) == Found((BARE,))
+
+
+async def test_nothing_found_is_no_error(retriever: Retriever) -> None:
+    """An empty index has no passages."""
+    assert await retriever.retrieve(LOCAL, Retrieval(("empty",)), "x", 3, soon()) == Found()
+
+
+async def test_refusals_arrive_as_what_they_are(retriever: Retriever) -> None:
+    """With the words and the resource or the field."""
+    with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
+        await retriever.retrieve(LOCAL, Retrieval(("nowhere",)), "x", 3, soon())
+    assert missing.value.resource == "nowhere"
+    with pytest.raises(InvalidRequest) as blank:
+        await retriever.retrieve(LOCAL, Retrieval(("docs",)), " ", 3, soon())
+    assert blank.value.field == "query"
+
+
+async def test_an_index_is_known_to_exist_or_not(retriever: Retriever) -> None:
+    """All of them must; nothing is said where they do."""
+    await retriever.require(LOCAL, ["docs", "empty"], soon())
+    with pytest.raises(NotFound, match="No such index: 'nowhere' exists") as missing:
+        await retriever.require(LOCAL, ["docs", "nowhere"], soon())
+    assert (missing.value.resource, missing.value.field) == ("nowhere", "index")
+
+
+async def test_to_ask_whether_an_index_exists_searches_nothing(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """Each is asked for once, on behalf of the caller."""
+    principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
+    await adapter.require(principal, ["docs", "empty", "docs"], soon())
+    assert [request.index for request in servicer.described] == ["docs", "empty"]
+    assert Principal.from_proto(servicer.described[0].principal) == principal
+    assert servicer.request == retriever_pb2.RetrieveRequest()
+
+
+@pytest.mark.parametrize("mode", RetrievalMode)
+async def test_a_threshold_needs_the_cosine_of_every_candidate(
+    adapter: GrpcRetriever, servicer: Servicer, mode: RetrievalMode
+) -> None:
+    """A search by words alone would not compute it; the others do, and nothing is left out by the service."""
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), mode, similarity_threshold=0.3), "x", 7, soon())
+    asked = servicer.request
+    assert asked.HasField("minimum_dense_score") == (mode is RetrievalMode.TEXT)
+    assert asked.minimum_dense_score in (0.0, -1.0)
+    assert not asked.skip_missing_scores
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), mode), "x", 7, soon())
+    assert not servicer.request.HasField("minimum_dense_score")
+
+
+async def test_everything_that_narrows_a_search_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """Caller, mode, categories, least score; a score of zero is a bound, none is none."""
+    principal = Principal("tenant", "ann", ("o",), ("g",), ("ask",))
+    retrieval = Retrieval(
+        ("docs", "empty"),
+        RetrievalMode.TEXT,
+        include_category='a"b',
+        exclude_category="c",
+        minimum_score=0.0,
+    )
+    await adapter.retrieve(principal, retrieval, "x", 7, soon())
+    request = servicer.request
+    assert Principal.from_proto(request.principal) == principal
+    assert (list(request.indexes), request.query, request.top) == (["docs", "empty"], "x", 7)
+    assert request.mode == retriever_pb2.RETRIEVAL_MODE_TEXT
+    [include], [exclude] = request.filter.must, request.filter.must_not
+    assert (include.match_any.field, list(include.match_any.json_values)) == ("category", ['"a\\"b"'])
+    assert list(exclude.match_any.json_values) == ['"c"']
+    assert request.HasField("minimum_score")
+    await adapter.retrieve(principal, Retrieval(("docs",)), "x", 7, soon())
+    assert not servicer.request.HasField("minimum_score")
+    assert not servicer.request.HasField("filter")
+
+
+async def test_a_service_that_is_away() -> None:
+    """Unavailable within the deadline, not a hang."""
+    async with open_channel(f"127.0.0.1:{free_ports(1)[0]}", [DESCRIPTOR]) as channel:
+        with pytest.raises(Unavailable):
+            await GrpcRetriever(channel).retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(3))
+
+
+async def test_a_deadline_that_has_passed(adapter: GrpcRetriever) -> None:
+    """Nobody is asked."""
+    with pytest.raises(DeadlineExceeded):
+        await adapter.retrieve(LOCAL, Retrieval(("docs",)), "x", 3, Deadline.after(0))
+
+
+async def test_how_what_is_found_is_weighed_is_sent(adapter: GrpcRetriever, servicer: Servicer) -> None:
+    """All of a profile's tuning; a reranker's minimum goes with the wish for one, and not without."""
+    await adapter.retrieve(LOCAL, Retrieval(("docs",), minimum_reranker_score=0.5), "x", 7, soon())
+    plain = servicer.request
+    assert not any(plain.HasField(name) for name in ("rerank", "dense_weight", "expand"))
+    assert (plain.fusion, plain.captions) == (retriever_pb2.FUSION_UNSPECIFIED, False)
+    tuning = Tuning("ranks", 0.25, expand=False, diversity=0.5, neighbours=2, reranker="r")
+    wanted = Retrieval(
+        ("docs",), minimum_reranker_score=0.5, semantic_ranker=True, semantic_captions=True, tuning=tuning
+    )
+    await adapter.retrieve(LOCAL, wanted, "x", 7, soon())
+    sent = servicer.request
+    assert (sent.fusion, sent.dense_weight, sent.expand) == (retriever_pb2.FUSION_RANKS, 0.25, False)
+    assert (sent.diversity, sent.neighbours, sent.captions) == (0.5, 2, True)
+    assert (sent.rerank.reranker, sent.rerank.minimum_score) == ("r", 0.5)
+
+
+async def test_why_nothing_was_reranked_comes_back(adapter: GrpcRetriever, fake: FakeRetriever) -> None:
+    """In the service's words."""
+    fake.not_reranked = "The reranker 'r' failed."
+    found = await adapter.retrieve(LOCAL, Retrieval(("docs",), semantic_ranker=True), "x", 7, soon())
+    assert found.not_reranked == "The reranker 'r' failed."

@@ -1,0 +1,535 @@
+import contextlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import pytest
+from gateway.answering import prompts
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.openai.chat import OURS, OpenAiChat
+from gateway.domain import Action, Detector, Detectors, Message, PromptStyle, RetrievalMode, Turn
+from gateway.frontends.profiles import Frontend
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import InvalidRequest
+from servicekit.principal import LOCAL
+
+USER = {"role": "user", "content": "What is a pivot?"}
+DETECTORS = {"output": {"words": {"action": "redact"}}}
+
+
+def parse(body: bytes | dict[str, Any], policy: Detectors | None = None) -> Turn:
+    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+    frontend = Frontend(detectors=policy or Detectors())
+    return OpenAiChat().parse(ChatRequest(raw, LOCAL, frontend)).turn
+
+
+def refused(body: bytes | dict[str, Any]) -> InvalidRequest:
+    """At once, or once the index is known to exist."""
+    try:
+        turn = parse(body)
+    except InvalidRequest as error:
+        return error
+    assert turn.original.objection is not None
+    assert turn.original.required_indexes
+    return turn.original.objection
+
+
+def test_a_number_of_a_message_that_is_out_of_range() -> None:
+    """Whoever reads the message cannot read it; other members are the model server's to judge."""
+    body = b'{"index_name":"docs","messages":[{"role":"user","content":"Hi","weight":1e400}],"n":1e400}'
+    assert refused(body).field == "messages[0].weight"
+
+
+# --- pass-through -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"messages":[{"role":"user","content":"hi"}]}',
+        b' { "model" : "m",\n "x" : 1.50, "x": 2, "big": 12345678901234567890123 , "n":1e400}\n',
+        b'{"messages":"for the model to judge","temperature":"hot"}',
+        b'{"metadata":{"deep":[[[]]]},"emoji":"\\ud83d\\ude00","index":"not ours"}',
+        b'{"stream":true,"stream_options":5,"max_tokens":"many","raw":"\xff"}',
+        b"{}",
+    ],
+)
+def test_a_request_without_an_index_goes_as_it_came(body: bytes) -> None:
+    """Not a byte is changed, and nothing that is the model server's is judged here."""
+    turn = parse(body)
+    assert turn.original.passthrough
+    assert turn.original.json == body
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        (b'{"index_name":"","x":1.50}', b'{"x":1.50}'),
+        (b'{"index_name":null, "x" : [ 1,  2 ] }', b'{"x":[ 1,  2 ]}'),
+        (b'{"x":"\\u00e9","retrieval":{},"detectors":{},"context_token_ratio":0.2}', b'{"x":"\\u00e9"}'),
+        (b'{"index\\u005fname":"","y":1e400}', b'{"y":1e400}'),
+        (
+            b'{"index_name":"docs","tools":[{"x":1.0}],"messages":[{"role":"user"}]}',
+            b'{"tools":[{"x":1.0}],"messages":[{"role":"user"}]}',
+        ),
+        (b'{"functions":[{}],"index_name":"docs"}', b'{"functions":[{}]}'),
+        (
+            b'{"index_name":"docs","messages":[{"role":"function","content":"75F"},{"role":"user","content":"ok"}]}',
+            b'{"messages":[{"role":"function","content":"75F"},{"role":"user","content":"ok"}]}',
+        ),
+        (
+            b'{"index_name":"docs","messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}',
+            b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]}',
+        ),
+    ],
+)
+def test_own_members_are_taken_out(body: bytes, left: bytes) -> None:
+    """Where ours stand among them, the others keep their bytes."""
+    turn = parse(body)
+    assert turn.original.passthrough
+    assert turn.original.json == left
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+JUDGED = {*OURS, "model", "stream", "messages"}
+
+
+@given(
+    st.dictionaries(st.text().filter(lambda name: name not in JUDGED), JSON, max_size=6),
+    st.sampled_from([None, 0, 2]),
+    st.booleans(),
+)
+def test_any_member_survives(members: dict[str, Any], indent: int | None, ours: bool) -> None:
+    """Any JSON in any layout: the values' bytes are the client's, with ours beside them or not."""
+    body = json.dumps(members | ({"index_name": ""} if ours else {}), indent=indent, ensure_ascii=False).encode()
+    turn = parse(body)
+    assert json.loads(turn.original.json) == members
+    if not ours:
+        assert turn.original.json == body
+    else:
+        before, after = (
+            msgspec.json.decode(raw, type=dict[str, msgspec.Raw]) for raw in (body, turn.original.json)
+        )
+        assert {name: bytes(raw) for name, raw in after.items()} == {
+            name: bytes(raw) for name, raw in before.items() if name != "index_name"
+        }
+
+
+# --- the order of the checks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "not valid JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"null", "must be a JSON object"),
+        (b'{"x":NaN}', "not valid JSON"),
+        (b'{"x":"\\ud800"}', "not valid JSON"),
+        (b'{"x":' + b"[" * 100_000, "nested too deeply"),
+        (b'{"x":1}{"y":2}', "not valid JSON"),
+        (b'{"stream":"yes"}', "stream must be a boolean"),
+        (b'{"model":7}', "model must be a string"),
+        (b'{"index_name":7}', "index_name must be a string"),
+        (b'{"index_name":"\xff"}', "index_name cannot be read"),
+        (b'{"context_token_ratio":1e400}', "context_token_ratio cannot be read"),
+        (b'{"detectors":[]}', "detectors must be an object"),
+    ],
+)
+def test_what_is_ours_is_judged(body: bytes, said: str) -> None:
+    """Broken JSON and wrong values of our own members are refused, pass-through or not."""
+    assert said in refused(body).message
+
+
+@pytest.mark.parametrize("index", ["", "docs"])
+@pytest.mark.parametrize("ratio", ["0.1", "0.19999", "0.81", "-1", "5", "1e300", '"0.5"', "true", "[0.5]", "{}"])
+def test_a_ratio_outside_its_bounds(ratio: str, index: str) -> None:
+    """The message is the one that clients know, with what they wrote; the index does not matter."""
+    body = f'{{"messages":[{{"role":"user","content":"q"}}],"index_name":"{index}","context_token_ratio":{ratio}}}'
+    error = refused(body.encode())
+    assert error.message == f"Invalid context_token_ratio: {ratio}. Must be between 0.2 and 0.8."
+    assert error.field == "context_token_ratio"
+
+
+def test_a_long_text_is_not_told_back_whole() -> None:
+    """An error is short, whatever was sent."""
+    assert len(refused({"messages": [USER], "context_token_ratio": "x" * 100_000}).message) < 200
+
+
+@pytest.mark.parametrize("name", ["a/b", "../etc", "-a", ".a", "a b", "ü", "x" * 129, "a\n", "*"])
+def test_no_index_has_such_a_name(name: str) -> None:
+    """It is refused before anything else is looked at, under the name of the request's field."""
+    error = refused({"messages": 1, "context_token_ratio": 7, "index_name": name})
+    assert error.message.startswith("Invalid index name")
+    assert error.field == "index_name"
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A.b_c-d", "x" * 128])
+def test_such_a_name_an_index_may_have(name: str) -> None:
+    """Letters, digits, dots, underscores and hyphens, 128 at most."""
+    assert parse({"messages": [USER], "index_name": name}).retrieval.indexes == (name,)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"context_token_ratio": 0.1},
+        {"messages": []},
+        {"max_tokens": -1},
+        {"detectors": []},
+        {"retrieval": 7},
+        {"stream_options": "x"},
+        {"messages": [{"role": "assistant", "content": "A joint."}]},
+    ],
+)
+def test_an_unknown_index_is_told_of_first(wrong: dict[str, Any]) -> None:
+    """What else is wrong waits until the index is known to exist."""
+    turn = parse({"messages": [USER], "index_name": "docs", "stream": True} | wrong)
+    assert turn.original.objection is not None
+    assert (turn.original.required_indexes, turn.retrieval.indexes) == (("docs",), ())
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        {"tools": [{}]},
+        {"functions": [{}]},
+        {"messages": [USER, {"role": "tool", "content": "x"}]},
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+    ],
+)
+def test_an_index_that_is_not_searched_must_exist(why: dict[str, Any]) -> None:
+    """A request that passes through all the same; one that is searched is refused by the search itself."""
+    turn = parse({"messages": [USER], "index_name": "docs"} | why)
+    assert turn.original.passthrough
+    assert turn.original.required_indexes == ("docs",)
+    assert parse({"messages": [USER], "index_name": "docs"}).original.required_indexes == ()
+    assert parse({"messages": [USER]} | why).original.required_indexes == ()
+
+
+@pytest.mark.parametrize("ratio", [0.2, 0.5, 0.8, None])
+def test_a_ratio_within_its_bounds(ratio: float | None) -> None:
+    """The bounds belong to it; null is the default."""
+    turn = parse({"messages": [USER], "index_name": "docs", "context_token_ratio": ratio})
+    assert turn.retrieval.context_token_ratio == (ratio or 0.5)
+
+
+@pytest.mark.parametrize(
+    ("messages", "said"),
+    [
+        ([], "Invalid request format: messages must be a non-empty list of objects."),
+        ("hello", "Invalid request format: messages must be a non-empty list of objects."),
+        ([1], "Invalid request format: messages must be a non-empty list of objects."),
+        ([{"content": "x"}], "Invalid request format: messages must contain 'role'."),
+        ([{"role": "", "content": "x"}], "Invalid request format: messages must contain 'role'."),
+        ([{"role": 3, "content": "x"}], "Invalid request format: messages must contain 'role'."),
+        ([{"role": "user"}], "Invalid request format: messages must contain 'content' for role 'user'."),
+        (
+            [{"role": "system", "content": None}, USER],
+            "Invalid request format: messages must contain 'content' for role 'system'.",
+        ),
+        ([{"role": "user", "content": ""}], "Invalid request format: user messages must contain 'content'."),
+        ([{"role": "user", "content": []}], "Invalid request format: user messages must contain 'content'."),
+        (
+            [{"role": "user", "content": {"type": "text"}}],
+            "Invalid request format: 'content' must be a string or a list of parts.",
+        ),
+        (
+            [USER, {"role": "assistant", "content": "A joint."}],
+            "There must be a user prompt since the latest assistant message.",
+        ),
+        (
+            [{"role": "user", "content": "  "}],
+            "There must be a user prompt since the latest assistant message.",
+        ),
+        ([{"role": "system", "content": "x"}], "There must be a user prompt since the latest assistant message."),
+    ],
+)
+def test_messages_that_cannot_be_searched_for(messages: Any, said: str) -> None:
+    """The messages are those that clients of the algorithm know."""
+    error = refused({"messages": messages, "index_name": "docs"})
+    assert error.message == said
+    assert (error.field or "").startswith("messages")
+
+
+def test_the_field_of_a_bad_message_is_named() -> None:
+    """With its place in the list."""
+    error = refused({"index_name": "docs", "messages": [USER, {"role": "user"}]})
+    assert error.field == "messages[1].content"
+
+
+def test_a_bad_message_is_refused_before_a_role_passes_it_through() -> None:
+    """All messages are validated first."""
+    messages = [{"role": "tool", "content": "x", "tool_call_id": "1"}, {"role": "user", "content": ""}]
+    assert "user messages" in refused({"index_name": "docs", "messages": messages}).message
+
+
+def _holds_ours(members: bytes) -> bool:
+    return not msgspec.json.decode(members, type=dict[str, msgspec.Raw]).keys().isdisjoint(OURS)
+
+
+WORDS = st.sampled_from(["", "docs", "user", "assistant", "system", "tool", "text", "hybrid", "block", "\x00"])
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS
+    | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
+    max_leaves=6,
+)
+PARTS = st.lists(st.fixed_dictionaries({}, optional={"type": WORDS | ANYTHING, "text": ANYTHING}), max_size=3)
+MESSAGES = st.lists(
+    st.fixed_dictionaries({}, optional={"role": WORDS | ANYTHING, "content": ANYTHING | PARTS, "name": ANYTHING}),
+    max_size=4,
+)
+REQUESTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "index_name": st.just("docs") | ANYTHING,
+        "context_token_ratio": st.floats(0, 1) | ANYTHING,
+        "messages": MESSAGES | ANYTHING,
+        "model": st.just("m") | ANYTHING,
+        "stream": st.booleans() | ANYTHING,
+        "stream_options": st.fixed_dictionaries({"include_usage": st.booleans() | ANYTHING}) | ANYTHING,
+        "max_tokens": st.integers(1, 100) | ANYTHING,
+        "max_completion_tokens": st.integers(1, 100) | ANYTHING,
+        "tools": ANYTHING,
+        "functions": ANYTHING,
+        "detectors": st.dictionaries(st.sampled_from(["input", "output"]), ANYTHING, max_size=2) | ANYTHING,
+        "retrieval": st.dictionaries(
+            st.sampled_from(["mode", "top", "minimum_score", "similarity_threshold"]), ANYTHING, max_size=3
+        )
+        | ANYTHING,
+        "metadata": ANYTHING,
+    },
+)
+
+
+@given(REQUESTS | ANYTHING, st.sampled_from(["utf-8", "utf-16", "latin-1"]))
+def test_any_json_is_a_turn_or_is_refused(document: Any, encoding: str) -> None:
+    """Whatever stands where: the parser makes something that a pipeline can work with, or names what is wrong."""
+    content = json.dumps(document, ensure_ascii=encoding != "utf-8").encode(encoding, "replace")
+    try:
+        turn = parse(content)
+    except InvalidRequest:
+        return
+    if turn.original.objection is not None:
+        assert turn.original.required_indexes == ("docs",)
+    elif turn.original.passthrough:
+        assert not _holds_ours(turn.original.json)
+    else:
+        assert prompts.compose(turn, ())
+        assert turn.retrieval.indexes in ((), ("docs",))
+        assert bool(turn.question.strip()) or not turn.retrieval.indexes
+        assert not _holds_ours(turn.parameters_json)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_turn_or_are_refused(content: bytes) -> None:
+    """Not only JSON."""
+    for body in (content, b'{"index_name":"docs","messages":[{"role":"user","content":"%b"}]}' % content):
+        with contextlib.suppress(InvalidRequest):
+            parse(body)
+
+
+# --- the conversation ---------------------------------------------------------------------------------------------
+
+
+def contents(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    return [(message.role, message.text) for message in messages]
+
+
+@pytest.mark.parametrize(
+    ("messages", "question", "history"),
+    [
+        (["s:be kind", "u:what?"], "what?", ["s:be kind"]),
+        (["s:be kind", "u:a", "a:b", "u:c"], "c", ["s:be kind", "u:a", "a:b"]),
+        (["u:a", "a:b", "u:c", "u:d"], "c\n\nd", ["u:a", "a:b"]),
+        (["u:a", "s:x", "u:b"], "a\n\nb", ["s:x"]),
+        (["u:a", "a:b", "u:c", "d:x"], "c", ["u:a", "a:b", "d:x"]),
+    ],
+)
+def test_the_question_is_what_was_said_since_the_latest_answer(
+    messages: list[str], question: str, history: list[str]
+) -> None:
+    """Everything else is history, in order."""
+    roles = {"s": "system", "u": "user", "a": "assistant", "d": "developer"}
+    split = [(roles[each[0]], each[2:]) for each in messages]
+    turn = parse({"index_name": "docs", "messages": [{"role": r, "content": c} for r, c in split]})
+    assert not turn.original.passthrough
+    assert turn.question == question
+    assert contents(turn.history) == [(roles[each[0]], each[2:]) for each in history]
+    assert turn.style is PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE
+    joined = "\n\n" in question
+    assert contents(turn.original.messages) == ([(roles[each[0]], each[2:]) for each in messages] if joined else [])
+    # The messages stand where they stood: others first, then those that make the question.
+    moved = [split[place] for place in turn.original.places]
+    assert moved[: len(history)] == contents(turn.history)
+    assert "\n\n".join(text for _, text in moved[len(history) :]) == question
+    assert sorted(turn.original.places) == list(range(len(split)))
+
+
+def test_text_parts_are_lines() -> None:
+    """A content of parts is their text, a line each."""
+    parts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    assert parse({"index_name": "docs", "messages": [{"role": "user", "content": parts}]}).question == "one\ntwo"
+
+
+def test_other_members_of_messages_stay() -> None:
+    """A name, tool calls and parts of the history reach the model as they came."""
+    body = (
+        b'{"index_name":"docs","messages":[{"role":"assistant","content":null,"tool_calls":[{"x":1.0}]},'
+        b'{"role":"assistant","content":[{"type":"refusal","refusal":"no"}]},'
+        b'{"role":"system","content":"s","name":"n"},{"role":"user","content":"q"}]}'
+    )
+    calls, refusal, system = parse(body).history
+    assert calls == Message("assistant", "", b"", b'{"tool_calls":[{"x":1.0}]}')
+    assert refusal == Message("assistant", "", b'[{"type":"refusal","refusal":"no"}]')
+    assert system == Message("system", "s", b"", b'{"name":"n"}')
+
+
+def test_the_callers_parameters_reach_the_model() -> None:
+    """All members but ours and those that have their own place, with their bytes."""
+    body = (
+        b'{"model":"m","messages":[{"role":"user","content":"q"}],"index_name":"docs","stream":true,'
+        b'"stream_options":{"include_usage":true},"temperature":0.70,"n":2,"stop":["a"],"vendor":{"x":1e400}}'
+    )
+    turn = parse(body)
+    assert turn.parameters_json == b'{"temperature":0.70,"n":2,"stop":["a"],"vendor":{"x":1e400}}'
+    assert turn.model == "m"
+    assert (turn.retrieval.indexes, turn.retrieval.top) == (("docs",), None)
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        ({"max_tokens": 7}, 7),
+        ({"max_completion_tokens": 8, "max_tokens": 7}, 8),
+        ({}, None),
+        ({"max_tokens": None}, None),
+    ],
+)
+def test_the_limit_of_the_answer(members: dict[str, Any], expected: int | None) -> None:
+    """Both of OpenAI's names; the newer one wins."""
+    assert parse({"index_name": "docs", "messages": [USER]} | members).max_tokens == expected
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": "many"},
+        {"max_tokens": True},
+        {"max_tokens": 10**30},
+        {"stream_options": 5},
+        {"retrieval": {"mode": "magic"}},
+        {"retrieval": {"top": 0}},
+        {"retrieval": {"minimum_score": "high"}},
+        {"retrieval": {"similarity_threshold": 1.5}},
+        {"max_tokens": -1},
+        {"max_completion_tokens": 2.5},
+    ],
+)
+def test_settings_of_a_search_are_checked(members: dict[str, Any]) -> None:
+    """What enters the arithmetic must be right."""
+    name, value = next(iter(members.items()))
+    field = f"{name}.{next(iter(value))}" if isinstance(value, dict) else name
+    assert refused({"index_name": "docs", "messages": [USER]} | members).field == field
+
+
+def test_settings_of_a_search_are_read() -> None:
+    """Mode, number, categories, least score."""
+    options = {"mode": "text", "top": 7, "include_category": "a", "exclude_category": "b", "minimum_score": 0.5}
+    retrieval = parse({"index_name": "docs", "messages": [USER], "retrieval": options}).retrieval
+    assert retrieval.mode is RetrievalMode.TEXT
+    assert (retrieval.top, retrieval.include_category, retrieval.exclude_category) == (7, "a", "b")
+    assert retrieval.minimum_score == 0.5
+
+
+def test_the_threshold_is_the_deployments_unless_the_request_says() -> None:
+    """Null says nothing."""
+
+    def threshold(options: Any) -> float | None:
+        body = json.dumps({"index_name": "docs", "messages": [USER], "retrieval": options}).encode()
+        return OpenAiChat(0.3).parse(ChatRequest(body, LOCAL)).turn.retrieval.similarity_threshold
+
+    assert threshold(None) == threshold({"similarity_threshold": None}) == 0.3
+    assert threshold({"similarity_threshold": 0}) == 0
+    assert threshold({"similarity_threshold": -1}) == -1
+
+
+@pytest.mark.parametrize(
+    ("names", "extra"),
+    [(["Ann"], b'{"name":"Ann"}'), (["Ann", "Ann"], b'{"name":"Ann"}'), (["Ann", "Bob"], b""), ([None], b"")],
+)
+def test_who_asks_is_kept(names: list[str | None], extra: bytes) -> None:
+    """Members of the user's messages beside the text stay, where all messages of the question have the same."""
+    messages = [{"role": "user", "content": "q"} | ({"name": name} if name else {}) for name in names]
+    turn = parse({"index_name": "docs", "messages": messages})
+    assert turn.original.question_extra_json == extra
+    assert prompts.compose(turn, ())[-1].extra_json == extra
+
+
+# --- detectors ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tools", [{}, {"tools": [{"type": "function"}], "tool_choice": "auto"}])
+def test_detectors_need_the_messages(tools: dict[str, Any]) -> None:
+    """A request with detectors is no pass-through, index or not; tools go with it to the model."""
+    turn = parse({"messages": [USER], "detectors": DETECTORS, "index_name": "docs" if tools else ""} | tools)
+    assert not turn.original.passthrough
+    assert turn.retrieval.indexes == ()
+    assert turn.question == "What is a pivot?"
+    assert json.loads(turn.parameters_json) == tools
+    assert turn.detectors.output == (Detector("words", Action.REDACT),)
+    assert b"detectors" not in turn.original.json
+
+
+def test_the_deployments_detectors_hold_for_every_request() -> None:
+    """A request adds to them; it cannot do without."""
+    policy = Detectors(input=(Detector("pii", Action.BLOCK),), output=(Detector("pii", Action.BLOCK),))
+    assert parse({"messages": [USER]}, policy).detectors == policy
+    turn = parse({"messages": [USER], "detectors": {"output": {"pii": {"action": "report"}}}}, policy)
+    assert turn.detectors.output == (Detector("pii", Action.BLOCK), Detector("pii", Action.REPORT))
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}, {"role": "user", "content": "c"}],
+        [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]},
+            {"role": "tool", "tool_call_id": "1", "content": "r"},
+        ],
+        [{"role": "user", "content": "a", "name": "Ann"}],
+    ],
+)
+def test_detectors_alone_do_not_rearrange_messages(messages: list[dict[str, Any]]) -> None:
+    """Without retrieval the model gets the conversation as it was, a tool's result at its end, too."""
+    turn = parse({"messages": messages, "detectors": DETECTORS})
+    sent = prompts.compose(turn, ())
+    assert contents(sent) == [(each["role"], each["content"] or "") for each in messages]
+    extras = [{name: value for name, value in each.items() if name not in ("role", "content")} for each in messages]
+    assert [json.loads(message.extra_json or b"{}") for message in sent] == extras
+
+
+def test_what_detectors_cannot_read_is_refused() -> None:
+    """An image would go by them unseen."""
+    image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    error = refused({"messages": [USER, image], "detectors": DETECTORS})
+    assert error.field == "messages[1].content"
+    assert "detectors" in error.message
+
+
+def test_no_detectors_are_no_reason_to_look_at_messages() -> None:
+    """An empty block asks for nothing."""
+    assert parse({"messages": "x", "detectors": {"input": {}, "output": None}}).original.passthrough

@@ -1,0 +1,79 @@
+import base64
+import json
+import struct
+from typing import Any
+
+import pytest
+from gateway.dialects.openai import embeddings as openai_embeddings
+from gateway.domain.embeddings import EmbeddingModel, Embeddings
+from servicekit.errors import InvalidRequest
+
+
+def parse(**members: Any) -> openai_embeddings.EmbeddingRequest:
+    return openai_embeddings.parse(json.dumps(members).encode())
+
+
+def test_what_is_asked() -> None:
+    """One text or several; numbers unless base64 is asked for; the client's other members do not matter."""
+    one = parse(model="m", input="a", user="u")
+    assert (one.model, one.texts, one.in_base64, one.dimensions) == ("m", ("a",), False, None)
+    several = parse(input=["a", "b"], encoding_format="base64", dimensions=2)
+    assert (several.model, several.texts, several.in_base64, several.dimensions) == ("", ("a", "b"), True, 2)
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({}, "input must be"),
+        ({"input": None}, "input must be"),
+        ({"input": []}, "input must be"),
+        ({"input": {}}, "input must be"),
+        ({"input": ""}, "input must not be blank"),
+        ({"input": ["a", " "]}, "input[1] must not be blank"),
+        ({"input": [1, 2, 3]}, "tokens"),
+        ({"input": [[1, 2], [3]]}, "tokens"),
+        ({"input": ["a", None]}, "input[1] must be a text"),
+        ({"input": ["a"] * 2049}, "2048"),
+        ({"input": "x" * 100_001}, "100000"),
+        ({"input": "\ud800 and more"}, "JSON"),
+        ({"input": "a", "encoding_format": "hex"}, "encoding_format"),
+        ({"input": "a", "dimensions": 0}, "dimensions"),
+        ({"input": "a", "dimensions": -1}, "dimensions"),
+        ({"input": "a", "dimensions": "2"}, "dimensions"),
+        ({"input": "a", "dimensions": 10**30}, "dimensions"),
+        ({"input": "a", "model": 1}, "model"),
+    ],
+)
+def test_what_is_refused(members: dict[str, Any], said: str) -> None:
+    """With the field's name."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse(**members)
+    assert said in caught.value.message
+
+
+def test_dimensions_are_the_models() -> None:
+    """Another length than the model's is refused; an unknown model is for the embedder to judge."""
+    models = (EmbeddingModel("m", 2, 256), EmbeddingModel("n", 3, 256))
+    for model, dimensions in (("", 2), ("m", 2), ("n", 3), ("n", None), ("unknown", 7)):
+        members = {"input": "a", "model": model} | ({"dimensions": dimensions} if dimensions else {})
+        openai_embeddings.check_dimensions(parse(**members), models)
+    for model, dimensions in (("", 3), ("m", 1), ("n", 2)):
+        with pytest.raises(InvalidRequest, match="dimensions"):
+            openai_embeddings.check_dimensions(parse(input="a", model=model, dimensions=dimensions), models)
+
+
+def test_the_answer_in_both_encodings() -> None:
+    """OpenAI's object; base64 is of little-endian 32-bit floats."""
+    made = Embeddings("m", ((0.5, -0.25), (1.0, 0.0)), 7)
+    plain = json.loads(openai_embeddings.render(made, parse(input=["a", "b"])))
+    assert plain == {
+        "object": "list",
+        "data": [
+            {"object": "embedding", "index": 0, "embedding": [0.5, -0.25]},
+            {"object": "embedding", "index": 1, "embedding": [1.0, 0.0]},
+        ],
+        "model": "m",
+        "usage": {"prompt_tokens": 7, "total_tokens": 7},
+    }
+    packed = json.loads(openai_embeddings.render(made, parse(input=["a", "b"], encoding_format="base64")))
+    assert struct.unpack("<2f", base64.b64decode(packed["data"][0]["embedding"])) == (0.5, -0.25)

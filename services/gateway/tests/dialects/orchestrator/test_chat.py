@@ -1,0 +1,135 @@
+"""Chat completions with detections: what is asked; what answers look like is held by the conformance cases, too."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.orchestrator.chat import OrchestratorChat
+from gateway.domain import Action, Chunking, Delta, DetectorKind, Finish, InputScope, Start, Turn, Usage
+from gateway.frontends.profiles import Frontend, GuardrailsWire
+from servicekit.errors import CausewayError, Unavailable
+from servicekit.principal import LOCAL
+
+PATH = "/api/v2/chat/completions-detection"
+HI = [{"role": "user", "content": "Hi"}]
+WORDS: dict[str, Any] = {"output": {"words": {}}}
+ADR, REFERENCE = GuardrailsWire.ADR, GuardrailsWire.ORCHESTRATOR
+
+
+def parsed(body: dict[str, Any], wire: GuardrailsWire = ADR, **frontend: Any) -> Turn:
+    dialect = OrchestratorChat(OpenAiChat(), wire)
+    request = ChatRequest(json.dumps(body).encode(), LOCAL, Frontend(**frontend))
+    return dialect.parse(request).turn
+
+
+def test_the_two_ways_differ_in_what_is_judged_and_where_answers_are_cut() -> None:
+    """Ours judges the conversation and releases sentences, the reference as its detectors do."""
+    ours = parsed({"model": "m", "messages": HI, "detectors": WORDS})
+    assert (ours.detection.chunking, ours.detection.input_scope) == (Chunking.SENTENCE, InputScope.CONVERSATION)
+    reference = parsed({"model": "m", "messages": HI, "detectors": WORDS}, REFERENCE)
+    assert (reference.detection.chunking, reference.detection.input_scope) == (Chunking.DETECTORS, InputScope.LAST)
+    assert ours.detection.blocked_is_empty
+    assert reference.detection.blocked_is_empty
+
+
+def test_a_request_may_say_it_otherwise() -> None:
+    """What it says so is none of the model server's business; an answer that nobody judges is cut nowhere."""
+    body = {"model": "m", "messages": HI, "detectors": WORDS, "seed": 7}
+    turn = parsed({**body, "chunking": "minimal", "input_scope": "all"})
+    assert (turn.detection.chunking, turn.detection.input_scope) == (Chunking.MINIMAL, InputScope.ALL)
+    assert json.loads(turn.parameters_json) == {"seed": 7}
+    assert parsed({**body, "detectors": {"input": {"words": {}}}}).detection.chunking is None
+
+
+def test_stream_options_that_are_not_ours_reach_the_model_server() -> None:
+    """Some tell numbers of tokens all along."""
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    turn = parsed({"model": "m", "messages": HI, "detectors": WORDS, "stream_options": options})
+    assert json.loads(turn.parameters_json)["stream_options"] == options
+
+
+def test_kinds() -> None:
+    """Conversations may be judged on both sides, but not in the reference; passages only where there are some."""
+    body = {"model": "m", "messages": HI, "detectors": {"input": {"a": {}}, "output": {"b": {}}}}
+    spoken = frozenset((DetectorKind.CONTENTS, DetectorKind.CHAT))
+    assert parsed(body).detection.kinds == (("a", spoken), ("b", spoken))
+    assert parsed(body, REFERENCE).detection.kinds == (("a", frozenset((DetectorKind.CONTENTS,))), ("b", spoken))
+    found = parsed({**body, "index_name": "docs"}).detection.kinds
+    assert found == (("a", spoken), ("b", spoken | {DetectorKind.CONTEXT_DOC}))
+
+
+def test_input_blocks_and_output_reports_unless_a_request_says_otherwise() -> None:
+    """The ADR's behaviour."""
+    chosen = {"input": {"a": {}}, "output": {"b": {}, "c": {"action": "redact"}}}
+    turn = parsed({"model": "m", "messages": HI, "detectors": chosen})
+    actions = [each.action for each in (*turn.detectors.input, *turn.detectors.output)]
+    assert actions == [Action.BLOCK, Action.REPORT, Action.REDACT]
+
+
+@pytest.mark.parametrize(
+    ("body", "details"),
+    [
+        ({"messages": HI}, "missing field `model`"),
+        ({"model": "", "messages": HI}, "`model` must not be empty"),
+        ({"model": "m"}, "missing field `messages`"),
+        ({"model": "m", "messages": []}, "`messages` must not be empty"),
+        ({"model": "m", "messages": HI}, "`detectors` is required"),
+        ({"model": "m", "messages": HI, "detectors": WORDS, "chunking": "x"}, "`chunking` must be one of"),
+        ({"model": "m", "messages": HI, "detectors": {"sideways": {}}}, "detectors.sideways is not a direction"),
+    ],
+)
+def test_what_is_wrong_is_refused(body: dict[str, Any], details: str) -> None:
+    """In the reference's words, where it has some."""
+    with pytest.raises(CausewayError, match=details):
+        parsed(body)
+
+
+async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What was found stands beside what the model server said."""
+    fakes.generator.script = FakeGenerator.words("A secret.")
+    response = await client.post(PATH, json={"model": "fake", "messages": HI, "detectors": WORDS})
+    body = response.json()
+    assert response.status_code == 200
+    assert body["choices"] == [
+        {"index": 0, "message": {"role": "assistant", "content": "A secret."}, "finish_reason": "stop"}
+    ]
+    [entry] = body["detections"]["output"]
+    assert (entry["choice_index"], entry["results"][0]["start"], entry["results"][0]["end"]) == (0, 2, 8)
+    assert body["warnings"] == [{"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."}]
+
+
+async def test_a_question_that_is_stopped(client: httpx.AsyncClient, fakes: Any) -> None:
+    """No model hears of it; its tokens are counted."""
+    question = [{"role": "user", "content": "a secret"}]
+    body = {"model": "fake", "messages": question, "detectors": {"input": {"words": {}}}}
+    said = (await client.post(PATH, json=body)).json()
+    assert said["choices"] == []
+    assert said["usage"] == {"prompt_tokens": 2, "completion_tokens": 0, "total_tokens": 2}
+    assert [warning["type"] for warning in said["warnings"]] == ["UNSUITABLE_INPUT"]
+    assert fakes.generator.prompts == []
+
+
+async def test_a_model_server_that_failed_says_so_in_the_stream(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Once, behind what was cleared."""
+    fakes.generator.script = [[Start(), Delta(0, "One. ")], Unavailable("it broke")]
+    body = {"model": "fake", "messages": HI, "stream": True, "chunking": "minimal", "detectors": WORDS}
+    text = (await client.post(PATH, json=body)).text
+    assert text.count("event: error") == text.count("data: [DONE]") == 1
+    assert text.endswith("data: [DONE]\n\n")
+
+
+async def test_what_stands_in_a_stream_once(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What was found in the question stands in the first event, the numbers of tokens in the last."""
+    fakes.generator.script = [[Start()], [Delta(0, "One. ")], [Delta(0, "Two.")], [Finish(0, "stop"), Usage(3, 2)]]
+    chosen = {"input": {"words": {"action": "report"}}, **WORDS}
+    question = [{"role": "user", "content": "a secret"}]
+    options = {"include_usage": True}
+    body = {"model": "fake", "messages": question, "stream": True, "stream_options": options, "detectors": chosen}
+    events = [json.loads(line[6:]) for line in (await client.post(PATH, json=body)).text.split("\n\n")[:-2]]
+    assert ["input" in event.get("detections", {}) for event in events] == [True] + [False] * (len(events) - 1)
+    assert ["usage" in event for event in events] == [False] * (len(events) - 1) + [True]
+    assert all(event["choices"][0]["delta"]["role"] == "assistant" for event in events[:-1])

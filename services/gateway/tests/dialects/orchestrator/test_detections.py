@@ -1,0 +1,34 @@
+"""``detections`` as the guardrails orchestrator's clients read them."""
+
+from gateway.dialects.orchestrator import detections
+from gateway.domain import Action, Detections, Direction, Finding
+
+
+def finding(detector: str, start: int | None = None) -> Finding:
+    end = None if start is None else start + 1
+    return Finding(detector, "kind", "what", 0.5, Action.REPORT, start, end, "x")
+
+
+def test_spans_come_first_and_the_others_by_detector() -> None:
+    """Whichever event they came in."""
+    events = [
+        Detections(Direction.OUTPUT, 1, (finding("b"), finding("z", 4))),
+        Detections(Direction.OUTPUT, 0, ()),
+        Detections(Direction.OUTPUT, 1, (finding("a"), finding("y", 0), finding("b"))),
+    ]
+    results = detections.by_item(events)
+    assert [(each["detector_id"], each.get("start")) for each in results[1]] == [
+        ("y", 0),
+        ("z", 4),
+        ("a", None),
+        ("b", None),
+        ("b", None),
+    ]
+    assert detections.entries(Direction.OUTPUT, results) == [{"choice_index": 1, "results": results[1]}]
+
+
+def test_spans_can_count_from_elsewhere() -> None:
+    """Those that there are."""
+    results = detections.plain_results(Detections(Direction.INPUT, 0, (finding("a", 7), finding("b"))))
+    moved = detections.moved(results, -5)
+    assert [(each.get("start"), each.get("end")) for each in moved] == [(2, 3), (None, None)]

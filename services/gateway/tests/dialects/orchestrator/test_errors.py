@@ -1,0 +1,94 @@
+"""The errors of the guardrails orchestrator's routes."""
+
+import json
+
+import pytest
+from gateway.dialects.orchestrator import errors
+from gateway.domain import Action, Detector, DetectorFailure, Detectors, Direction
+from gateway.frontends.profiles import GuardrailsWire
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    NotFound,
+    Unavailable,
+    Unprocessable,
+    UnsupportedMedia,
+    UpstreamRejected,
+    http_status,
+)
+
+ADR, REFERENCE = GuardrailsWire.ADR, GuardrailsWire.ORCHESTRATOR
+FAILED = errors.DetectorFailed(DetectorFailure("hap", "detector request failed for `hap`: busy", 429))
+
+
+@pytest.mark.parametrize(
+    ("error", "adr", "reference"),
+    [
+        (InvalidRequest("`n` is wrong."), 422, 422),
+        (errors.NotJson("no"), 400, 400),
+        (Unprocessable("no"), 422, 422),
+        (NotFound("no"), 404, 404),
+        (UnsupportedMedia("no"), 415, 415),
+        (FAILED, 429, 500),
+        (errors.DetectorFailed(DetectorFailure("hap", "no")), 500, 500),
+        (errors.DetectorFailed(DetectorFailure("hap", "no", 422)), 422, 422),
+        (DeadlineExceeded("late"), 504, 500),
+        (Unavailable("away"), 503, 500),
+        (Internal(), 500, 500),
+    ],
+)
+def test_status(error: CausewayError, adr: int, reference: int) -> None:
+    """The body says the same as the status; what is raised in other routes has it, too."""
+    for wire, status in ((ADR, adr), (REFERENCE, reference)):
+        assert errors.status(error, wire) == status
+        assert json.loads(errors.body(error, wire))["code"] == status
+        assert http_status(errors.as_raised(error, wire)) == status
+
+
+def test_the_reference_says_no_more_of_what_it_does_not_expect() -> None:
+    """Neither who failed nor why."""
+    assert json.loads(errors.body(FAILED, REFERENCE))["details"] == errors.UNEXPECTED
+    assert json.loads(errors.body(FAILED))["details"] == "detector request failed for `hap`: busy"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"object":"error","message":"not like this","code":400}',
+        '{"error":{"message":"not like this"}}',
+        "not like this",
+    ],
+)
+def test_what_a_model_server_says(body: str) -> None:
+    """Its words behind ours, whichever shape they came in."""
+    error = UpstreamRejected("refused", status=400, body=body)
+    error.resource = "m"
+    details = json.loads(errors.body(error, asked="chat completion"))["details"]
+    assert details == "chat completion request failed for `m`: not like this"
+
+
+def test_a_failure_may_be_passed_over() -> None:
+    """Where the request says so of this detector on this side."""
+    allowed = Detectors(output=(Detector("hap", Action.REPORT, allow_on_error=True),))
+    failures = (DetectorFailure("hap", "no", 503),)
+    errors.check_failures(failures, Direction.OUTPUT, allowed)
+    with pytest.raises(errors.DetectorFailed, match="no"):
+        errors.check_failures(failures, Direction.INPUT, allowed)
+
+
+@pytest.mark.parametrize("action", list(Action))
+def test_a_detector_that_had_nothing_to_judge_by(action: Action) -> None:
+    """It is passed over where it would only report, or may fail; else its status says what the request lacks."""
+    failures = (DetectorFailure("grounded", "no passages", 422, not_asked=True),)
+    errors.check_failures(
+        failures, Direction.OUTPUT, Detectors(output=(Detector("grounded", action, allow_on_error=True),))
+    )
+    strict = Detectors(output=(Detector("grounded", action),))
+    if action is Action.REPORT:
+        errors.check_failures(failures, Direction.OUTPUT, strict)
+    else:
+        with pytest.raises(errors.DetectorFailed, match="failed for `grounded`: no passages") as caught:
+            errors.check_failures(failures, Direction.OUTPUT, strict)
+        assert (errors.status(caught.value), errors.status(caught.value, REFERENCE)) == (422, 422)

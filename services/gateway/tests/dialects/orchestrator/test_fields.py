@@ -1,0 +1,72 @@
+"""Bodies of the guardrails orchestrator's routes."""
+
+import json
+from typing import Any
+
+import pytest
+from gateway.dialects.orchestrator import fields
+from gateway.dialects.orchestrator.errors import NotJson
+from gateway.domain import Action, Detector
+from servicekit.errors import Unprocessable
+
+
+def raw(**said: Any) -> fields.Raw:
+    return fields.members(json.dumps(said).encode())
+
+
+def test_a_body_that_is_no_json_is_told_from_one_that_is_no_object() -> None:
+    """The one is malformed, the other not what the route takes."""
+    with pytest.raises(NotJson):
+        fields.members(b"{")
+    with pytest.raises(Unprocessable, match="must be a JSON object"):
+        fields.members(b"[]")
+
+
+def test_members_are_those_of_the_route() -> None:
+    """One more and one less are refused by their names."""
+    fields.only(raw(a=1, c=1), ("a",), ("b", "c"))
+    with pytest.raises(Unprocessable, match="unknown field `d`, expected one of `a`, `b`"):
+        fields.only(raw(a=1, d=1), ("a",), ("b",))
+    with pytest.raises(Unprocessable, match="missing field `a`"):
+        fields.only(raw(b=1), ("a",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"), [(1, "must be a string"), (None, "must be a string"), ("", "must not be empty")]
+)
+def test_a_text(value: Any, problem: str) -> None:
+    """It is one, and says something."""
+    assert fields.text(raw(a="b"), "a") == "b"
+    with pytest.raises(Unprocessable, match=f"`a` {problem}"):
+        fields.text(raw(a=value), "a")
+
+
+@pytest.mark.parametrize("value", ["b", [1], {}, [], None])
+def test_lists(value: Any) -> None:
+    """Of texts or of objects, with one at least."""
+    assert fields.texts(raw(a=["b"]), "a") == ("b",)
+    assert fields.objects(raw(a=[{}]), "a") == [{}]
+    for read in (fields.texts, fields.objects):
+        with pytest.raises(Unprocessable, match="`a` must"):
+            read(raw(a=value), "a")
+
+
+def test_detectors_of_a_route_that_only_detects() -> None:
+    """Each with its parameters; what they find leads to nothing."""
+    chosen = fields.detectors(raw(detectors={"a": {"threshold": 0.5}, "b": None}))
+    assert chosen == (
+        Detector("a", Action.REPORT, params_json=b'{"threshold":0.5}'),
+        Detector("b", Action.REPORT, params_json=b"{}"),
+    )
+    for wrong, problem in (({}, "is required"), ([], "must be an object"), ({"a": 1}, "must be an object")):
+        with pytest.raises(Unprocessable, match=problem):
+            fields.detectors(raw(detectors=wrong))
+    with pytest.raises(Unprocessable, match="missing field `detectors`"):
+        fields.detectors(raw())
+
+
+def test_a_word_of_a_few() -> None:
+    """Nothing said is none of them."""
+    assert (fields.choice(raw(a="b"), "a", ("b",)), fields.choice(raw(a=None), "a", ("b",))) == ("b", "")
+    with pytest.raises(Unprocessable, match="`a` must be one of `b`, `c`"):
+        fields.choice(raw(a="d"), "a", ("b", "c"))

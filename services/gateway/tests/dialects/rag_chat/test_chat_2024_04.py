@@ -1,0 +1,257 @@
+import json
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from gateway.domain import Action, Delta, Detector, Detectors
+from gateway.main import build_app
+from gateway.settings import Settings
+from servicekit.errors import Unavailable
+
+QUESTION: dict[str, Any] = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+
+
+def ask(overrides: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
+    return QUESTION | {"context": {"overrides": overrides or {}}} | more
+
+
+async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
+    """Message, context with data points and thoughts, and the session state as it was sent."""
+    response = await client.post("/2024-04/chat", json=ask(session_state={"id": 7}))
+    assert response.status_code == 200
+    assert response.headers["content-type"] == "application/json"
+    body = response.json()
+    assert body["message"] == {
+        "content": "At nine.",
+        "function_call": None,
+        "role": "assistant",
+        "tool_calls": None,
+    }
+    assert body["session_state"] == {"id": 7}
+    points = body["context"]["data_points"]
+    assert points["citations"] == ["guide-1.pdf#page=1", "guide-2.pdf#page=2"]
+    assert points["text"][0] == "guide-1.pdf#page=1: The ferry leaves at nine."
+    titles = [thought["title"] for thought in body["context"]["thoughts"]]
+    assert titles == ["Original user query", "Generated search query", "Results", "Prompt", "Answer"]
+    assert all("duration_ms" in thought["props"] for thought in body["context"]["thoughts"])
+    assert body["context"]["thoughts"][-1]["props"]["token_usage"] == {
+        "prompt_tokens": 7,
+        "completion_tokens": 3,
+        "total_tokens": 10,
+    }
+    assert "retrieve;dur=" in response.headers["server-timing"]
+
+
+async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
+    """First the context with the role, then the text piece by piece, last all thoughts; each line is ended."""
+    response = await client.post("/chat/stream", json=ask(session_state="s"))
+    assert response.headers["content-type"] == "application/json-lines"
+    assert response.text.endswith("\n")
+    lines = [json.loads(line) for line in response.text.splitlines()]
+    first, *middle, last = lines
+    assert first["delta"] == {"role": "assistant"}
+    assert first["context"]["data_points"]["citations"]
+    assert "".join(line["delta"]["content"] for line in middle) == "At nine."
+    assert all("error" not in line for line in lines)
+    assert "data_points" not in last["context"]
+    assert last["context"]["thoughts"][-1]["title"] == "Answer"
+    assert last["session_state"] == "s"
+
+
+MESSAGE: dict[str, Any] = {"content": str, "function_call": type(None), "role": str, "tool_calls": type(None)}
+
+
+async def test_the_examples_answer_in_one_piece(client: httpx.AsyncClient, has: Any, check_context: Any) -> None:
+    """Every key of the specification's example is there, with its type."""
+    example = QUESTION | {"context": {}, "session_state": None}
+    body = (await client.post("/chat", json=example)).json()
+    assert list(body) == ["message", "context", "session_state"]
+    has(body["message"], MESSAGE)
+    assert body["session_state"]  # a null becomes a name
+    check_context(body["context"])
+    prompt = body["context"]["thoughts"][3]["description"]
+    assert prompt[0].startswith("{'role': 'system', 'content': ")
+
+
+async def test_the_examples_streamed_answer(client: httpx.AsyncClient, has: Any, check_context: Any) -> None:
+    """Every key of the specification's example chunks is there, with its type."""
+    lines = [json.loads(line) for line in (await client.post("/chat/stream", json=QUESTION)).text.splitlines()]
+    assert list(lines[0]) == ["delta", "context", "session_state"]
+    check_context(lines[0]["context"])
+    for line in lines[1:-1]:
+        assert list(line) == ["delta"]
+        has(line["delta"], MESSAGE | {"role": type(None)})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"input": "When does the ferry leave?"},
+        {"input": QUESTION["messages"]},
+        {"messages": "When does the ferry leave?"},
+        {"messages": None, "input": "When does the ferry leave?"},
+        {"messages": [{"role": "assistant", "content": "Hello."}, *QUESTION["messages"]]},
+    ],
+)
+async def test_other_words_for_messages(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any]) -> None:
+    """Some clients say ``input``, some send a text."""
+    assert (await client.post("/chat", json=body)).status_code == 200
+    assert fakes.generator.prompts[0].question == "When does the ferry leave?"
+
+
+async def test_settings_reach_the_model(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Those that are the model's, as parameters; the model's name; the index and how it is searched."""
+    fakes.retriever.indexes["other"] = []
+    overrides = {
+        "index": "other",
+        "model": "m",
+        "temperature": 0.7,
+        "seed": 7,
+        "max_tokens": 100,
+        "reasoning_effort": "low",
+        "retrieval_mode": "text",
+    }
+    body = (await client.post("/chat", json=ask(overrides))).json()
+    prompt = fakes.generator.prompts[0]
+    assert prompt.model == "m"
+    assert json.loads(prompt.parameters_json) == {
+        "temperature": 0.7,
+        "seed": 7,
+        "max_tokens": 100,
+        "reasoning_effort": "low",
+    }
+    assert body["context"]["thoughts"][1]["props"]["has_vector"] is False
+    assert body["context"]["data_points"] == {"text": [], "images": [], "citations": []}
+
+
+async def test_without_a_default_index_nothing_is_searched(fakes: Any, settings: Settings) -> None:
+    """No results among the thoughts, no sources in the prompt."""
+    app = build_app(settings.model_copy(update={"default_index": ""}), fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
+        body = (await http.post("/chat", json=QUESTION)).json()
+    assert [thought["title"] for thought in body["context"]["thoughts"]] == [
+        "Original user query",
+        "Prompt",
+        "Answer",
+    ]
+    assert fakes.retriever.queries == []
+
+
+async def test_a_prompt_that_is_too_long_is_a_400(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Before anything was streamed."""
+    fakes.generator.window = 5
+    response = await client.post("/chat/stream", json=QUESTION)
+    assert response.status_code == 400
+    assert response.json() == {"error": "Prompt length exceeds context window."}
+
+
+async def test_the_deployments_detectors_hold_here_too(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request without detectors goes through them, and says what they found."""
+    fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
+    fakes.generator.script = FakeGenerator.saying("a secret").script
+    body = (await client.post("/chat", json=QUESTION)).json()
+    assert body["message"]["content"] == "a [REDACTED]"
+    assert body["context"]["detections"]["output"][0]["results"][0]["detector_id"] == "words"
+    assert "input" not in body["context"]["detections"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"{", "not valid JSON"),
+        (b"[]", "must be a JSON object"),
+        (b'{"messages":' + b"[" * 10_000, "nested too deeply"),
+        (b"\xff", "not valid JSON"),
+        (b"{}", "messages"),
+        (b'{"messages":[]}', "messages"),
+        (b'{"messages":{}}', "messages"),
+        (b'{"messages":[3]}', "messages[0]"),
+        (b'{"input":[3]}', "input[0]"),
+        (b'{"messages":"","input":"x"}', "messages[0].content"),
+        (b'{"messages":[{"role":"user","content":"x"},{"role":"user","content":"\\ud800"}]}', "not valid JSON"),
+        (b'{"messages":"x","context":{"overrides":{"seed":1e400}}}', "context cannot be read"),
+        (b'{"messages":"x","context":{"overrides":{"seed":%b}}}' % (b"9" * 5000), "context cannot be read"),
+        (b'{"messages":"x","context":{"overrides":{"temperature":3}}}', "context.overrides.temperature"),
+        (b'{"messages":"x","context":{"overrides":{"temperature":NaN}}}', "not valid JSON"),
+        (b'{"messages":"\xff"}', "messages cannot be read"),
+        (b'{"messages":[{"role":"user","content":3}]}', "messages[0].content"),
+        (b'{"messages":[{"role":"user","content":"  "}]}', "messages[0].content"),
+        (b'{"messages":[{"role":"system","content":"x"}]}', "messages[0].role"),
+        (b'{"messages":[{"role":"assistant","content":"x"}]}', "messages[0].role"),
+        (b'{"messages":"x","context":[]}', "context"),
+        (b'{"messages":"x","context":{"overrides":{"top":"many"}}}', "context.overrides.top"),
+        (b'{"messages":"x","context":{"overrides":{"top":true}}}', "context.overrides.top"),
+        (b'{"messages":"x","context":{"overrides":{"top":0}}}', "context.overrides.top"),
+        (
+            b'{"messages":"x","context":{"overrides":{"retrieval_mode":"magic"}}}',
+            "context.overrides.retrieval_mode",
+        ),
+        (b'{"messages":"x","context":{"overrides":{"detectors":{"sideways":{}}}}}', "detectors.sideways"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
+async def test_a_bad_request_is_a_400_that_names_the_field(
+    client: httpx.AsyncClient, path: str, body: bytes, said: str
+) -> None:
+    """Whatever is wrong with the body, the answer is a 400 whose error is a string that says where."""
+    response = await client.post(path, content=body, headers={"content-type": "application/json"})
+    assert response.status_code == 400
+    assert said in response.json()["error"]
+
+
+async def test_null_and_empty_overrides_are_as_good_as_absent(client: httpx.AsyncClient) -> None:
+    """Clients send null for settings that were not touched."""
+    response = await client.post("/chat", json=ask({"top": None, "retrieval_mode": "", "unknown": [1]}))
+    assert response.status_code == 200
+
+
+async def test_flat_overrides_are_read(client: httpx.AsyncClient) -> None:
+    """Some clients put the settings straight into the context."""
+    response = await client.post("/chat", json=QUESTION | {"context": {"top": 1}})
+    assert len(response.json()["context"]["data_points"]["text"]) == 1
+
+
+async def test_an_unknown_index_is_a_404(client: httpx.AsyncClient) -> None:
+    """Streaming or not, before any line was sent."""
+    for path in ("/chat", "/chat/stream"):
+        response = await client.post(path, json=ask({"index": "nowhere"}))
+        assert response.status_code == 404
+        assert response.json() == {
+            "error": "No such index: 'nowhere' exists. Add a document to it, or set another one: `index` of the "
+            "front end's profile, or CAUSEWAY_DEFAULT_INDEX."
+        }
+
+
+async def test_a_failure_before_the_first_word_is_a_status(fakes: Any, client: httpx.AsyncClient) -> None:
+    """A model that cannot be reached is a 503 with Retry-After, also when the answer would have been streamed."""
+    fakes.generator.script = [Unavailable("The model is away.", retry_after=3)]
+    response = await client.post("/chat/stream", json=ask())
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "3"
+    assert response.json() == {"error": "The model is away."}
+
+
+async def test_a_failure_after_the_first_word_is_a_line(fakes: Any, client: httpx.AsyncClient) -> None:
+    """The stream ends with a line that holds the error and nothing else."""
+    fakes.generator.script = [[Delta(0, "At ")], Unavailable("The model is away.")]
+    response = await client.post("/chat/stream", json=ask())
+    assert response.status_code == 200
+    lines = [json.loads(line) for line in response.text.splitlines()]
+    assert lines[-1] == {"error": "The model is away."}
+    assert lines[1]["delta"]["content"] == "At "
+
+
+async def test_detections_stand_in_the_context(fakes: Any, client: httpx.AsyncClient) -> None:
+    """A requested side always has its key; a redacted secret is not in the answer, however it was split."""
+    fakes.generator.script = FakeGenerator.saying("the sec", "ret", " is out").script
+    detectors = {"output": {"words": {"action": "redact"}}, "input": {"words": {}}}
+    for path in ("/chat", "/chat/stream"):
+        response = await client.post(path, json=ask({"detectors": detectors}))
+        # The fake calls the detection by the word that it found.
+        assert "secret" not in response.text.replace('"detection":"secret"', "").replace("output: secret", "")
+        last = json.loads(response.text.splitlines()[-1])
+        assert last["context"]["detections"]["input"] == []
+        [entry] = last["context"]["detections"]["output"]
+        assert entry["choice_index"] == 0
+        assert (entry["results"][0]["start"], entry["results"][0]["end"]) == (4, 10)

@@ -1,0 +1,177 @@
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from gateway.domain import Action, Delta, Detector, Detectors
+from gateway.main import build_app
+from gateway.settings import Settings
+from servicekit.errors import InvalidRequest, Unavailable
+
+URL = "/2024-05-29/chat"
+QUESTION = {"role": "user", "content": "When?"}
+PICTURE = b"\x89PNG\r\n\x1a\n\x00--"
+
+
+def form(body: Any, *files: tuple[str, str, str, bytes]) -> list[tuple[str, Any]]:
+    """The parts of a request: its JSON, then files with their place, name, type and content."""
+    parts: list[tuple[str, Any]] = [("json", (None, json.dumps(body), "application/json"))]
+    return parts + [(place, (name or None, content, media)) for place, name, media, content in files]
+
+
+async def test_an_answer_in_one_piece(client: httpx.AsyncClient) -> None:
+    """Camel case; a message holds nothing but what it says."""
+    body = {"messages": [QUESTION | {"context": {"a": 1}}], "sessionState": {"id": 1}, "session_state": "not read"}
+    answer = (await client.post(URL, json=body)).json()
+    assert list(answer) == ["message", "context", "sessionState"]
+    assert answer["message"] == {"content": "At nine.", "role": "assistant"}
+    assert answer["sessionState"] == {"id": 1}
+
+
+async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
+    """Of its own media type."""
+    response = await client.post(f"{URL}/stream", json={"messages": [QUESTION]})
+    assert response.headers["content-type"] == "application/jsonl"
+    first, *middle, last = [json.loads(line) for line in response.text.splitlines()]
+    assert list(first) == list(last) == ["delta", "context", "sessionState"]
+    assert middle == [{"delta": {"content": text}} for text in ("At ", "nine", ".")]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({}, 400, "invalid_request"),
+        ({"messages": "x", "context": {"overrides": {"index": "nowhere"}}}, 404, "not_found"),
+        ({"messages": "x" * 30_000}, 413, "payload_too_large"),
+    ],
+)
+async def test_an_error_has_a_code(client: httpx.AsyncClient, body: Any, status: int, code: str) -> None:
+    """And a message, which is all there is to it."""
+    response = await client.post(URL, json=body)
+    assert response.status_code == status
+    assert set(response.json()["error"]) == {"code", "message"}
+    assert response.json()["error"]["code"] == code
+
+
+@pytest.mark.parametrize("kind", ["a defect", "a deadline"])
+async def test_what_was_spent_is_not_spent_again(client: httpx.AsyncClient, fakes: Any, kind: str) -> None:
+    """Its client repeats any 5xx by itself: once the model has begun, no failure is one."""
+
+    class Broken(type(fakes.generator)):  # type: ignore[misc]  # the fake's own class
+        async def generate(self, *_: Any) -> Any:
+            yield [Delta(0, "At ")]
+            raise RuntimeError if kind == "a defect" else TimeoutError
+
+    fakes.generator = Broken()
+    transport = httpx.ASGITransport(build_app(Settings(default_index="docs"), fakes.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as own:
+        response = await own.post(URL, json={"messages": "x"})
+        assert response.status_code == 424
+        assert response.json()["error"]["code"] == "broken_off"
+        assert (await own.post("/2024-04/chat", json={"messages": "x"})).status_code >= 500
+
+
+@pytest.mark.parametrize("path", [URL, f"{URL}/stream"])
+async def test_a_search_query_costs_too(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """Once a model has made one, a failure is none that is repeated; what the client did wrong stays its own."""
+    said = [QUESTION, {"role": "assistant", "content": "At nine."}, {"role": "user", "content": "And then?"}]
+    body = {"messages": said, "context": {"overrides": {"query_rewriting": True}}}
+    fakes.generator.scripts.append(FakeGenerator.words("ferry"))
+    fakes.generator.script = [Unavailable("The model is away.")]
+    response = await client.post(path, json=body)
+    assert (response.status_code, response.json()["error"]["code"]) == (424, "broken_off")
+    again = await client.post(path, json=body | {"context": {}})
+    assert (again.status_code, again.json()["error"]["code"]) == (503, "unavailable")
+    fakes.generator.scripts.append(FakeGenerator.words("ferry"))
+    fakes.generator.script = [InvalidRequest("Not so warm.", field="temperature")]
+    assert (await client.post(path, json=body)).status_code == 400
+
+
+async def test_what_a_detector_holds_back_costs_too(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model has begun, though nothing of it has left."""
+    fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+    fakes.generator.script = [[Delta(0, "sec")], Unavailable("The model is away.")]
+    response = await client.post(URL, json={"messages": [QUESTION]})
+    assert response.status_code == 424
+
+
+async def test_text_that_comes_with_a_message_stands_before_it(client: httpx.AsyncClient, fakes: Any) -> None:
+    """In a message of its own, by its name; the question stays what is searched for."""
+    earlier = [{"role": "user", "content": "Look."}, {"role": "assistant", "content": "Yes."}]
+    files = [
+        ("messages[2].files[0]", "notes.md", "text/markdown", "# Früh\nAt eight.".encode()),
+        ("messages[0].files[0]", "", "text/plain; charset=utf-8", b"\xef\xbb\xbfold"),
+        ("messages[2].files[1]", "data.json", "application/json", b"{}"),
+    ]
+    for path in (URL, f"{URL}/stream"):
+        response = await client.post(
+            path, files=form({"messages": [*earlier, QUESTION], "sessionState": 7}, *files)
+        )
+        assert response.status_code == 200
+        assert json.loads(response.text.splitlines()[-1])["sessionState"] == 7
+    _, *said, question = fakes.generator.prompts[0].messages
+    assert [(message.role, message.text) for message in said] == [
+        ("user", "messages[0].files[0]:\nold"),
+        ("user", "Look."),
+        ("assistant", "Yes."),
+        ("user", "notes.md:\n# Früh\nAt eight."),
+        ("user", "data.json:\n{}"),
+    ]
+    assert question.text.startswith("When?\n\nSources:")
+    assert fakes.retriever.queries == ["When?", "When?"]
+
+
+async def test_a_picture_becomes_a_part(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Which the model takes, or refuses by itself; the thoughts do not hold it."""
+    files = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
+    response = await client.post(URL, files=files)
+    assert response.status_code == 200
+    message = fakes.generator.prompts[0].messages[1]
+    assert (message.role, message.text) == ("user", "")
+    url = f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"
+    assert json.loads(message.content_json) == [
+        {"type": "text", "text": "map.png:"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    assert "base64" not in response.text
+
+
+async def test_detectors_refuse_what_they_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A picture would pass them by; text goes through them like what was typed."""
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
+    picture = form({"messages": [QUESTION]}, ("messages[0].files[0]", "map.png", "image/png", PICTURE))
+    response = await client.post(URL, files=picture)
+    assert response.status_code == 415
+    assert "messages[0].files[0] (map.png) is a picture" in response.json()["error"]["message"]
+    text = form({"messages": [QUESTION]}, ("messages[0].files[0]", "a.txt", "text/plain", b"a secret"))
+    response = await client.post(URL, files=text)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "blocked")
+
+
+@pytest.mark.parametrize(
+    ("media", "content", "status"),
+    [
+        ("application/pdf", b"%PDF-1.7", 415),
+        ("application/octet-stream", b"x", 415),
+        ("image/tiff", b"x", 415),
+        ("text/plain", b"\xff\xfe", 400),
+    ],
+)
+async def test_other_files_are_refused_by_name(
+    client: httpx.AsyncClient, media: str, content: bytes, status: int
+) -> None:
+    """With what would be taken."""
+    files = form({"messages": [QUESTION]}, ("messages[0].files[0]", "it", media, content))
+    response = await client.post(URL, files=files)
+    assert response.status_code == status
+    assert "messages[0].files[0] (it)" in response.json()["error"]["message"]
+
+
+async def test_a_file_of_no_message_is_refused(client: httpx.AsyncClient) -> None:
+    """It would be lost."""
+    files = form({"messages": [QUESTION]}, ("messages[1].files[0]", "it", "text/plain", b"x"))
+    response = await client.post(URL, files=files)
+    assert response.status_code == 400
+    assert "messages[1]" in response.json()["error"]["message"]

@@ -1,0 +1,44 @@
+from typing import Any
+
+from gateway.dialects.rag_chat.context import opening, thoughts
+from gateway.domain import Context, Message, Note, Retrieval, Step, Subject, Turn, Usage
+from servicekit.principal import LOCAL
+
+TURN = Turn(LOCAL, "And on Sundays?", retrieval=Retrieval(("docs",)))
+PROMPT = (Message("user", "x"),)
+
+
+def props(context: Context) -> dict[str, Any]:
+    return {thought["title"]: thought["props"] for thought in thoughts(TURN, context, context.steps)}
+
+
+def test_the_search_query_has_what_it_cost() -> None:
+    """Time and tokens, where a model made it."""
+    steps = (Step("retrieve", 2.0), Step("rewrite", 7.5, Usage(30, 4)))
+    context = Context("ferry on Sundays", (), PROMPT, steps)
+    said = props(context)["Generated search query"]
+    assert said["duration_ms"] == 7.5
+    assert said["token_usage"] == {"prompt_tokens": 30, "completion_tokens": 4, "total_tokens": 34}
+    [asked, query, *_] = opening(TURN, context)["thoughts"]
+    assert (asked["description"], query["description"]) == ("And on Sundays?", "ferry on Sundays")
+
+
+def test_notes_stand_at_the_thoughts_that_they_are_about() -> None:
+    """With the number of messages that were left out."""
+    notes = (
+        Note(Subject.QUERY, "a"),
+        Note(Subject.RESULTS, "b"),
+        Note(Subject.PROMPT, "c"),
+        Note(Subject.PROMPT, "d"),
+    )
+    said = props(Context("q", (), PROMPT, (), 4, notes))
+    assert said["Generated search query"]["notes"] == ["a"]
+    assert said["Results"]["notes"] == ["b"]
+    assert said["Prompt"]["notes"] == ["c", "d"]
+    assert said["Prompt"]["messages_left_out"] == 4
+
+
+def test_where_there_is_nothing_to_say_nothing_is_said() -> None:
+    """Neither empty lists nor zeros."""
+    for said in props(Context("q", (), PROMPT, ())).values():
+        assert said.keys().isdisjoint({"notes", "messages_left_out", "token_usage"})

@@ -1,0 +1,82 @@
+from typing import Any
+
+import pytest
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.rag_chat import conversation
+from gateway.domain import Message
+from gateway.frontends.profiles import Frontend
+from servicekit.errors import InvalidRequest
+
+ROLES = ("assistant", "user")
+MOST = 50
+HELLO = {"role": "user", "content": "Hello."}
+DAY = {"role": "assistant", "content": "Good day."}
+WHEN = {"role": "user", "content": "When?"}
+
+
+def read(body: dict[str, Any], **more: Any) -> list[tuple[str, str]]:
+    found = conversation.messages(Fields(body), ROLES, Frontend(max_messages=MOST), **more)
+    return [(each.role, each.text) for each in found]
+
+
+def test_messages_in_their_order() -> None:
+    """The last one is the question; one that says nothing is part of the history all the same."""
+    assert read({"messages": [HELLO, DAY | {"content": None}, WHEN]}) == [
+        ("user", "Hello."),
+        ("assistant", ""),
+        ("user", "When?"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{"input": "When?"}, {"input": [WHEN]}, {"messages": "When?"}, {"messages": None, "input": "When?"}],
+)
+def test_other_words_for_messages(body: dict[str, Any]) -> None:
+    """Some clients say ``input``, some send a text."""
+    assert read(body) == [("user", "When?")]
+
+
+def test_a_single_turn_is_the_users_last_word() -> None:
+    """Also where somebody else spoke after it."""
+    assert read({"messages": [HELLO, WHEN, DAY]}, single_turn=True) == [("user", "When?")]
+    assert read({"input": "When?"}, single_turn=True) == [("user", "When?")]
+
+
+def test_what_is_attached_stands_before_its_message() -> None:
+    """In its order; in a single turn it is left out, as the history is."""
+    files = {1: [Message("user", "one"), Message("user", "two")]}
+    assert read({"messages": [DAY, WHEN]}, attached=files) == [
+        ("assistant", "Good day."),
+        ("user", "one"),
+        ("user", "two"),
+        ("user", "When?"),
+    ]
+    with pytest.raises(InvalidRequest, match=r"no input\[1\] for its files"):
+        read({"input": "When?"}, attached=files)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "messages"),
+        ({"messages": []}, "messages"),
+        ({"messages": {}}, "messages"),
+        ({"messages": 7}, "messages"),
+        ({"messages": [7]}, "messages[0]"),
+        ({"input": [None]}, "input[0]"),
+        ({"messages": ""}, "messages[0].content"),
+        ({"messages": [{"content": "x"}]}, "messages[0].role"),
+        ({"messages": [HELLO | {"role": "system"}]}, "messages[0].role"),
+        ({"messages": [HELLO | {"role": 7}]}, "messages[0].role"),
+        ({"messages": [HELLO | {"content": ["x"]}]}, "messages[0].content"),
+        ({"messages": [HELLO, DAY]}, "messages[1].role"),
+        ({"messages": [HELLO | {"content": " \n"}]}, "messages[0].content"),
+    ],
+)
+def test_what_is_wrong_is_named(body: dict[str, Any], field: str) -> None:
+    """With the path of the message."""
+    with pytest.raises(InvalidRequest) as caught:
+        read(body)
+    assert caught.value.field == field
+    assert caught.value.message.startswith(field)

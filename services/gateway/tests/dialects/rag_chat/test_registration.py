@@ -1,0 +1,117 @@
+import json
+from typing import Any
+
+import pytest
+from gateway.dialects.exchange import Dialect
+from gateway.dialects.rag_chat.registration import BarePath, Stages
+from gateway.frontends.profiles import Frontend
+
+STAGES = Stages()
+BARE = STAGES.bare()
+JSON = {b"content-type": b"application/json"}
+FORM = {b"content-type": b"Multipart/Form-Data; boundary=x"}
+SDK = {b"user-agent": b"ts-http-runtime/1.0.0-beta.1 Node/v20"}
+BROWSER_SDK = {b"x-ms-useragent": b"ts-http-runtime/1.0.0-beta.1"}
+A, B, C, D, E = "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"
+
+
+def spoken(path: str, body: Any = None, headers: dict[bytes, bytes] | None = None, **profile: Any) -> str:
+    raw = body if isinstance(body, bytes) else json.dumps({"messages": "x"} | (body or {})).encode()
+    return BARE[path](Frontend(**profile), JSON | (headers or {}), raw).name
+
+
+@pytest.mark.parametrize(
+    ("path", "stage"),
+    [
+        ("/2024-01/chat", A),
+        ("/2024-01/ask", A),
+        ("/2024-01-28/chat", B),
+        ("/2024-04/chat", C),
+        ("/2024-04/chat/stream", C),
+        ("/2024-05-29/chat", D),
+        ("/2024-05-29/chat/stream", D),
+        ("/2026-04-10/chat", E),
+        ("/2026-04-10/chat/stream", E),
+    ],
+)
+def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
+    """Every stage has its own, and there are no others."""
+    fixed = STAGES.fixed()
+    assert fixed[path].name == stage
+    assert len(fixed) == 9
+
+
+def test_the_default_is_the_interim_protocol() -> None:
+    """Where nothing tells otherwise."""
+    assert spoken("/chat") == C
+    assert spoken("/chat/stream") == C
+
+
+@pytest.mark.parametrize(
+    ("tells", "headers"),
+    [
+        ({}, FORM),
+        ({"sessionState": None}, {}),
+        ({"sessionState": {}, "stream": True}, {}),
+        ({}, SDK),
+        ({}, BROWSER_SDK),
+    ],
+)
+def test_what_the_sdk_sends_tells_it(tells: dict[str, Any], headers: dict[bytes, bytes]) -> None:
+    """A form, its session state (which its first turn does not have), its name: on both paths."""
+    assert spoken("/chat", tells, headers) == D
+    assert spoken("/chat/stream", tells, headers) == D
+
+
+@pytest.mark.parametrize("stream", [True, False, None, "yes"])
+def test_a_switch_in_the_body_tells_the_first_protocol(stream: Any) -> None:
+    """On the path that both may have; the path for streams has no switch."""
+    assert spoken("/chat", {"stream": stream}) == A
+    assert spoken("/chat/stream", {"stream": stream}) == C
+
+
+def test_only_the_body_itself_is_looked_at() -> None:
+    """Not what stands deeper in it; and a body that cannot be read tells nothing."""
+    assert spoken("/chat", {"context": {"stream": True, "sessionState": 1}, "messages": "stream"}) == C
+    assert spoken("/chat", b'{"stream": true') == C
+    assert spoken("/chat", b"") == C
+    assert spoken("/chat", b'{"\\u0073tream": true}') == A
+    assert spoken("/chat", b'["stream", "sessionState"]') == C
+
+
+@pytest.mark.parametrize("headers", [{}, FORM, SDK])
+def test_asking_is_always_the_first_protocol(headers: dict[bytes, bytes]) -> None:
+    """Whoever asks, whatever the profile says."""
+    for profile in ({}, {"dialect": E, "mount": "m"}, {"dialect": C}):
+        assert spoken("/ask", {"sessionState": 1}, headers, **profile) == A
+
+
+@pytest.mark.parametrize(
+    "how", [{"mount": "m"}, {"hosts": frozenset({"h"})}, {"origins": frozenset({"https://o"})}]
+)
+@pytest.mark.parametrize("stage", [A, B, C, D, E])
+def test_a_profile_comes_before_what_the_request_tells(how: dict[str, Any], stage: str) -> None:
+    """However the request came to it; on the paths that its dialect has."""
+    for tells, headers in (({}, {}), ({"stream": True}, {}), ({"sessionState": 1}, SDK)):
+        assert spoken("/chat", tells, headers, dialect=stage, **how) == stage
+    if stage in (C, D, E):
+        assert spoken("/chat/stream", {}, SDK, dialect=stage, **how) == stage
+    else:
+        assert spoken("/chat/stream", {}, {}, dialect=stage, **how) == C
+        assert spoken("/chat/stream", {}, SDK, dialect=stage, **how) == D
+
+
+def test_a_profile_that_holds_for_all_only_names_the_default() -> None:
+    """What a request tells comes before it."""
+    assert spoken("/chat", dialect=E) == E
+    assert spoken("/chat", {"stream": True}, dialect=E) == A
+    assert spoken("/chat", {}, SDK, dialect=E) == D
+    assert spoken("/chat/stream", dialect=A) == C
+
+
+def test_profiles_may_name_every_stage() -> None:
+    """By the names of their prefixes."""
+    assert STAGES.names() == {A, B, C, D, E}
+    dialects: list[Dialect] = list(STAGES.fixed().values())
+    assert {dialect.name for dialect in dialects} == STAGES.names()
+    assert all(isinstance(path, BarePath) for path in BARE.values())

@@ -1,0 +1,210 @@
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from gateway.dialects.ragengine import documents as ragengine
+from gateway.domain.text_documents import Equals, ListedDocument
+from servicekit.errors import InvalidRequest, PayloadTooLarge
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps({"index_name": "notes"} | members).encode()
+
+
+def one(**members: Any) -> bytes:
+    return body(documents=[{"text": "A text."} | members])
+
+
+def test_documents_as_they_are_given() -> None:
+    """The caller's id or the text's digest; metadata byte for byte; unknown members are passed over."""
+    raw = (
+        b'{"index_name":"notes","documents":[{"text":" \\u00e4 \\n","metadata":{"a" : 1.50},"hash_value":3},'
+        b'{"text":"B","doc_id":"x/y","metadata":null}]}'
+    )
+    index, [first, second], _ = ragengine.indexing(raw)
+    digest = hashlib.sha256(" ä \n".encode()).hexdigest()
+    assert index == "notes"
+    assert (first.document_id, first.text, first.metadata_json, first.sha256) == (
+        digest,
+        " ä \n",
+        b'{"a" : 1.50}',
+        digest,
+    )
+    assert (second.document_id, second.metadata_json) == ("x/y", b"{}")
+    assert json.loads(ragengine.document_json(first)) == {
+        "doc_id": digest,
+        "text": " ä \n",
+        "metadata": {"a": 1.5},
+        "hash_value": digest,
+        "is_truncated": False,
+    }
+    listed = ListedDocument("a", "b", b"{}", "c", is_truncated=True)
+    assert json.loads(ragengine.document_json(listed))["is_truncated"]
+
+
+def test_an_empty_id_is_none() -> None:
+    """RAGEngine's own client sends an empty id with every document: the text's digest is the id."""
+    _, documents, places = ragengine.indexing(body(documents=[{"text": t, "doc_id": ""} for t in "ab"]))
+    assert [each.document_id for each in documents] == [hashlib.sha256(t.encode()).hexdigest() for t in "ab"]
+    assert places == [0, 1]
+
+
+BAD: dict[str, tuple[bytes, str]] = {
+    "no JSON": (b"{", "JSON"),
+    "no UTF-8": (b'{"index_name":"\xff"}', "index_name"),
+    "no object": (b"[]", "object"),
+    "deep": (b'{"index_name":' + b"[" * 5000, "JSON"),
+    "no index": (b'{"documents":[{"text":"a"}]}', "index_name"),
+    "index a number": (body(index_name=7), "index_name"),
+    "index with a slash": (body(index_name="a/b"), "index_name"),
+    "index with dots first": (body(index_name="../a"), "index_name"),
+    "index with a line break": (body(index_name="a\n"), "index_name"),
+    "index too long": (body(index_name="a" * 129), "index_name"),
+    "no documents": (body(), "documents"),
+    "documents null": (body(documents=None), "documents"),
+    "documents an object": (body(documents={"text": "a"}), "documents"),
+    "documents empty": (body(documents=[]), "documents"),
+    "a document that is text": (body(documents=["a"]), "documents[0]"),
+    "a document that is null": (body(documents=[{"text": "a"}, None]), "documents[1]"),
+    "no text": (body(documents=[{"doc_id": "a"}]), "documents[0].text"),
+    "text null": (one(text=None), "documents[0].text"),
+    "text a number": (one(text=1), "documents[0].text"),
+    "text empty": (one(text=""), "documents[0].text"),
+    "text blank": (one(text=" \n\t\u3000"), "documents[0].text"),
+    "text with NUL": (one(text="a\0b"), "documents[0].text"),
+    "text with half a surrogate": (body(documents=[{"text": "\ud800 and more text"}]), "JSON"),
+    "id a number": (one(doc_id=1), "documents[0].doc_id"),
+    "id blank": (one(doc_id="  "), "documents[0].doc_id"),
+    "id too long": (one(doc_id="x" * 513), "documents[0].doc_id"),
+    "id with NUL": (one(doc_id="a\0"), "documents[0].doc_id"),
+    "id with a line break": (one(doc_id="a\nb"), "documents[0].doc_id"),
+    "metadata a list": (one(metadata=[1]), "documents[0].metadata"),
+    "metadata text": (one(metadata="{}"), "documents[0].metadata"),
+    "metadata with NaN": (one(metadata={"a": float("nan")}), "JSON"),
+    "metadata with a huge number": (body(documents=[{"text": "a", "metadata": {"n": 10**30}}]), "metadata.n"),
+    "metadata with a small number": (
+        body(documents=[{"text": "a", "metadata": {"n": [-(2**64)]}}]),
+        "metadata.n[0]",
+    ),
+    "metadata with NUL": (one(metadata={"a": {"b": "\0"}}), "metadata.a.b"),
+    "metadata with a key of NUL": (one(metadata={"\0": 1}), "metadata"),
+    "metadata too long": (one(metadata={"a": "x" * 70_000}), "metadata"),
+    "the same id twice": (
+        body(documents=[{"text": "a", "doc_id": "x"}, {"text": "b"}, {"text": "c", "doc_id": "x"}]),
+        "documents[2].doc_id",
+    ),
+    "too many": (body(documents=[{"text": str(n)} for n in range(10_001)]), "10000"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_is_named(name: str) -> None:
+    """One error of the client's, with the field, whatever it is."""
+    raw, said = BAD[name]
+    with pytest.raises(InvalidRequest) as caught:
+        ragengine.indexing(raw)
+    assert said in f"{caught.value.message} {caught.value.field}"
+
+
+def test_a_number_beyond_all_bounds() -> None:
+    """`1e999` is no number that could be kept."""
+    with pytest.raises(InvalidRequest) as caught:
+        ragengine.indexing(b'{"index_name":"n","documents":[{"text":"a","metadata":{"n":1e999}}]}')
+    assert "metadata" in caught.value.message
+
+
+def test_sizes_are_told_from_other_faults() -> None:
+    """Too many documents and too long metadata are 413."""
+    for name in ("too many", "metadata too long"):
+        with pytest.raises(PayloadTooLarge):
+            ragengine.indexing(BAD[name][0])
+
+
+def test_an_update_names_its_documents() -> None:
+    """Without an id it is refused; with one it is as in an append."""
+    [document] = ragengine.updates(b'{"documents":[{"doc_id":"a","text":"b"}]}')
+    assert (document.document_id, document.metadata_json) == ("a", b"{}")
+    for bad in (
+        b'{"documents":[{"text":"b"}]}',
+        b'{"documents":[{"doc_id":null,"text":"b"}]}',
+        b'{"documents":[{"doc_id":"","text":"b"}]}',
+        b"{}",
+    ):
+        with pytest.raises(InvalidRequest):
+            ragengine.updates(bad)
+
+
+@pytest.mark.parametrize("ids", [None, [], "a", [1], [""], [None], [str(n) for n in range(10_001)]])
+def test_removals_that_are_none(ids: Any) -> None:
+    """The field is named."""
+    with pytest.raises(InvalidRequest, match="doc_ids"):
+        ragengine.removals(json.dumps({"doc_ids": ids}).encode())
+
+
+def test_each_removal_counts_once() -> None:
+    """In the order they came."""
+    assert ragengine.removals(b'{"doc_ids":["b","a","b"]}') == ["b", "a"]
+
+
+def test_a_search() -> None:
+    """Five passages unless another number is asked for; conditions with their types."""
+    plain = ragengine.search(body(query="when?"))
+    assert (plain.index, plain.query, plain.top, plain.conditions) == ("notes", "when?", 5, ())
+    full = ragengine.search(body(query="q", max_node_count=300, metadata_filter={"a.b": "ü", "n": 1.5, "t": True}))
+    assert full.top == 300
+    assert full.conditions == (Equals("a.b", '"ü"'), Equals("n", "1.5"), Equals("t", "true"))
+
+
+@pytest.mark.parametrize(
+    ("members", "said"),
+    [
+        ({}, "Query string cannot be empty."),
+        ({"query": " \n"}, "Query string cannot be empty."),
+        ({"query": 1}, "query"),
+        ({"query": "q", "index_name": None}, "index_name"),
+        ({"query": "q", "index_name": "a/b"}, "index name"),
+        ({"query": "q", "max_node_count": 0}, "max_node_count"),
+        ({"query": "q", "max_node_count": -1}, "max_node_count"),
+        ({"query": "q", "max_node_count": 301}, "max_node_count"),
+        ({"query": "q", "max_node_count": 10**40}, "max_node_count"),
+        ({"query": "q", "max_node_count": "5"}, "max_node_count"),
+        ({"query": "q", "max_node_count": 1.5}, "max_node_count"),
+        ({"query": "q", "max_node_count": True}, "max_node_count"),
+        ({"query": "q", "metadata_filter": []}, "metadata_filter"),
+        ({"query": "q", "metadata_filter": "{}"}, "metadata_filter"),
+        ({"query": "q", "metadata_filter": {"a": None}}, "metadata_filter.a"),
+        ({"query": "q", "metadata_filter": {"a": [1]}}, "metadata_filter.a"),
+        ({"query": "q", "metadata_filter": {"a": 10**30}}, "metadata_filter.a"),
+        ({"query": "q", "metadata_filter": {" ": 1}}, "metadata_filter"),
+        ({"query": "q", "metadata_filter": {"\0": 1}}, "metadata_filter"),
+    ],
+)
+def test_a_search_that_is_none(members: dict[str, Any], said: str) -> None:
+    """The field is named, or it is said in RAGEngine's words."""
+    with pytest.raises(InvalidRequest) as caught:
+        ragengine.search(body(**members))
+    assert said in caught.value.message
+
+
+def test_conditions_in_a_query_string() -> None:
+    """JSON; nothing said is no condition."""
+    assert ragengine.conditions_of_text('{"a":1}', "f") == (Equals("a", "1"),)
+    assert ragengine.conditions_of_text(" ", "f") == ragengine.conditions_of_text("null", "f") == ()
+    for bad in ("{", "[]", "1", '{"a":{}}', "[" * 5000, '{"a":NaN}'):
+        with pytest.raises(InvalidRequest, match="f"):
+            ragengine.conditions_of_text(bad, "f")
+
+
+def test_the_same_text_twice_is_one_document() -> None:
+    """Without an id, or with the same; the last metadata hold, and each text knows its document."""
+    documents = [
+        {"text": "a"},
+        {"text": "b"},
+        {"text": "a", "metadata": {"n": 1}},
+        {"text": "c", "doc_id": "x"},
+        {"text": "c", "doc_id": "x"},
+    ]
+    _, made, places = ragengine.indexing(body(documents=documents))
+    assert [(each.text, each.metadata_json) for each in made] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
+    assert places == [0, 1, 0, 2, 2]

@@ -1,0 +1,136 @@
+import json
+
+import pytest
+from gateway.dialects.answer import Answer, detections_block, warnings_of
+from gateway.domain import (
+    Action,
+    Chunk,
+    Context,
+    Delta,
+    Detections,
+    DetectorFailure,
+    Direction,
+    Done,
+    Finding,
+    Finish,
+    Reasoning,
+    Start,
+    ToolCall,
+    Usage,
+)
+from servicekit.errors import Unavailable
+
+
+def test_an_answer_is_gathered() -> None:
+    """Text, members and the end of each choice; the model's own members, which may come in parts; the steps."""
+    answer = Answer()
+    answer.take([Start(b'{"id":"x","model":"m"}'), Delta(1, "b"), Delta(0, "a", b'{"reasoning":"r"}')])
+    answer.take([Start(b'{"system_fingerprint":"f"}'), Delta(1, "c", b"", b'{"logprobs":{"content":[1]}}')])
+    answer.take([Finish(1, "length", b'{"stop_reason":7}'), Usage(1, 2), Done(())])
+    assert answer.start == {"id": "x", "model": "m", "system_fingerprint": "f"}
+    assert (answer.choices[0].text, answer.choices[1].text) == ("a", "bc")
+    assert answer.choices[0].delta == {"reasoning": "r"}
+    assert answer.choices[1].members == {"logprobs": {"content": [1]}, "stop_reason": 7}
+    assert answer.choices[1].finish_reason == "length"
+    assert answer.usage == Usage(1, 2)
+
+
+@pytest.mark.parametrize("raw", [b'{"a":"\\ud800"}', b"[]", b"{", b'{"a":1e400}'])
+def test_what_cannot_be_put_together_is_the_model_servers_failure(raw: bytes) -> None:
+    """Not a defect of ours."""
+    for event in (Delta(0, "", raw), Delta(0, "a", b"", raw), Finish(0, "stop", raw), Start(raw)):
+        with pytest.raises(Unavailable, match="cannot be read"):
+            Answer().take([event])
+
+
+def test_a_stream_that_nobody_asked_for_is_a_failure() -> None:
+    """An answer in one piece cannot be made of chunks that are not looked into."""
+    with pytest.raises(Unavailable):
+        Answer().take([Chunk(b"{}")])
+
+
+def finding(start: int | None, detector: str = "d", extra: bytes = b"") -> Finding:
+    end = None if start is None else start + 1
+    return Finding(detector, "pii", "mail", 0.5, Action.REPORT, start, end, "x", "", extra)
+
+
+def test_detections_have_a_key_for_each_side_that_was_asked_for() -> None:
+    """Whether it fired or not; results with a span by start, then those without; items by their number."""
+    found = [
+        Detections(Direction.OUTPUT, 1, (finding(5),)),
+        Detections(Direction.OUTPUT, 0, (finding(None), finding(7), finding(2, extra=b'{"evidence":[1]}'))),
+        Detections(Direction.OUTPUT, 1, (finding(1),)),
+    ]
+    block = detections_block(found, (Direction.INPUT, Direction.OUTPUT))
+    assert block["input"] == []
+    assert [entry["choice_index"] for entry in block["output"]] == [0, 1]
+    first, second = block["output"]
+    assert [result.get("start") for result in first["results"]] == [2, 7, None]
+    assert first["results"][0] == {
+        "start": 2,
+        "end": 3,
+        "text": "x",
+        "detection_type": "pii",
+        "detection": "mail",
+        "detector_id": "d",
+        "score": 0.5,
+        "evidence": [1],
+    }
+    assert "text" not in first["results"][2]
+    assert len(second["results"]) == 2
+    assert json.dumps(block)
+
+
+@pytest.mark.parametrize(
+    ("direction", "action", "told"),
+    [
+        (Direction.OUTPUT, Action.REPORT, "secret"),
+        (Direction.OUTPUT, Action.REDACT, "[X]"),
+        (Direction.OUTPUT, Action.BLOCK, ""),
+        (Direction.CONTEXT, Action.REDACT, "[X]"),
+        (Direction.INPUT, Action.REDACT, "secret"),
+    ],
+)
+def test_what_was_withheld_is_not_told_among_the_detections(
+    direction: Direction, action: Action, told: str
+) -> None:
+    """Else a redaction would be for nothing; only the user's own words come back."""
+    replacement = "[X]" if action is Action.REDACT else ""
+    found = Finding("d", "pii", "mail", 1.0, action, 0, 6, "secret", replacement)
+    block = detections_block([Detections(direction, 0, (found,))], (direction,))
+    assert block[direction.value][0]["results"][0]["text"] == told
+
+
+def test_what_came_at_several_times_stands_in_order() -> None:
+    """By place; what is about the whole stands last."""
+    spans = [(4, 6), (None, None), (0, 2), (2, 3)]
+    events = [
+        Detections(Direction.INPUT, 0, (Finding("d", "t", "n", 1.0, Action.REPORT, start, end),))
+        for start, end in spans
+    ]
+    [item] = detections_block(events, (Direction.INPUT,))["input"]
+    assert [each.get("start") for each in item["results"]] == [0, 2, 4, None]
+
+
+def test_warnings_say_what_fired_and_what_failed() -> None:
+    """Output that fired, and detectors that were passed over."""
+    failures = (DetectorFailure("pii", "no answer"), DetectorFailure("near", "no passages", 422, not_asked=True))
+    found = [Detections(Direction.OUTPUT, 0, (finding(1),)), Detections(Direction.INPUT, 0, (), failures)]
+    assert warnings_of(found) == [
+        {"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."},
+        {"type": "DETECTOR_ERROR", "message": "pii: no answer"},
+        {"type": "DETECTOR_NOT_ASKED", "message": "near: no passages"},
+    ]
+    assert warnings_of([Detections(Direction.INPUT, 0, (finding(1),))]) == []
+    assert Answer(context=Context("", (), (), ())).detections == []
+
+
+def test_a_choice_says_its_parts_whole() -> None:
+    """A dialect reads tool calls, reasoning and refusals put together, in no server's words."""
+    answer = Answer()
+    answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}')])
+    answer.take([Delta(0, "", b'{"tool_calls":[{"index":0,"function":{"arguments":"}"}}],"reasoning":"Hm."}')])
+    thought, call = answer.choices[0].parts
+    assert thought == Reasoning("Hm.")
+    assert isinstance(call, ToolCall)
+    assert (call.id, call.name, call.arguments) == ("c", "f", "{}")

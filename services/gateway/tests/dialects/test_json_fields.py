@@ -1,0 +1,84 @@
+from typing import Any
+
+import pytest
+from gateway.dialects import json_fields
+from gateway.dialects.json_fields import Fields
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import InvalidRequest
+
+FIELDS = Fields(
+    {"text": "a", "flag": True, "whole": 7, "number": 1.5, "object": {"x": 1}, "list": [1], "null": None}, "outer"
+)
+
+
+def test_what_was_said_is_read() -> None:
+    """Each kind by its reader."""
+    assert FIELDS.text("text") == "a"
+    assert FIELDS.flag("flag") is True
+    assert FIELDS.integer("whole", 0, 10) == 7
+    assert FIELDS.number("number", 0, 2) == 1.5
+    assert FIELDS.number("whole", 0, 10) == 7
+    assert FIELDS.object("object").get("x") == 1
+    assert FIELDS.items("list") == [1]
+    assert FIELDS.one_of("text", ("a", "b")) == "a"
+
+
+@pytest.mark.parametrize("name", ["null", "absent"])
+def test_null_and_absent_are_the_same(name: str) -> None:
+    """Nothing was said."""
+    assert FIELDS.text(name) == ""
+    assert FIELDS.flag(name) is False
+    assert FIELDS.integer(name, 0, 1) is None
+    assert FIELDS.number(name, 0, 1) is None
+    assert list(FIELDS.object(name).members()) == []
+    assert FIELDS.items(name) is None
+
+
+@pytest.mark.parametrize(
+    ("read", "said"),
+    [
+        (lambda fields: fields.text("whole"), "outer.whole must be a string"),
+        (lambda fields: fields.flag("whole"), "outer.whole must be a boolean"),
+        (lambda fields: fields.integer("flag", 0, 10), "outer.flag must be a whole number"),
+        (lambda fields: fields.integer("number", 0, 10), "outer.number must be a whole number"),
+        (lambda fields: fields.integer("whole", 0, 6), "outer.whole must be between 0 and 6"),
+        (lambda fields: fields.number("flag", 0, 1), "outer.flag must be a number"),
+        (lambda fields: fields.number("number", 0, 1), "outer.number must be between 0 and 1"),
+        (lambda fields: fields.object("list"), "outer.list must be an object"),
+        (lambda fields: fields.items("object"), "outer.object must be a list"),
+        (lambda fields: fields.one_of("text", ("b", "c")), "outer.text must be one of b, c"),
+    ],
+)
+def test_what_is_wrong_is_named(read: Any, said: str) -> None:
+    """The path and what it should be."""
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        read(FIELDS)
+    assert caught.value.field == said.split()[0]
+
+
+def test_members_that_are_null_are_passed_over_but_named() -> None:
+    """Whoever asks for names alone gets them all."""
+    assert "null" not in dict(FIELDS.members())
+    assert "null" in FIELDS.names()
+
+
+@given(st.binary(max_size=40))
+def test_no_body_is_worse_than_a_refusal(body: bytes) -> None:
+    """Whatever the bytes are: members, each of which can be read or refused, or a refusal."""
+    try:
+        members = json_fields.members(body)
+        for name, raw in members.items():
+            json_fields.value(raw, name)
+    except InvalidRequest:
+        pass
+
+
+@pytest.mark.parametrize("raw", [b'{"a":1e400}', b'{"a":' + b"9" * 5000 + b"}", b'{"a":"\xff"}'])
+def test_values_are_read_when_they_are_needed(raw: bytes) -> None:
+    """A number out of range, or text that is not UTF-8, is refused under its name, and only by who reads it."""
+    members = json_fields.members(raw)
+    with pytest.raises(InvalidRequest, match=r"^x cannot be read: ") as caught:
+        json_fields.value(members["a"], "x")
+    assert caught.value.field == "x"
+    assert "$" not in caught.value.message

@@ -1,0 +1,71 @@
+"""How many messages a request may have, and how long an answer it may ask for, in every dialect."""
+
+from typing import Any
+
+import httpx
+import pytest
+from gateway.dialects.rag_chat.registration import Stages
+from gateway.main import build_app
+from gateway.settings import Settings
+
+STAGES = (*Stages().fixed(), *Stages().bare())
+OPENAI = "/v1/chat/completions"
+
+
+@pytest.fixture
+def limited(fakes: Any) -> httpx.AsyncClient:
+    settings = Settings(default_index="docs", max_messages=4, max_answer_tokens=100)
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+def conversation(count: int) -> list[dict[str, str]]:
+    said = [{"role": ("assistant", "user")[at % 2], "content": f"Number {at}."} for at in range(count - 1)]
+    return [*said, {"role": "user", "content": "When?"}]
+
+
+@pytest.mark.parametrize("path", [*STAGES, OPENAI])
+async def test_messages_have_a_most(limited: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """400 that names the field, before anything is searched or asked."""
+    assert (await limited.post(path, json={"messages": conversation(4)})).status_code == 200
+    fakes.generator.prompts.clear()
+    fakes.retriever.queries.clear()
+    refused = await limited.post(path, json={"messages": conversation(5)})
+    assert refused.status_code == 400
+    assert "messages: a request may have 4 messages." in refused.text
+    assert fakes.generator.prompts == fakes.retriever.queries == []
+
+
+@pytest.mark.parametrize("more", [{"index_name": "docs"}, {"tools": [{}]}, {"detectors": {"input": {"x": {}}}}])
+async def test_wherever_the_request_goes(limited: httpx.AsyncClient, more: dict[str, Any]) -> None:
+    """Through to the model as it came, too; however short the messages are."""
+    empty: list[dict[str, str]] = [{}] * 5
+    for messages in (conversation(5), empty):
+        refused = await limited.post(OPENAI, json={"messages": messages, **more})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, "messages")
+
+
+@pytest.mark.parametrize("path", STAGES)
+async def test_answers_have_a_most(limited: httpx.AsyncClient, path: str) -> None:
+    """What is asked for beyond it is refused by the field's name."""
+    for asked, status in ((100, 200), (101, 400)):
+        body = {"messages": conversation(1), "context": {"overrides": {"max_tokens": asked}}}
+        response = await limited.post(path, json=body)
+        assert response.status_code == status
+    assert "context.overrides.max_tokens: an answer may have 100 tokens." in response.text
+
+
+@pytest.mark.parametrize("field", ["max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("more", [{}, {"index_name": "docs"}])
+async def test_openais_answers_have_it_too(limited: httpx.AsyncClient, field: str, more: dict[str, Any]) -> None:
+    """Under both names, with and without an index; what is no number is the model server's to judge."""
+    for asked, status in ((100, 200), (101, 400)):
+        response = await limited.post(OPENAI, json={"messages": conversation(1), field: asked, **more})
+        assert response.status_code == status
+    assert response.json()["error"]["param"] == field
+    assert (await limited.post(OPENAI, json={"messages": conversation(1), field: "many"})).status_code == 200
+
+
+async def test_without_a_limit_anything_may_be_asked_for(client: httpx.AsyncClient) -> None:
+    """The model has its own."""
+    assert (await client.post(OPENAI, json={"messages": conversation(1), "max_tokens": 10**6})).status_code == 200

@@ -1,0 +1,111 @@
+from typing import Any
+
+import httpx
+import pytest
+from gateway.dialects.upstream_errors import translated, words
+from servicekit.errors import (
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    RateLimited,
+    Unavailable,
+    UpstreamRejected,
+    http_status,
+)
+
+OWN = '{"error":{"message":"max_tokens is too large","type":"invalid_request_error"}}'
+PATHS = ["/2024-01/chat", "/2024-04/chat", "/2024-04/chat/stream", "/2024-05-29/chat/stream", "/2026-04-10/chat"]
+
+
+def refusal(status: int, body: str = OWN, retry_after: float | None = None) -> UpstreamRejected:
+    return UpstreamRejected(
+        f"The model server refused with status {status}.", status=status, body=body, retry_after=retry_after
+    )
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_wrong_request_is_told_in_the_model_servers_words(status: int) -> None:
+    """Where it has some; its client can mend the request."""
+    told = translated(refusal(status))
+    assert type(told) is InvalidRequest
+    assert told.message == "max_tokens is too large"
+    assert translated(refusal(status, "<html>")).message == f"The model server refused with status {status}."
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "seen"),
+    [
+        *((status, Unavailable, 503) for status in (401, 403, 404, 418, 500, 502, 503)),
+        *((status, DeadlineExceeded, 504) for status in (408, 504)),
+        (429, RateLimited, 429),
+    ],
+)
+def test_all_else_is_the_platforms_own_trouble(status: int, kind: type[CausewayError], seen: int) -> None:
+    """A key of ours that is wrong is no question of the client's sign-in; nothing of the inside is told."""
+    error = refusal(status, '{"error":{"message":"Incorrect API key: sk-1"}}')
+    told = translated(error)
+    assert type(told) is kind
+    assert http_status(told) == seen
+    assert "sk-1" not in told.message
+    assert told.__cause__ is error
+    assert (told.retry_after is not None) is (seen in (429, 503))
+
+
+def test_when_to_come_back_is_kept() -> None:
+    """The model server knows best."""
+    assert translated(refusal(429, retry_after=9)).retry_after == 9
+    assert translated(refusal(503, retry_after=7)).retry_after == 7
+
+
+def test_other_errors_are_told_as_they_are() -> None:
+    """The very same object."""
+    error = Internal()
+    assert translated(error) is error
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (OWN, "max_tokens is too large"),
+        ('{"object":"error","message":"m","code":400}', "m"),
+        ('{"error":"m"}', ""),
+        ("[1]", ""),
+        ("", ""),
+        ('{"error":{"message":"\\ud800"}}', ""),
+    ],
+)
+def test_both_ways_in_which_model_servers_say_it(body: str, said: str) -> None:
+    """OpenAI's, and vLLM's of then; nothing where it is another."""
+    assert words(body) == said
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("status", "seen", "said", "again"),
+    [
+        (400, 400, "max_tokens is too large", None),
+        (401, 503, "The model cannot answer at the moment.", "1"),
+        (429, 429, "The model is asked too often.", "9"),
+        (500, 503, "The model cannot answer at the moment.", "9"),
+    ],
+)
+async def test_every_stage_tells_it_so(
+    client: httpx.AsyncClient, fakes: Any, path: str, status: int, seen: int, said: str, again: str | None
+) -> None:
+    """Before a stream has begun it is a status, with the time to come back."""
+    fakes.generator.script = [refusal(status, retry_after=9 if status != 401 else None)]
+    response = await client.post(path, json={"messages": "When?"})
+    assert response.status_code == seen
+    error = response.json()["error"]
+    assert (error["message"] if isinstance(error, dict) else error) == said
+    assert response.headers.get("retry-after") == (again if seen != 400 else None)
+
+
+async def test_openais_clients_get_it_as_it_came(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Status and body are the model server's there."""
+    fakes.generator.script = [refusal(401)]
+    response = await client.post(
+        "/v1/chat/completions", json={"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    )
+    assert (response.status_code, response.text) == (401, OWN)

@@ -1,0 +1,44 @@
+import pytest
+from gateway.domain.chat_history import Conversation, page
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import InvalidRequest
+
+CONVERSATIONS = st.lists(
+    st.builds(Conversation, st.text(min_size=1, max_size=5), st.just(""), st.integers(0, 3)),
+    unique_by=lambda each: each.id,
+    max_size=12,
+)
+
+
+@given(CONVERSATIONS, st.integers(1, 5))
+def test_pages_have_each_conversation_once(conversations: list[Conversation], count: int) -> None:
+    """In the order of the latest first, however many stand on a page and however alike their times are."""
+    seen: list[Conversation] = []
+    token = ""
+    while True:
+        part = page(conversations, count, token)
+        assert len(part.conversations) <= count
+        seen += part.conversations
+        token = part.next_token
+        if not token:
+            break
+        assert len(part.conversations) == count
+    assert seen == sorted(conversations, key=lambda each: (-each.timestamp, each.id))
+
+
+def test_a_conversation_that_goes_meanwhile_moves_nothing() -> None:
+    """The token names a place, not a number."""
+    conversations = [Conversation(str(number), "", 10 - number) for number in range(4)]
+    first = page(conversations, 2, "")
+    assert [each.id for each in first.conversations] == ["0", "1"]
+    rest = page([each for each in conversations if each.id != "1"], 2, first.next_token)
+    assert [each.id for each in rest.conversations] == ["2", "3"]
+
+
+@pytest.mark.parametrize("token", ["x", "é", "W10=", "WzEsMl0=", "eyJhIjoxfQ==", "[1]", "A" * 5000])
+def test_a_token_that_is_none(token: str) -> None:
+    """Refused, with the parameter's name."""
+    with pytest.raises(InvalidRequest) as caught:
+        page([], 1, token)
+    assert caught.value.field == "continuationToken"

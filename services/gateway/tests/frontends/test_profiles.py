@@ -1,0 +1,133 @@
+import pytest
+from gateway.domain import Action, Detector, Detectors
+from gateway.frontends.profiles import Frontend, Frontends
+from servicekit.errors import PermissionDenied
+from servicekit.principal import LOCAL, Principal
+
+CLOSED = Frontend(
+    "help", default_index="docs", model="small", indexes=frozenset({"more"}), models=frozenset({"large"})
+)
+ANN = Principal("local", "ann", oids=("ann",), roles=("ask",))
+
+
+def test_a_request_that_says_nothing_gets_the_profiles_own() -> None:
+    """Index and model, even where they are on no list; the same if it names them."""
+    assert CLOSED.index_for("", "index") == CLOSED.index_for("docs", "index") == "docs"
+    assert CLOSED.model_for("", "model") == CLOSED.model_for("small", "model") == "small"
+    assert Frontend().index_for("", "index") == ""
+
+
+def test_a_request_chooses_from_the_lists() -> None:
+    """What stands there is given, anything where there is no list."""
+    assert CLOSED.index_for("more", "index") == "more"
+    assert CLOSED.model_for("large", "model") == "large"
+    assert Frontend().index_for("any", "index") == "any"
+
+
+@pytest.mark.parametrize("asked", ["other", "DOCS", "docs ", "more\x00", "x" * 5000])
+def test_anything_else_is_refused_by_name(asked: str) -> None:
+    """403 with the request's own field in it; a long name does not come back whole."""
+    for choose in (CLOSED.index_for, CLOSED.model_for):
+        with pytest.raises(PermissionDenied) as caught:
+            choose(asked, "context.overrides.it")
+        assert caught.value.field == "context.overrides.it"
+        assert len(caught.value.message) < 1000
+
+
+def test_a_prompt_only_where_the_profile_takes_one() -> None:
+    """The field is named."""
+    Frontend().check_prompt_template("f")
+    with pytest.raises(PermissionDenied, match="f: "):
+        Frontend(prompt_template=False).check_prompt_template("f")
+
+
+def test_detectors_are_only_added() -> None:
+    """The profile's come first, and stay whatever a request asks for."""
+    own = Detectors(output=(Detector("pii", Action.BLOCK),))
+    weaker = Detectors(output=(Detector("pii", Action.REPORT, allow_on_error=True),))
+    assert Frontend(detectors=own).detectors_for(weaker).output == own.output + weaker.output
+    assert Frontend(detectors=own).detectors_for(Detectors()) == own
+
+
+def test_detectors_of_a_requests_own() -> None:
+    """Any, none, or those of a list, whatever side they stand on; the profile's own always run."""
+    own = Detectors(output=(Detector("pii", Action.BLOCK),))
+    for side in ("input", "context", "output"):
+        asked = Detectors(**{side: (Detector("words", Action.REPORT),)})
+        for allowed in (None, frozenset(("words",))):
+            assert Frontend(detectors=own, own_detectors=allowed).detectors_for(asked) == own + asked
+        for allowed in (frozenset(), frozenset(("pii",))):
+            with pytest.raises(PermissionDenied, match="'words'") as caught:
+                Frontend(detectors=own, own_detectors=allowed).detectors_for(asked, "context.overrides.detectors")
+            assert caught.value.field == "context.overrides.detectors"
+    assert Frontend(detectors=own, own_detectors=frozenset()).detectors_for(Detectors()) == own
+
+
+@pytest.mark.parametrize(("enforced", "asked", "free"), [(0, 0, True), (0, 1, False), (1, 0, False), (1, 1, False)])
+def test_access_lists_bind_where_anyone_says_so(enforced: bool, asked: bool, free: bool) -> None:
+    """An enforced filter cannot be asked away; who is no administrator is bound in any case."""
+    frontend = Frontend(enforce_access=bool(enforced))
+    assert frontend.principal_for(LOCAL, filter_asked=bool(asked)).sees_everything is free
+    assert frontend.principal_for(ANN, filter_asked=bool(asked)) is ANN
+
+
+def test_the_bound_principal_is_the_same_otherwise() -> None:
+    """Only the role that frees of the lists is gone."""
+    bound = Frontend(enforce_access=True).principal_for(LOCAL, filter_asked=False)
+    assert (bound.tenant, bound.roles) == (LOCAL.tenant, ("ask", "ingest"))
+
+
+HELP = Frontend(
+    "help",
+    mount="help",
+    hosts=frozenset({"help.example.com", "[::1]:8080"}),
+    origins=frozenset({"https://a.example"}),
+)
+STAFF = Frontend("staff", mount="staff", hosts=frozenset({"help.example.com:8443"}))
+DEFAULT = Frontend()
+ALL = Frontends(DEFAULT, [HELP, STAFF])
+
+
+@pytest.mark.parametrize(
+    ("path", "host", "origin", "found", "rest"),
+    [
+        ("/help/chat", "", "", HELP, "/chat"),
+        ("/help/chat/stream", "localhost", "", HELP, "/chat/stream"),
+        ("/help", "", "", HELP, "/"),
+        ("/help/", "", "", HELP, "/"),
+        ("/help/help/x", "", "", HELP, "/help/x"),
+        ("/helps/chat", "", "", DEFAULT, "/helps/chat"),
+        ("/staff/content/a/b.pdf", "help.example.com", "", STAFF, "/content/a/b.pdf"),
+        ("/chat", "help.example.com", "", HELP, "/chat"),
+        ("/chat", "help.example.com:80", "", HELP, "/chat"),
+        ("/chat", "help.example.com:8443", "", STAFF, "/chat"),
+        ("/chat", "[::1]:8080", "", HELP, "/chat"),
+        ("/chat", "[::1]", "", DEFAULT, "/chat"),
+        ("/chat", "help.example.com:8443", "https://a.example", STAFF, "/chat"),
+        ("/chat", "other", "https://a.example", HELP, "/chat"),
+        ("/chat", "other", "https://b.example", DEFAULT, "/chat"),
+        ("/chat", "", "", DEFAULT, "/chat"),
+        ("/", "", "", DEFAULT, "/"),
+        ("*", "", "", DEFAULT, "*"),
+        ("", "", "", DEFAULT, ""),
+    ],
+)
+def test_a_request_belongs_to_its_mount_else_its_host_else_its_origin(
+    path: str, host: str, origin: str, found: Frontend, rest: str
+) -> None:
+    """And else to the default; a mount is taken off the path."""
+    assert ALL.resolve(path, host, origin) == (found, rest)
+
+
+def test_origins_that_may_call() -> None:
+    """Those that belong to the profile, those that may besides, and everyone where it says so."""
+    frontend = Frontend(origins=frozenset({"https://a"}), cors=frozenset({"https://b"}))
+    assert [frontend.allows_origin(each) for each in ("https://a", "https://b", "https://c", "", "*")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    assert Frontend(cors=frozenset({"*"})).allows_origin("https://c")
+    assert not Frontend().allows_origin("null")

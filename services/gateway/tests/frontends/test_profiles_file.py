@@ -1,0 +1,261 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.dialects.rag_chat import overrides
+from gateway.domain import Action, Detector, Detectors, Policy
+from gateway.frontends.profiles import Frontend, Frontends, GuardrailsWire
+from gateway.frontends.profiles_file import AllowEntry, FrontendsFile, ProfileEntry, Profiles, Served, parse
+from servicekit.errors import InvalidRequest, Unavailable
+from servicekit.yaml_file import BadFile
+
+BASE = Frontend(default_index="docs", blocked_message="No.")
+SERVED = Served(frozenset({"chat", "content", "2024-01"}), frozenset({"2024-01", "2024-04"}), overrides.check)
+FULL = b"""
+frontends:
+  - name: help
+    mount: help
+    hosts: [Help.Example.com, "localhost:8080"]
+    origins: [https://help.example.com]
+    cors: ["*"]
+    dialect: "2024-01"
+    client: azure-js-component
+    index: handbook
+    model: small
+    system_prompt: Be kind.
+    overrides: {top: 5, temperature: 0.2}
+    detectors:
+      output: [{id: pii, action: redact, params: {types: [email]}}]
+    blocked_message: Ask us.
+    allow: {indexes: [minutes], models: any, prompt_template: true}
+    enforce_access: true
+    keys: [page]
+    guardrails_wire: orchestrator
+  - {name: bare, mount: bare}
+"""
+
+
+def read(raw: bytes) -> tuple[Frontend, ...]:
+    return parse(raw, "f.yaml", BASE, SERVED)
+
+
+def test_a_full_profile() -> None:
+    """Every key becomes what it says."""
+    assert read(FULL)[0] == Frontend(
+        name="help",
+        mount="help",
+        hosts=frozenset({"help.example.com", "localhost:8080"}),
+        origins=frozenset({"https://help.example.com"}),
+        cors=frozenset({"*"}),
+        dialect="2024-01",
+        client="azure-js-component",
+        default_index="handbook",
+        model="small",
+        system_prompt="Be kind.",
+        overrides={"top": 5, "temperature": 0.2},
+        detectors=Detectors(output=(Detector("pii", Action.REDACT, params_json=b'{"types":["email"]}'),)),
+        blocked_message="Ask us.",
+        answers_blocked=True,
+        indexes=frozenset({"minutes"}),
+        models=None,
+        prompt_template=True,
+        enforce_access=True,
+        keys=frozenset({"page"}),
+        guardrails_wire=GuardrailsWire.ORCHESTRATOR,
+    )
+
+
+def test_what_a_profile_leaves_open() -> None:
+    """The deployment's index and message; requests may choose nothing."""
+    assert read(FULL)[1] == Frontend(
+        name="bare",
+        mount="bare",
+        default_index="docs",
+        blocked_message="No.",
+        indexes=frozenset(),
+        models=frozenset(),
+        prompt_template=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "own"), [("any", None), ("none", frozenset()), ("[]", frozenset()), ("[pii]", frozenset({"pii"}))]
+)
+def test_detectors_of_requests(said: str, own: frozenset[str] | None) -> None:
+    """Any where nothing is said, none, or a list."""
+    text = f"frontends: [{{name: a, mount: a, allow: {{detectors: {said}}}}}]"
+    assert read(text.encode())[0].own_detectors == own
+
+
+def test_an_index_can_be_none() -> None:
+    """An empty one searches nothing; no file, or an empty one, has no profiles."""
+    assert read(b"frontends: [{name: a, mount: a, index: ''}]")[0].default_index == ""
+    assert read(b"") == read(b"frontends: []") == ()
+
+
+ONE = "frontends:\n- name: a\n  mount: a\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("profiles: []", "line 1, profiles: there is no such key"),
+        (ONE + "  modle: x\n", "line 4, frontends[0].modle: there is no such key"),
+        (ONE + "  allow:\n    index: [b]\n", "line 5, frontends[0].allow.index: there is no such key"),
+        (
+            ONE + "  dialect: 2024-02\n",
+            "line 4, frontends[0].dialect: there is no such dialect; they are 2024-01, 2024",
+        ),
+        (ONE + "  client: other\n", "line 4, frontends[0].client: "),
+        (ONE + "  index: a/b\n", "line 4, frontends[0].index: "),
+        (ONE + "  allow: {indexes: all}\n", "line 4, frontends[0].allow.indexes"),
+        (ONE + "  hosts:\n  - a\n  - http://b\n", "line 6, frontends[0].hosts[1]: a host is"),
+        (ONE + "  origins: [example.com]\n", "line 4, frontends[0].origins[0]: an origin is"),
+        (ONE + "  origins: ['*']\n", "line 4, frontends[0].origins[0]: an origin is"),
+        (ONE + "  cors: [https://a/b]\n", "line 4, frontends[0].cors[0]: an origin is"),
+        (ONE + "  enforce_access: 'yes'\n", "line 4, frontends[0].enforce_access: "),
+        (ONE + "  blocked_message: ''\n", "line 4, frontends[0].blocked_message: "),
+        (ONE + "  overrides:\n    tpo: 3\n", "line 5, frontends[0].overrides.tpo: There is no such setting"),
+        (ONE + "  overrides:\n    seed: 1\n    top: 99\n", "line 6, frontends[0].overrides.top: "),
+        (ONE + "  overrides: {model: b}\n", "line 4, frontends[0].overrides: model does not stand here"),
+        (ONE + "  detectors: {output: [{id: a}]}\n", "frontends[0].detectors.output[0].action: this is missing"),
+        ("frontends:\n- name: a\n", "line 2, frontends[0]: nothing leads to 'a'"),
+        ("frontends:\n- mount: a\n", "line 2, frontends[0].name: this is missing"),
+        ("frontends:\n- name: a b\n  mount: a\n", "line 2, frontends[0].name: "),
+        ("frontends:\n- name: a\n  mount: a/b\n", "line 3, frontends[0].mount: "),
+        ("frontends:\n- name: a\n  mount: content\n", "line 3, frontends[0].mount: the gateway's own paths"),
+        ("frontends:\n- name: a\n  mount: 2024-01\n", "line 3, frontends[0].mount: the gateway's own paths"),
+        (ONE + "- name: a\n  mount: b\n", "line 4, frontends[1].name: the name 'a' is taken by the profile 'a'"),
+        (ONE + "- name: b\n  mount: a\n", "line 5, frontends[1].mount: the mount 'a' is taken by the profile 'a'"),
+        (ONE + "  hosts: [X, x]\n", "line 4, frontends[0].hosts[1]: the host 'x' is taken"),
+        (
+            ONE + "  origins: [https://x]\n- name: b\n  origins: [https://x]\n",
+            "line 6, frontends[1].origins[0]: the origin 'https://x' is taken by the profile 'a'",
+        ),
+        (ONE + "  mount: b\n", "line 4, frontends[0].mount: this key stands here twice"),
+        ("frontends: {a: b}", "line 1, frontends: "),
+        ("frontends: [", "line 1: this is no YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_line_and_key(text: str, message: str) -> None:
+    """An unknown key, a wrong value, a clash: nothing of such a file is used."""
+    with pytest.raises(BadFile) as caught:
+        read(text.encode())
+    assert str(caught.value).startswith("f.yaml, line ")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("name", sorted(overrides.KNOWN - {"index", "model", "prompt_template", "detectors"}))
+def test_each_setting_can_be_a_default(name: str) -> None:
+    """Its value is checked as a request's would be."""
+    with pytest.raises(BadFile, match=rf"overrides\.{name}: "):
+        read(f"frontends: [{{name: a, mount: a, overrides: {{{name}: {{}}}}}}]".encode())
+
+
+def test_a_file_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    """Missing or wrong: the error names it, and what is wrong."""
+    path = tmp_path / "frontends.yaml"
+    with pytest.raises(InvalidRequest, match=r"^CAUSEWAY_FRONTENDS_FILE: .*frontends\.yaml"):
+        FrontendsFile(path).load(BASE, SERVED)
+    path.write_text("frontends: [{name: a, mount: chat}]")
+    with pytest.raises(InvalidRequest, match=r"frontends\.yaml, line 1, frontends\[0\]\.mount"):
+        FrontendsFile(path).load(BASE, SERVED)
+
+
+async def test_a_change_is_read_and_a_bad_one_is_not(tmp_path: Path, capsys: Any) -> None:
+    """The new profiles hold from then on; a file with a clash keeps the old ones and is logged with its place."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text("frontends: [{name: a, mount: a}]")
+    file = FrontendsFile(path)
+    current = file.load(BASE, SERVED)
+    async with file:
+        path.write_text("frontends: [{name: b, mount: b}]")
+        await eventually(lambda: current()[0].name == "b", what="the reload")
+        path.write_text("frontends: [{name: c, mount: chat}]")
+        await eventually(lambda: "frontends[0].mount" in capsys.readouterr().out, what="the log line")
+        assert [each.name for each in current()] == ["b"]
+
+
+async def test_the_policy_stands_before_each_profile() -> None:
+    """Also before the default one, and when it changes; the snapshot is the same as long as nothing does."""
+    own, policy = Detector("own", Action.REPORT), Detector("policy", Action.BLOCK)
+    now = [Detectors(input=(policy,))]
+    others = (Frontend("a", mount="a", detectors=Detectors(input=(own,))),)
+    profiles = Profiles(BASE, lambda: now[0], lambda: others)
+    first = profiles()
+    assert named(first, "a").detectors.input == (policy, own)
+    assert first.default.detectors.input == (policy,)
+    assert profiles() is first
+    now[0] = Detectors()
+    assert profiles().default.detectors == Detectors()
+
+
+POLICIES = b"""
+policies:
+  strict:
+    input: [{id: words, action: block}]
+    output: [{id: pii, action: redact, on_error: allow}]
+    blocked_message: Not here.
+frontends:
+  - {name: a, mount: a, policy: strict, detectors: {output: [{id: own, action: report}]}}
+  - {name: b, mount: b, policy: strict, blocked_message: Ask us.}
+  - {name: c, mount: c, policy: service}
+  - {name: d, mount: d, policy: service, blocked_message: Ask us.}
+"""
+
+
+def test_a_profile_names_a_policy() -> None:
+    """Its detectors stand before the profile's own; its message holds where the profile has none."""
+    first, second, *_ = read(POLICIES)
+    assert first.detectors.input == (Detector("words", Action.BLOCK),)
+    assert first.detectors.output == (Detector("pii", Action.REDACT, True), Detector("own", Action.REPORT))
+    assert (first.blocked_message, first.answers_blocked) == ("Not here.", True)
+    assert second.blocked_message == "Ask us."
+
+
+def test_a_profile_names_the_policy_of_the_service() -> None:
+    """As long as that is not known requests are refused, and not left unguarded; changes are seen."""
+    file, now = read(POLICIES), [None, Policy(Detectors(output=(Detector("pii", Action.BLOCK),)), "Blocked.")]
+    profiles = Profiles(BASE, Detectors, lambda: file, lambda: now[0])
+    for name in ("c", "d"):
+        with pytest.raises(Unavailable, match="policy"):
+            named(profiles(), name).detectors_for(Detectors())
+    assert named(profiles(), "b").detectors_for(Detectors()).input
+    now.reverse()
+    guarded = named(profiles(), "c")
+    assert guarded.detectors_for(Detectors()).output == (Detector("pii", Action.BLOCK),)
+    # A question that detectors stop is still refused: the policy is one for answers.
+    assert (guarded.blocked_message, guarded.answers_blocked) == ("Blocked.", False)
+    assert named(profiles(), "d").blocked_message == "Ask us."
+    assert profiles() is profiles()
+
+
+def named(frontends: Frontends, mount: str) -> Frontend:
+    found, path = frontends.resolve(f"/{mount}/chat")
+    assert path == "/chat"
+    return found
+
+
+def test_a_profile_called_default_stands_for_the_deployments() -> None:
+    """Without one the deployment's own settings hold."""
+    assert Profiles(BASE, Detectors)().default == BASE
+    named = read(b"frontends: [{name: default, index: other}, {name: a, mount: a}]")
+    frontends: Frontends = Profiles(BASE, Detectors, lambda: named)()
+    assert (frontends.default.name, frontends.default.default_index) == ("default", "other")
+    assert frontends.resolve("/a/chat") == (named[1], "/chat")
+
+
+def test_the_example_is_right() -> None:
+    """What the documentation shows can be loaded."""
+    root = Path(__file__).resolve().parents[4]
+    served = Served(dialects=frozenset({"2024-01", "2026-04-10"}), check_overrides=overrides.check)
+    example = (root / "examples" / "frontends.yaml").read_bytes()
+    assert [each.name for each in parse(example, "f", BASE, served)] == ["help", "staff", "default"]
+    page = (root / "docs" / "frontends.md").read_text()
+    [shown] = parse(page.split("```yaml\n")[1].split("```")[0].encode(), "f", BASE, served)
+    assert (shown.name, shown.indexes) == ("help", frozenset({"minutes"}))
+    for field in ProfileEntry.model_fields.keys() - {"allow"} | {
+        f"allow.{each}" for each in AllowEntry.model_fields
+    }:
+        assert f"\n| `{field}` |" in page

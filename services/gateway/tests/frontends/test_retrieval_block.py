@@ -1,0 +1,52 @@
+"""The ``retrieval`` block of a profile."""
+
+from pathlib import Path
+
+import pytest
+from gateway.domain import Tuning
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.profiles_file import Served, parse
+from gateway.frontends.retrieval_block import RetrievalEntry
+from servicekit.yaml_file import BadFile
+
+PROFILE = """
+frontends:
+  - name: default
+    index: docs
+    retrieval: {%s}
+"""
+
+
+def profile(block: str) -> Frontend:
+    [found] = parse((PROFILE % block).encode(), "f", Frontend(), Served())
+    return found
+
+
+def test_a_block() -> None:
+    """Each key has its place; without any the retriever's own ways hold."""
+    plain = profile("")
+    assert (plain.tuning, plain.indexes_beside, plain.rerank) == (Tuning(), (), False)
+    found = profile(
+        "indexes: [more], fusion: ranks, dense_weight: 0, expand: false, diversity: 0.2, neighbours: 1,"
+        " rerank: true, reranker: r"
+    )
+    assert found.tuning == Tuning("ranks", 0, expand=False, diversity=0.2, neighbours=1, reranker="r")
+    assert (found.indexes_beside, found.rerank) == (("more",), True)
+    assert found.indexes_for((), "index") == ("docs", "more")
+
+
+@pytest.mark.parametrize(
+    "block", ["dense_weight: 1.5", "neighbours: 11", "fusion: best", "indexes: [a/b]", "wieght: 1", "diversity: -1"]
+)
+def test_blocks_that_are_wrong(block: str) -> None:
+    """The key is told."""
+    with pytest.raises(BadFile, match=block.partition(":")[0]):
+        profile(block)
+
+
+def test_the_page_has_every_key() -> None:
+    """What the documentation shows can be loaded, and it lists them all."""
+    page = (Path(__file__).resolve().parents[4] / "docs" / "retrieval.md").read_text()
+    [shown] = parse(page.split("```yaml\n")[1].split("```")[0].encode(), "f", Frontend(), Served())
+    assert (shown.indexes_beside, shown.tuning.dense_weight, shown.rerank) == (("minutes",), 0.3, True)
+    assert all(f"\n| `{field}` |" in page for field in RetrievalEntry.model_fields)

@@ -1,0 +1,60 @@
+import asyncio
+
+from causeway_testing.gateway.answering import FakeGuardrails
+from causeway_testing.servers import eventually
+from gateway.domain import Action, Detector, Detectors, Policy
+from gateway.frontends.service_policy import ServicePolicy
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+
+POLICY = Policy(Detectors(output=(Detector("words", Action.BLOCK),)), "No.")
+
+
+class Guardrails(FakeGuardrails):
+    away = False
+    asked = 0
+
+    async def policy(self, deadline: Deadline) -> Policy | None:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("away")
+        return await super().policy(deadline)
+
+
+async def test_it_is_known_soon_and_follows_its_file() -> None:
+    """Changes are seen; a service that is away changes nothing, one whose file is gone has none."""
+    guardrails = Guardrails(rules=POLICY)
+    async with ServicePolicy(guardrails, interval=0.01) as policy:
+        assert policy() is None
+        await eventually(lambda: policy() == POLICY)
+        guardrails.away = True
+        before = guardrails.asked
+        await eventually(lambda: guardrails.asked > before + 1)
+        assert policy() == POLICY
+        guardrails.away, guardrails.rules = False, None
+        await eventually(lambda: policy() is None)
+
+
+async def test_the_end_comes_although_a_cancellation_is_lost() -> None:
+    """As `asyncio.wait_for` loses them before Python 3.12."""
+
+    class Deaf(FakeGuardrails):
+        async def policy(self, deadline: Deadline) -> Policy | None:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                await asyncio.sleep(600)
+            return None
+
+    async with asyncio.timeout(60):
+        async with ServicePolicy(Deaf()) as policy:
+            assert policy() is None
+            await asyncio.sleep(0.01)
+
+
+async def test_nobody_is_asked_before_somebody_wants_it() -> None:
+    """Most deployments have no profile that names it."""
+    guardrails = Guardrails(rules=POLICY)
+    async with ServicePolicy(guardrails, interval=0.001):
+        await asyncio.sleep(0.02)
+    assert guardrails.asked == 0

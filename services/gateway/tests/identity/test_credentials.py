@@ -1,0 +1,45 @@
+import pytest
+from gateway.identity.credentials import credential
+from servicekit.errors import Unauthenticated
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [(b"authorization", b"Bearer secret")],
+        [(b"authorization", b"bearer  secret ")],
+        [(b"api-key", b"secret")],
+        [(b"authorization", b"secret")],
+        [(b"api-key", b"secret"), (b"authorization", b"secret")],
+        [(b"api-key", b"secret"), (b"authorization", b"Bearer secret")],
+        [(b"x-api-key", b" secret")],
+        [(b"host", b"g"), (b"x-api-key", b"secret"), (b"authorization", b"Bearer secret")],
+    ],
+)
+def test_each_header_that_clients_use_is_read(headers: list[tuple[bytes, bytes]]) -> None:
+    """The same credential twice is one."""
+    assert credential(headers) == "secret"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [(b"host", b"g")],
+        [(b"authorization", b"")],
+        [(b"authorization", b"Bearer ")],
+        [(b"authorization", b"Basic c2VjcmV0")],
+        [(b"authorization", b"bearer")],
+        [(b"authorization", b"Basic secret"), (b"api-key", b"secret")],
+        [(b"authorization", b"other"), (b"api-key", b"secret")],
+        [(b"api-key", b"")],
+        [(b"api-key", b"secret"), (b"authorization", b"Bearer other")],
+        [(b"api-key", b"secret"), (b"api-key", b"other")],
+    ],
+)
+def test_none_or_several_are_refused(headers: list[tuple[bytes, bytes]]) -> None:
+    """Two different ones are no better than none: which one was meant is not guessed. No message repeats one."""
+    with pytest.raises(Unauthenticated) as caught:
+        credential(headers)
+    assert "secret" not in caught.value.message
+    assert caught.value.field == "authorization"

@@ -1,0 +1,57 @@
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import httpx2
+import pytest
+from causeway_testing.servers import free_ports
+from gateway.identity.oidc import fetch
+
+
+def answering(status: int, body: bytes, headers: Any = ()) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": list(headers)})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
+
+
+async def test_a_document_is_fetched_as_it_is(serve: Callable[[Any], int]) -> None:
+    """Its body, whatever it is said to be."""
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        assert await fetch(http, f"http://127.0.0.1:{serve(answering(200, b'{}'))}/keys") == b"{}"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "said"),
+    [
+        (404, b"", (), "status 404"),
+        (302, b"", [(b"location", b"http://127.0.0.1:1/keys")], "status 302"),
+        (500, b"{}", (), "status 500"),
+        (200, b" " * (1024 * 1024 + 1), (), "more than 1 MiB"),
+    ],
+)
+async def test_anything_else_is_no_document(
+    serve: Callable[[Any], int], status: int, body: bytes, headers: Any, said: str
+) -> None:
+    """Nor is what has no end, or stands elsewhere."""
+    port = serve(answering(status, body, headers))
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        with pytest.raises(OSError, match=said):
+            await fetch(http, f"http://127.0.0.1:{port}/keys")
+
+
+async def test_nobody_there() -> None:
+    """An error that the keys' keeper understands."""
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        with pytest.raises(OSError, match=r"."):
+            await fetch(http, f"http://127.0.0.1:{free_ports(1)[0]}/keys")
+
+
+async def test_who_takes_no_tokens_loads_nothing_for_them() -> None:
+    """The libraries are a seventh of the gateway's memory."""
+    code = "import gateway.main, sys; print(sorted({'jwt', 'cryptography', 'httpx2'} & sys.modules.keys()))"
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert out.decode().strip() == "[]"

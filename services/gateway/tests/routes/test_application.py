@@ -1,0 +1,288 @@
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator, FakeIngest
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain import Detectors, Model
+from gateway.domain.documents import Job, StoredDocument, Upload
+from gateway.domain.ownership import OWNER
+from gateway.frontends.profiles import Frontend, Frontends
+from gateway.identity.caller import Caller, with_own
+from gateway.routes import application
+from gateway.routes.rest import rest
+from gateway.routes.table import ROUTES
+from gateway.routes.uploads import Turns
+from gateway.routing.table import RouteTable
+from gateway.server.authentication import Identity
+from gateway.server.frontend_selection import ProfileLayer
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Unavailable
+from servicekit.principal import LOCAL, Principal
+from starlette.types import ASGIApp, Scope
+
+ANN = with_own(Principal("local", "ann", oids=("ann-oid", "shared"), roles=("ask", "ingest")))
+BOB = with_own(Principal("local", "bob", oids=("bob", "shared"), roles=("ask", "ingest")))
+
+
+class EndingIngest(FakeIngest):
+    """Its jobs end once they were asked for so many times."""
+
+    def __init__(self, state: str = "succeeded", after: int = 1) -> None:
+        super().__init__()
+        self.state, self.left = state, after
+
+    async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
+        job = await super().job(principal, job_id, deadline)
+        self.left -= 1
+        if self.left >= 0:
+            return job
+        message = "It is encrypted." if self.state == "failed" else ""
+        return Job(
+            **{
+                **{name: getattr(job, name) for name in job.__slots__},
+                "state": self.state,
+                "error_message": message,
+            }
+        )
+
+
+def error_body(scope: Scope, error: CausewayError) -> bytes:
+    return error.message.encode()
+
+
+def app(
+    fakes: Any,
+    ingest: FakeIngest,
+    principal: Principal,
+    frontend: Frontend,
+    timeout: float = 5,
+    draining: asyncio.Event | None = None,
+    login: application.Login | None = None,
+) -> ASGIApp:
+    router = application.router(
+        ingest,
+        fakes.retriever,
+        fakes.pictures,
+        fakes.originals,
+        fakes.generator,
+        Turns(1),
+        draining or asyncio.Event(),
+        timeout=timeout,
+        login=login,
+    )
+    return ProfileLayer(
+        Identity(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
+        lambda: Frontends(frontend),
+        RouteTable(ROUTES),
+    )
+
+
+def speaking(*args: Any, **more: Any) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(app(*args, **more), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+def stored(name: str, owner: str, document_id: str = "") -> FakeDocument:
+    record = StoredDocument(document_id or keys.document_id(name, owner), name, "text/plain", "0" * 64, 1, 0.0)
+    return FakeDocument(record, (keys.own_oid(owner),), {OWNER: owner})
+
+
+DOCS = Frontend(default_index="docs")
+
+
+async def test_config_says_what_there_is(client: httpx.AsyncClient) -> None:
+    """Each member that the front end reads is there, and is a boolean or a text."""
+    config = (await client.get("/config")).json()
+    assert config["streamingEnabled"] is config["showVectorOption"] is True
+    assert config["showQueryRewritingOption"] is config["showChatHistoryBrowser"] is True
+    for name in ("showGPT4VOptions", "showMultimodalOptions", "showSpeechInput", "showAgenticRetrievalOption"):
+        assert config[name] is False
+    assert {type(value) for value in config.values()} == {bool, str}
+
+
+LOGIN = application.Login("page", "https://login.example", ("openid",))
+
+
+@pytest.mark.parametrize("login", [None, LOGIN])
+@pytest.mark.parametrize("frontend", [DOCS, Frontend()])
+async def test_config_offers_what_needs_a_user_where_users_sign_in(
+    fakes: Any, login: application.Login | None, frontend: Frontend
+) -> None:
+    """Pages fail as a whole where they are offered uploads without a login; history on the server needs a user."""
+    async with speaking(fakes, FakeIngest(), LOCAL, frontend, login=login) as http:
+        config, setup = [(await http.get(path)).json() for path in ("/config", "/auth_setup")]
+    assert setup["useLogin"] is (login is not None)
+    assert config["showChatHistoryCosmos"] is setup["useLogin"]
+    assert config["showUserUpload"] is (setup["useLogin"] and bool(frontend.default_index))
+
+
+class Away(FakeGenerator):
+    """A generator that does not answer."""
+
+    async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
+        raise Unavailable("Away.")
+
+
+async def test_config_waits_for_no_generator(fakes: Any) -> None:
+    """One that is away does not keep the page from starting."""
+    fakes.generator = Away()
+    async with speaking(fakes, fakes.ingest, LOCAL, DOCS) as client:
+        response = await client.get("/config")
+    assert response.status_code == 200
+    assert response.json()["showMultimodalOptions"] is False
+
+
+async def test_config_follows_the_profile(fakes: Any) -> None:
+    """What a profile sets is offered; without an index there is nothing to upload to."""
+    overrides = {"semantic_ranker": True, "reasoning_effort": "low"}
+    async with speaking(fakes, FakeIngest(), LOCAL, Frontend(overrides=overrides)) as http:
+        config = (await http.get("/config")).json()
+    assert config["showSemanticRankerOption"] is config["showReasoningEffortOption"] is True
+    assert config["defaultReasoningEffort"] == "low"
+    assert config["showUserUpload"] is False
+
+
+async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:
+    """With every part that the front end's login library is built from."""
+    async with speaking(fakes, FakeIngest(), LOCAL, Frontend(enforce_access=True)) as http:
+        setup = (await http.get("/auth_setup")).json()
+    assert (setup["useLogin"], setup["requireAccessControl"], setup["enableUnauthenticatedAccess"]) == (
+        False,
+        True,
+        True,
+    )
+    assert setup["msalConfig"]["auth"]["clientId"] == ""
+    assert setup["loginRequest"]["scopes"] == setup["tokenRequest"]["scopes"] == []
+
+
+async def test_there_is_no_speech(client: httpx.AsyncClient) -> None:
+    """501, and the error is a text, as on all these routes."""
+    response = await client.post("/speech", json={"text": "Hello"})
+    assert response.status_code == 501
+    assert response.json() == {"error": "Speech is not offered here."}
+
+
+async def test_a_name_with_a_lone_surrogate_is_refused(fakes: Any) -> None:
+    """JSON can write it, UTF-8 cannot; so no document has such a name."""
+    async with speaking(fakes, EndingIngest(), ANN, DOCS) as http:
+        headers = {"content-type": "application/json"}
+        response = await http.post("/delete_uploaded", content=b'{"filename":"a\\ud800"}', headers=headers)
+    assert (response.status_code, response.text) == (
+        400,
+        "filename must be valid Unicode, without lone surrogates.",
+    )
+
+
+async def test_an_upload_is_the_users_own(fakes: Any) -> None:
+    """In the front end's index, for the user alone; answered once it can be found."""
+    ingest = EndingIngest()
+    async with speaking(fakes, ingest, ANN, DOCS) as http:
+        response = await http.post("/upload", files={"file": ("a b.md", b"# A")})
+    assert response.status_code == 200, response.text
+    assert response.json() == {"message": "a b.md was uploaded."}
+    [upload] = ingest.uploads
+    assert upload == Upload(
+        "docs",
+        "a b.md",
+        b"# A",
+        metadata_json=b'{"uploaded_by":"ann"}',
+        oids=("own:ann",),
+        document_id=keys.document_id("a b.md", "ann"),
+    )
+
+
+async def test_two_users_files_of_one_name_are_two_documents(fakes: Any) -> None:
+    """Nobody's upload replaces another's, nor what stands in the index already."""
+    ingest = EndingIngest()
+    for principal in (ANN, BOB, LOCAL):
+        async with speaking(fakes, ingest, principal, DOCS) as http:
+            await http.post("/upload", files={"file": ("a.md", b"# A")})
+    assert len({upload.document_id for upload in ingest.uploads}) == 3
+    assert ingest.uploads[2].oids == ()  # nobody is signed in
+
+
+async def test_an_upload_that_cannot_be_read(fakes: Any) -> None:
+    """422 with the reason."""
+    async with speaking(fakes, EndingIngest("failed"), ANN, DOCS) as http:
+        response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
+    assert (response.status_code, response.text) == (422, "It is encrypted.")
+
+
+async def test_a_server_that_stops_does_not_wait_for_an_upload(fakes: Any) -> None:
+    """202 with the job: another server knows how far it is."""
+    ingest, draining = EndingIngest(after=1_000_000), asyncio.Event()
+    draining.set()
+    async with speaking(fakes, ingest, ANN, DOCS, timeout=600, draining=draining) as client:
+        response = await client.post("/upload", files={"file": ("a.md", b"# A")})
+    assert response.status_code == 202
+    assert response.json()["job"]
+
+
+async def test_an_upload_that_takes_long(fakes: Any) -> None:
+    """202: it is kept, and goes on."""
+    async with speaking(fakes, EndingIngest(after=1000), ANN, DOCS, timeout=0.3) as http:
+        response = await http.post("/upload", files={"file": ("a.pdf", b"%PDF")})
+    assert response.status_code == 202
+    assert response.json()["job"]
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [({"file": ("a.md", b"")}, 400), ({"file": (" ", b"x")}, 400), ({"other": ("a.md", b"x")}, 400), (None, 415)],
+)
+async def test_a_bad_upload_is_refused(fakes: Any, files: Any, status: int) -> None:
+    """An empty file, no name, no file, no form."""
+    ingest = EndingIngest()
+    async with speaking(fakes, ingest, ANN, DOCS) as http:
+        assert (await http.post("/upload", files=files)).status_code == status
+    assert ingest.uploads == []
+
+
+async def test_uploads_need_an_index(fakes: Any) -> None:
+    """A front end without one says so, on each of the routes."""
+    async with speaking(fakes, EndingIngest(), ANN, Frontend()) as http:
+        assert (await http.post("/upload", files={"file": ("a.md", b"x")})).status_code == 501
+        assert (await http.get("/list_uploaded")).status_code == 501
+        assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 501
+
+
+async def test_a_queue_that_is_away(fakes: Any) -> None:
+    """503 with Retry-After."""
+    ingest = EndingIngest()
+    ingest.failure = Unavailable("Away.", retry_after=2)
+    async with speaking(fakes, ingest, ANN, DOCS) as http:
+        response = await http.post("/upload", files={"file": ("a.md", b"x")})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+
+
+async def test_one_sees_and_removes_ones_own_alone(fakes: Any) -> None:
+    """Another's document of the same name stays, as does one that came otherwise."""
+    public = FakeDocument(StoredDocument("p", "a.md", "text/plain", "0" * 64, 1, 0.0))
+    mine, mine_too, theirs = stored("b.md", "ann-oid"), stored("a.md", "ann-oid"), stored("a.md", "bob")
+    owned = [FakeDocument(each.stored, (keys.own_oid("ann"),), {OWNER: "ann"}) for each in (mine, mine_too)]
+    fakes.retriever.documents = {"docs": [public, *owned, theirs]}
+    async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
+        assert (await http.get("/list_uploaded")).json() == ["a.md", "b.md"]
+        response = await http.post("/delete_uploaded", json={"filename": "a.md"})
+        assert response.status_code == 200, response.text
+        assert (await http.get("/list_uploaded")).json() == ["b.md"]
+        assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
+    left = {each.stored.document_id for each in fakes.retriever.documents["docs"]}
+    assert left == {"p", mine.stored.document_id, theirs.stored.document_id}
+
+
+async def test_an_index_that_is_not_there_yet_has_no_uploads(fakes: Any) -> None:
+    """The first upload makes it."""
+    async with speaking(fakes, FakeIngest(), ANN, Frontend(default_index="new", detectors=Detectors())) as http:
+        assert (await http.get("/list_uploaded")).json() == []
+        assert (await http.post("/delete_uploaded", json={"filename": "a.md"})).status_code == 404
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"filename":1}', b"{}"])
+async def test_a_removal_names_a_file(fakes: Any, body: bytes) -> None:
+    """Else it is a 400."""
+    async with speaking(fakes, FakeIngest(), ANN, DOCS) as http:
+        assert (await http.post("/delete_uploaded", content=body)).status_code == 400

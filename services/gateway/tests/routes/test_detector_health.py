@@ -1,0 +1,105 @@
+"""The guardrails orchestrator's health API."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails, FakeProbe
+from gateway.domain import DetectorInfo, DetectorKind
+from gateway.routes.detector_health import DetectorHealth
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+
+
+class Guardrails(FakeGuardrails):
+    """With detectors on other servers."""
+
+    async def detectors(
+        self, principal: Principal, deadline: Deadline, *, health: bool = False
+    ) -> tuple[DetectorInfo, ...]:
+        assert health
+        kind = DetectorKind.CONTENTS
+        return (
+            DetectorInfo("built-in", kind, healthy=True),
+            DetectorInfo("ill", kind, remote=True, healthy=False, reason="its server says 500"),
+            DetectorInfo("new", kind, remote=True),
+            DetectorInfo("well", kind, remote=True, healthy=True),
+        )
+
+
+class Away(FakeGuardrails):
+    """Cannot be reached."""
+
+    async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
+        raise Unavailable("away")
+
+
+class Asked(Guardrails):
+    """Counts how often it is asked; takes a while."""
+
+    times = 0
+
+    async def detectors(self, *args: Any, **more: Any) -> tuple[DetectorInfo, ...]:
+        self.times += 1
+        await asyncio.sleep(0.01)
+        return await super().detectors(*args, **more)
+
+
+class Hanging(FakeGuardrails):
+    """Keeps to no deadline."""
+
+    async def detectors(self, principal: Principal, deadline: Deadline, *, health: bool = False) -> Any:
+        await asyncio.Event().wait()
+
+
+def client(guardrails: FakeGuardrails, **more: Any) -> httpx.AsyncClient:
+    probes = [FakeProbe("generator"), FakeProbe("nats", "not connected")]
+    app = DetectorHealth(guardrails, probes, version="1.2.3", **more)
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://health")
+
+
+async def test_how_everything_is() -> None:
+    """Services by their probes, detectors of other servers by what the guardrails say of them."""
+    async with client(Guardrails()) as http:
+        assert (await http.get("/info")).json() == {
+            "services": {
+                "generator": {"status": "HEALTHY"},
+                "nats": {"status": "UNHEALTHY", "code": 503, "reason": "not connected"},
+                "ill": {"status": "UNHEALTHY", "code": 503, "reason": "its server says 500"},
+                "new": {"status": "UNKNOWN"},
+                "well": {"status": "HEALTHY"},
+            }
+        }
+
+
+async def test_without_guardrails_the_services_are_told() -> None:
+    """Their own probe says what is wrong."""
+    async with client(Away()) as http:
+        assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
+
+
+async def test_the_services_are_not_asked_as_often_as_somebody_asks() -> None:
+    """Credentials are not needed here: one look is for all who ask within a moment; then comes a new one."""
+    guardrails = Asked()
+    async with client(guardrails, fresh=0.2) as http:
+        await asyncio.gather(*(http.get("/info") for _ in range(30)))
+        assert guardrails.times == 1
+        await asyncio.sleep(0.3)
+        await http.get("/info")
+        assert guardrails.times == 2
+
+
+async def test_guardrails_that_hang_are_not_waited_for() -> None:
+    """The services are told within the time of a look."""
+    async with client(Hanging(), timeout=0.05) as http, asyncio.timeout(60):
+        assert set((await http.get("/info")).json()["services"]) == {"generator", "nats"}
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("GET", "/x", 404), ("POST", "/info", 405)])
+async def test_nothing_else_is_there(method: str, path: str, status: int) -> None:
+    """The process lives, whatever else is asked."""
+    async with client(Guardrails()) as http:
+        assert (await http.get("/health")).json() == {"causeway": "1.2.3"}
+        assert (await http.request(method, path)).json()["code"] == status

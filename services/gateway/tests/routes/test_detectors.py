@@ -1,0 +1,52 @@
+from typing import Any
+
+import pytest
+from gateway.dialects import detectors_block
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Action, Detector, Detectors
+from servicekit.errors import InvalidRequest
+
+
+def parse(block: dict[str, Any]) -> Detectors:
+    return detectors_block.parse(Fields(block, "detectors"))
+
+
+def test_the_defaults_are_the_adrs() -> None:
+    """Input blocks, output reports; passages are redacted."""
+    assert parse({"input": {"a": {}}, "context": {"b": {}}, "output": {"c": {}}}) == Detectors(
+        (Detector("a", Action.BLOCK),), (Detector("b", Action.REDACT),), (Detector("c", Action.REPORT),)
+    )
+
+
+def test_ours_are_read_and_the_rest_is_handed_on() -> None:
+    """``action`` and ``on_error`` are the platform's; other parameters are the detector's."""
+    block = {"output": {"a": {"action": "redact", "on_error": "allow", "types": ["email"]}}}
+    assert parse(block).output == (Detector("a", Action.REDACT, True, b'{"types":["email"]}'),)
+
+
+def test_a_detector_without_parameters_still_runs() -> None:
+    """Null says nothing of them; it does not call the detector off."""
+    assert parse({"input": {"a": None}}).input == (Detector("a", Action.BLOCK),)
+
+
+@pytest.mark.parametrize("block", [{}, {"input": {}}, {"output": None}])
+def test_nothing_asked_for(block: dict[str, Any]) -> None:
+    """No detectors."""
+    assert parse(block) == Detectors()
+
+
+@pytest.mark.parametrize(
+    ("block", "field"),
+    [
+        ({"sideways": {}}, "detectors.sideways"),
+        ({"input": []}, "detectors.input"),
+        ({"input": {"a": 1}}, "detectors.input.a"),
+        ({"input": {"a": {"action": "shout"}}}, "detectors.input.a.action"),
+        ({"input": {"a": {"on_error": "panic"}}}, "detectors.input.a.on_error"),
+    ],
+)
+def test_what_is_wrong_is_named(block: dict[str, Any], field: str) -> None:
+    """A direction, an action or a shape that is none."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse(block)
+    assert caught.value.field == field

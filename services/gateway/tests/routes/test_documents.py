@@ -1,0 +1,330 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeIngest
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain.documents import Job, StoredDocument, Upload
+from gateway.main import build_app
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+from starlette.types import ASGIApp
+
+FORM = {"index": "docs"}
+
+
+def raw(*parts: tuple[bytes, bytes]) -> tuple[bytes, dict[str, str]]:
+    """A form by hand: disposition and content of each part."""
+    body = (
+        b"".join(b"--x\r\ncontent-disposition: form-data; %b\r\n\r\n%b\r\n" % part for part in parts) + b"--x--\r\n"
+    )
+    return body, {"content-type": "multipart/form-data; boundary=x"}
+
+
+async def test_an_upload_becomes_a_job(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Everything that was said of the file is kept; the job is there to be asked for."""
+    form = {
+        "index": "docs",
+        "category": "guides",
+        "metadata": '{"year": 2024.0}',
+        "oids": ["ann", "bob"],
+        "groups": ["crew"],
+    }
+    response = await client.post("/documents", data=form, files={"file": ("a.md", b"# A")})
+    assert response.status_code == 202
+    [job] = response.json()["jobs"]
+    assert (job["state"], job["index"], job["sourcefile"], job["error"]) == ("queued", "docs", "a.md", None)
+    assert fakes.ingest.uploads == [
+        Upload("docs", "a.md", b"# A", "guides", b'{"year": 2024.0}', ("ann", "bob"), ("crew",))
+    ]
+    again = await client.get(f"/jobs/{job['id']}")
+    assert again.status_code == 200
+    assert again.json() == job
+
+
+async def test_several_files_become_several_jobs(client: httpx.AsyncClient, fakes: Any) -> None:
+    """In order."""
+    files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c/d.md")]
+    response = await client.post("/documents", data=FORM, files=files)
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md", "c/d.md"]
+    assert [upload.content for upload in fakes.ingest.uploads] == [b"a.md", b"b.md", b"c/d.md"]
+
+
+@pytest.mark.parametrize(
+    "name", ["Fährplan für Übermorgen.pdf", "a/b/../c.md", "日本語.md", "a b\u202fc.png", "👩‍🚀.md"]
+)
+async def test_names_are_kept_as_they_are(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+    """Umlauts, slashes, spaces of all kinds: a name is a name, never a path."""
+    response = await client.post("/documents", data=FORM, files={"file": (name, b"x")})
+    assert response.status_code == 202
+    assert fakes.ingest.uploads[0].sourcefile == name
+    assert response.json()["jobs"][0]["sourcefile"] == name
+
+
+@pytest.mark.parametrize(
+    "name", [b"a\tb.md", b"a\x00b.md", b"a\x85b.md".decode("latin-1").encode(), b" ", b"x" * 513]
+)
+async def test_a_name_is_one_line_and_not_too_long(client: httpx.AsyncClient, fakes: Any, name: bytes) -> None:
+    """Control characters would break logs and citations."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="%b"' % name, b"x"))
+    response = await client.post("/documents", content=body, headers=headers)
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_name_with_line_breaks_does_not_get_in(client: httpx.AsyncClient, fakes: Any) -> None:
+    """However a client writes them: refused, or escaped as browsers do."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a\r\nb.md"', b"x"))
+    assert (await client.post("/documents", content=body, headers=headers)).status_code == 400
+    body, headers = raw((b'name="index"', b"docs"), (b"name=\"file\"; filename*=UTF-8''a%0Ab.md", b"x"))
+    assert (await client.post("/documents", content=body, headers=headers)).status_code in (400, 202)
+    assert all("\n" not in upload.sourcefile for upload in fakes.ingest.uploads)
+
+
+@pytest.mark.parametrize(
+    ("form", "files", "field"),
+    [
+        ({}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": ""}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "a/b"}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "ä"}, {"file": ("a.md", b"x")}, "index"),
+        ({"index": "a\x00"}, {"file": ("a.md", b"x")}, "index"),
+        (FORM, {"other": ("a.md", b"x")}, "file"),
+        (FORM, {"file": ("a.md", b"")}, "file"),
+        (FORM | {"metadata": "{"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "[]"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "null"}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": "[" * 5000}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": '{"a":NaN}'}, {"file": ("a.md", b"x")}, "metadata"),
+        (FORM | {"metadata": f'{{"a":{10**30}}}'}, {"file": ("a.md", b"x")}, "metadata"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, fakes: Any, form: dict[str, str], files: Any, field: str
+) -> None:
+    """400 with the field, in the shape of every error."""
+    response = await client.post("/documents", data=form, files=files)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"].startswith(field)
+    assert response.json()["detail"]
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_text_where_the_file_should_be(client: httpx.AsyncClient) -> None:
+    """A form field is no file."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"', b"just text"))
+    response = await client.post("/documents", content=body, headers=headers)
+    assert response.status_code == 400
+    assert "file" in response.json()["detail"]
+
+
+async def test_no_metadata_is_an_empty_object(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Forms send empty text for what was not filled in."""
+    await client.post("/documents", data=FORM | {"metadata": ""}, files={"file": ("a.md", b"x")})
+    assert fakes.ingest.uploads[0].metadata_json == b"{}"
+
+
+@pytest.mark.parametrize(
+    "bad", [("file", ("b.md", b"")), ("file", ("a.md", b"again")), ("file", (" ", b"x"))], ids=str
+)
+async def test_one_bad_file_stops_all(client: httpx.AsyncClient, fakes: Any, bad: Any) -> None:
+    """Empty, twice the same name, no name: nothing of the upload is accepted."""
+    response = await client.post("/documents", data=FORM, files=[("file", ("a.md", b"x")), bad])
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+@pytest.mark.parametrize(
+    ("media", "status"),
+    [
+        ("application/json", 400),
+        ("application/x-www-form-urlencoded", 415),
+        ("", 415),
+        ("multipart/form-data", 400),
+        ("multipart/form-data; boundary=", 400),
+        ("multipart/form-data; boundary=y", 400),
+    ],
+)
+async def test_a_body_that_is_no_form(client: httpx.AsyncClient, media: str, status: int) -> None:
+    """Another media type, no boundary, another boundary than the body's."""
+    headers = {"content-type": media} if media else {}
+    response = await client.post("/documents", content=b"--x\r\n\r\n--x--\r\n", headers=headers)
+    assert response.status_code == status
+    assert response.json()["error"]["message"]
+
+
+async def test_a_form_that_breaks_off(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A file without its end is not a file."""
+    body, headers = raw((b'name="index"', b"docs"), (b'name="file"; filename="a.md"', b"the beginning"))
+    response = await client.post("/documents", content=body[:-20], headers=headers)
+    assert response.status_code == 400
+    assert fakes.ingest.uploads == []
+
+
+async def test_a_queue_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+    """503 with Retry-After: nothing was accepted."""
+    fakes.ingest.failure = Unavailable("The ingest queue cannot be reached.", retry_after=2)
+    response = await client.post("/documents", data=FORM, files={"file": ("a.md", b"x")})
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "2"
+
+
+class BreakingOff(FakeIngest):
+    """Away after two uploads."""
+
+    async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
+        if len(self.uploads) == 2:
+            raise Unavailable("The ingest queue cannot be reached.", retry_after=2)
+        return await super().submit(principal, upload, deadline)
+
+
+@pytest.fixture
+def breaking_off(fakes: Any) -> None:
+    fakes.ingest = BreakingOff()
+
+
+@pytest.mark.usefixtures("breaking_off")
+async def test_a_queue_that_goes_away_in_the_middle(client: httpx.AsyncClient) -> None:
+    """The jobs of the files that were accepted are told, and which file is the first that was not."""
+    files = [("file", (name, name.encode())) for name in ("a.md", "b.md", "c.md", "d.md")]
+    response = await client.post("/documents", data=FORM, files=files)
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "2"
+    assert "'c.md'" in response.json()["detail"]
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["a.md", "b.md"]
+
+
+async def test_a_job_that_nobody_knows(client: httpx.AsyncClient) -> None:
+    """404, whatever the id looks like."""
+    for job_id in ("none", "a%2Fb", "%00", "x" * 2000):
+        response = await client.get(f"/jobs/{job_id}")
+        assert response.status_code == 404
+        assert response.json()["detail"]
+
+
+async def test_a_large_file_is_not_kept_in_memory_twice(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A file larger than what forms keep in memory arrives whole."""
+    content = bytes(range(256)) * 300
+    await client.post("/documents", data=FORM, files={"file": ("a.bin", content)})
+    assert fakes.ingest.uploads[0].content == content
+
+
+async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What is known of each, in pages; an index that is not there is a 404."""
+    fakes.retriever.documents = {
+        "docs": [
+            FakeDocument(
+                StoredDocument(name, f"{name}.md", "text/markdown", "ab" * 32, 7, 1_700_000_000.5, original)
+            )
+            for name, original in (("a", "o"), ("b", ""))
+        ]
+    }
+    page = (await client.get("/documents", params={"index": "docs", "limit": 1})).json()
+    assert page["documents"] == [
+        {
+            "document_id": "a",
+            "sourcefile": "a.md",
+            "content_type": "text/markdown",
+            "sha256": "ab" * 32,
+            "size_bytes": 7,
+            "has_original": True,
+            "updated_at": "2023-11-14T22:13:20.500000Z",
+        }
+    ]
+    query = {"index": "docs", "page_token": page["next_page_token"]}
+    rest = (await client.get("/documents", params=query)).json()
+    assert [(each["document_id"], each["has_original"]) for each in rest["documents"]] == [("b", False)]
+    assert rest["next_page_token"] is None
+    assert (await client.get("/documents", params={"index": "none"})).status_code == 404
+    for wrong in ("", "?index=a/b", "?index=docs&limit=0", "?index=docs&page_token=x"):
+        assert (await client.get(f"/documents{wrong}")).status_code == 400
+
+
+@pytest.fixture
+def linking(settings: Any, fakes: Any) -> ASGIApp:
+    """An application that takes URLs of some hosts."""
+    return build_app(
+        settings.model_copy(update={"ingest_urls": ["docs.example.org", "*.example.net"]}), fakes.services()
+    )
+
+
+@pytest.fixture
+async def linked(linking: ASGIApp) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(linking, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        yield http
+
+
+async def test_urls_become_jobs(linked: httpx.AsyncClient, fakes: Any) -> None:
+    """In JSON, with all that is said of them; named by where they are."""
+    body = {
+        "index": "docs",
+        "urls": ["https://docs.example.org/a.html#top", "HTTP://A.example.net"],
+        "category": "guides",
+        "metadata": {"year": 2024.0},
+        "oids": ["ann"],
+        "groups": ["crew"],
+        "pictures": True,
+    }
+    response = await linked.post("/documents", json=body)
+    assert response.status_code == 202
+    assert [job["sourcefile"] for job in response.json()["jobs"]] == ["docs.example.org/a.html", "a.example.net"]
+    common = (b"", "guides", b'{"year":2024.0}', ("ann",), ("crew",))
+    assert fakes.ingest.uploads == [
+        Upload("docs", "docs.example.org/a.html", *common, pictures=True, url="https://docs.example.org/a.html"),
+        Upload("docs", "a.example.net", *common, pictures=True, url="http://a.example.net/"),
+    ]
+
+
+async def test_a_form_with_files_and_urls(linked: httpx.AsyncClient, fakes: Any) -> None:
+    """Both go in."""
+    form = FORM | {"url": ["https://docs.example.org/a", "https://docs.example.org/b"]}
+    response = await linked.post("/documents", data=form, files={"file": ("c.md", b"x")})
+    assert response.status_code == 202
+    assert sorted((upload.sourcefile, upload.content, upload.url) for upload in fakes.ingest.uploads) == [
+        ("c.md", b"x", ""),
+        ("docs.example.org/a", b"", "https://docs.example.org/a"),
+        ("docs.example.org/b", b"", "https://docs.example.org/b"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "field"),
+    [
+        ({"index": "docs"}, 400, "urls"),
+        ({"index": "docs", "urls": []}, 400, "urls"),
+        ({"index": "docs", "urls": {}}, 400, "urls"),
+        ({"index": "docs", "urls": [1]}, 400, "urls"),
+        ({"index": "docs", "urls": ["file:///etc/passwd"]}, 400, "urls[0]"),
+        ({"index": "docs", "urls": ["https://docs.example.org/", "https://a:b@docs.example.org/"]}, 400, "urls[1]"),
+        ({"index": "docs", "urls": ["https://elsewhere.example.com/"]}, 403, "urls[0]"),
+        ({"index": "docs", "urls": ["http://169.254.169.254/latest"]}, 403, "urls[0]"),
+        ({"index": "docs", "urls": ["https://docs.example.org/a", "http://docs.example.org/a"]}, 400, "urls"),
+        ({"index": "docs", "urls": [f"https://docs.example.org/{n}" for n in range(1001)]}, 400, "urls"),
+        ({"index": "a/b", "urls": ["https://docs.example.org/"]}, 400, "index"),
+        ({"urls": ["https://docs.example.org/"]}, 400, "index"),
+        ({"index": "docs", "urls": ["https://docs.example.org/"], "metadata": []}, 400, "metadata"),
+        ({"index": "docs", "urls": ["https://docs.example.org/"], "file": "x"}, 400, "file"),
+    ],
+)
+async def test_urls_that_are_wrong(
+    linked: httpx.AsyncClient, fakes: Any, body: dict[str, Any], status: int, field: str
+) -> None:
+    """The field is named, and none is taken."""
+    response = await linked.post("/documents", json=body)
+    assert (response.status_code, response.json()["error"]["param"]) == (status, field)
+    assert fakes.ingest.uploads == []
+
+
+async def test_urls_are_off_unless_they_are_on(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Nobody sends the platform anywhere by default."""
+    response = await client.post("/documents", json={"index": "docs", "urls": ["https://docs.example.org/"]})
+    assert response.status_code == 403
+    assert "fetches no documents" in response.json()["detail"]
+    response = await client.post(
+        "/documents", data=FORM | {"url": "https://docs.example.org/"}, files={"file": ("a.md", b"x")}
+    )
+    assert response.status_code == 403
+    assert fakes.ingest.uploads == []

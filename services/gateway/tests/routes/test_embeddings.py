@@ -1,0 +1,41 @@
+from typing import Any
+
+import httpx
+
+
+async def test_vectors(client: httpx.AsyncClient) -> None:
+    """One for each text, with the tokens counted; the model may be left out."""
+    response = await client.post("/v1/embeddings", json={"input": ["one two", "three"], "model": "fake-embedder"})
+    assert response.status_code == 200
+    answer = response.json()
+    assert [each["index"] for each in answer["data"]] == [0, 1]
+    assert all(len(each["embedding"]) == 2 for each in answer["data"])
+    assert (answer["model"], answer["usage"]["prompt_tokens"]) == ("fake-embedder", 3)
+    assert (await client.post("/v1/embeddings", json={"input": "one"})).json()["model"] == "fake-embedder"
+
+
+async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
+    """As Azure's clients name it, before the body's; every version of Azure's API is taken."""
+    path = "/openai/deployments/{}/embeddings?api-version=2024-10-21"
+    body = {"input": "one", "model": "nope"}
+    assert (await client.post(path.format("fake-embedder"), json=body)).json()["model"] == "fake-embedder"
+    body["model"] = "fake-embedder"
+    assert (await client.post(path.format("nope"), json=body)).status_code == 404
+
+
+async def test_refusals(client: httpx.AsyncClient, fakes: Any) -> None:
+    """400 with the field, 404 for an unknown model, 415 for no JSON; nothing is embedded."""
+    cases: list[tuple[dict[str, Any], int, str]] = [
+        ({"input": [1, 2]}, 400, "input"),
+        ({"input": "a", "dimensions": 3}, 400, "dimensions"),
+        ({"input": ""}, 400, "input"),
+    ]
+    for body, status, field in cases:
+        response = await client.post("/v1/embeddings", json=body)
+        assert (response.status_code, response.json()["error"]["param"]) == (status, field)
+    assert fakes.embedder.calls == 0
+    assert (await client.post("/v1/embeddings", json={"input": "a", "dimensions": 2})).status_code == 200
+    assert (await client.post("/v1/embeddings", json={"input": "a", "model": "nope"})).status_code == 404
+    assert (
+        await client.post("/v1/embeddings", content=b"x", headers={"content-type": "text/plain"})
+    ).status_code == 415

@@ -1,0 +1,194 @@
+"""Requests that nobody would send: whatever comes, it is answered or refused, and nothing falls over.
+
+CAUSEWAY_FUZZ_EXAMPLES says how many there are for each path; `make fuzz` asks for many.
+"""
+
+import asyncio
+import json
+import os
+from typing import Any
+
+import httpx
+import pytest
+from gateway.dialects.rag_chat.overrides import KNOWN
+from gateway.dialects.rag_chat.registration import Stages
+from gateway.main import build_app
+from gateway.settings import Settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.slow
+
+EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
+PATHS = ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()]
+STATUSES = {200, 400, 404, 413, 415}
+ORCHESTRATOR = [
+    "/api/v2/chat/completions-detection",
+    "/api/v2/text/completions-detection",
+    "/api/v2/text/generation-detection",
+    "/api/v2/text/detection/stream-content",
+]
+BOUNDARY = "edge"
+
+scalars = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=8)
+)
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+)
+
+
+def mostly(usual: st.SearchStrategy[Any], other: st.SearchStrategy[Any] = values) -> st.SearchStrategy[Any]:
+    """What is expected there, one time in ten something else."""
+    # Not `one_of`, which takes the same thing named twice for once; not 0, which is tried more often.
+    return st.integers(0, 9).flatmap(lambda number: other if number == 7 else usual)
+
+
+words = st.sampled_from(["When does the ferry leave?", "Hello.", " ", ""]) | st.text(max_size=20)
+messages = st.fixed_dictionaries(
+    {
+        "role": mostly(st.sampled_from(["user", "assistant", "system", "tool", "developer"])),
+        "content": mostly(words | st.just([{"type": "text", "text": "x"}])),
+    },
+    optional={"context": values, "tool_calls": values},
+)
+settings_of_a_turn = st.dictionaries(
+    mostly(st.sampled_from(sorted(KNOWN))).filter(lambda name: isinstance(name, str)),
+    values | st.sampled_from(["docs", "text", 3, 0.5, True, {"input": {"words": {}}}, ">>>x"]),
+    max_size=4,
+)
+bodies = st.fixed_dictionaries(
+    {"messages": mostly(st.lists(mostly(messages), min_size=1, max_size=3) | words)},
+    optional={
+        "context": mostly(st.fixed_dictionaries({"overrides": mostly(settings_of_a_turn)}) | settings_of_a_turn),
+        "input": values,
+        "stream": mostly(st.booleans()),
+        "session_state": values,
+        "sessionState": values,
+        "index_name": mostly(st.sampled_from(["docs", "empty"])),
+        "context_token_ratio": values,
+        "retrieval": values,
+        "detectors": values,
+        "tools": values,
+        "model": mostly(st.just("m")),
+        "max_tokens": mostly(st.integers(1, 100)),
+        "stream_options": values,
+    },
+)
+
+
+def damaged(body: bytes, at: int, what: bytes) -> bytes:
+    """A body with something else somewhere."""
+    at %= len(body) + 1
+    return body[:at] + what + body[at + len(what) :]
+
+
+encoded = bodies.map(lambda body: json.dumps(body).encode())
+contents = mostly(
+    encoded, st.builds(damaged, encoded, st.integers(0, 1000), st.binary(max_size=6)) | st.binary(max_size=60)
+)
+names = st.sampled_from(["json", "messages[0].files[0]", "messages[1].files[0]", "messages[0].files[1]", "x", ""])
+media = st.sampled_from(["text/plain", "image/png", "application/pdf", "", "\x00/;=", "text/plain; charset=\x80"])
+
+
+def form(parts: list[tuple[str, str, bytes]]) -> bytes:
+    written = b"".join(
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{name}"\r\nContent-Type: {kind}\r\n\r\n'.encode()
+        + content
+        + b"\r\n"
+        for name, kind, content in parts
+    )
+    return written + f"--{BOUNDARY}--\r\n".encode()
+
+
+forms = st.builds(
+    lambda body, files: form([("json", "application/json", body), *files]),
+    contents,
+    st.lists(st.tuples(names, media, st.binary(max_size=20)), max_size=3),
+)
+JSON = st.tuples(st.sampled_from(["application/json", "", "application/x+json"]), contents)
+FORM = st.tuples(
+    st.just(f"multipart/form-data; boundary={BOUNDARY}"),
+    mostly(forms, st.builds(damaged, forms, st.integers(0, 1000), st.binary(max_size=6)) | contents),
+)
+OTHER = st.tuples(st.sampled_from(["multipart/form-data", "text/plain", "multipart/x", "\x00"]), forms | contents)
+
+
+def requests(path: str) -> st.SearchStrategy[tuple[str, bytes]]:
+    """Media types and contents, mostly such as a path takes."""
+    takes_forms = not path.startswith(("/v1", "/2024-01", "/2024-04", "/2026")) and path != "/ask"
+    return mostly(JSON | FORM if takes_forms else JSON, FORM | OTHER)
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.parametrize("path", PATHS)
+def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
+    """An answer, or one of the refusals with a reason; never a defect, never a line that cannot be read."""
+    app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+        @given(requests(path))
+        def ask(request: tuple[str, bytes]) -> None:
+            content_type, content = request
+            headers = {"content-type": content_type} if content_type else {}
+            response = runner.run(client.post(path, content=content, headers=headers))
+            fakes.generator.prompts.clear()
+            assert response.status_code in STATUSES, response.text
+            if response.status_code != 200:
+                assert response.json()["error"]
+            elif response.headers["content-type"].startswith("application/json"):
+                assert all(json.loads(line) for line in response.content.splitlines())
+
+        ask()
+        runner.run(client.aclose())
+
+
+orchestrated = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": mostly(st.just("m")),
+        "model_id": mostly(st.just("m")),
+        "messages": mostly(st.lists(mostly(messages), max_size=3)),
+        "prompt": mostly(words),
+        "content": mostly(words),
+        "stream": mostly(st.booleans()),
+        "detectors": mostly(
+            st.fixed_dictionaries({}, optional={"input": mostly(st.just({"words": {}})), "output": values})
+            | st.just({"words": {}})
+        ),
+        "detector_params": values,
+        "text_gen_parameters": values,
+        "max_tokens": values,
+    },
+)
+lines = st.lists(orchestrated.map(lambda body: json.dumps(body).encode()), max_size=4).map(b"\n".join)
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+@pytest.mark.parametrize("path", ORCHESTRATOR)
+def test_the_orchestrators_routes_likewise(path: str, fakes: Any) -> None:
+    """An answer or a refusal in words, in objects or in lines of them."""
+    app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    kind = "application/x-ndjson" if path.endswith("stream-content") else "application/json"
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+        @given(mostly(st.tuples(st.just(kind), lines | contents), OTHER))
+        def ask(request: tuple[str, bytes]) -> None:
+            response = runner.run(client.post(path, content=request[1], headers={"content-type": request[0]}))
+            fakes.generator.prompts.clear()
+            assert response.status_code in STATUSES | {422}, response.text
+            if response.status_code != 200:
+                assert response.json()
+
+        ask()
+        runner.run(client.aclose())

@@ -1,0 +1,97 @@
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeProbe
+from fastapi import FastAPI
+from gateway.routes import health
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded
+
+
+async def test_alive_is_alive(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Whatever else is away."""
+    fakes.probes[0].problem = "gone"
+    response = await client.get("/healthz")
+    assert (response.status_code, response.json()) == (200, {"status": "ok"})
+
+
+async def test_ready_once_everything_has_answered(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Not before; and from then on it stays so, because a clear 503 is better than refused connections."""
+    fakes.probes[0].problem = "gone"
+    response = await client.get("/readyz")
+    assert (response.status_code, response.json()) == (503, {"status": "not ready"})
+    fakes.probes[0].problem = None
+    assert (await client.get("/readyz")).status_code == 200
+    fakes.probes[0].problem = "gone"
+    response = await client.get("/readyz")
+    assert (response.status_code, response.json()) == (200, {"status": "ready"})
+
+
+async def test_all_must_answer_at_once(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Two that were away in turns were never all there."""
+    for away in fakes.probes:
+        for probe in fakes.probes:
+            probe.problem = "gone" if probe is away else None
+        assert (await client.get("/readyz")).status_code == 503
+
+
+async def test_the_verbose_answer_says_who_is_away_now(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Also after the start; and how fast the others are."""
+    response = await client.get("/readyz?verbose")
+    assert response.status_code == 200
+    assert response.json()["status"] == "ready"
+    services = response.json()["services"]
+    assert all(state.pop("latency_ms") >= 0 for state in services.values())
+    assert services == {name: {"status": "ok", "detail": ""} for name in ("retriever", "nats")}
+    fakes.probes[1].problem = "not connected"
+    response = await client.get("/readyz?verbose")
+    assert response.status_code == 503
+    assert response.json()["status"] == "not ready"
+    assert response.json()["services"]["nats"]["status"] == "unavailable"
+    assert response.json()["services"]["nats"]["detail"] == "not connected"
+
+
+@pytest.mark.parametrize("forgets", [True, False])
+async def test_a_probe_that_hangs_is_away(forgets: bool) -> None:
+    """Its time is bounded, whether it keeps to its deadline or not, and others are not kept waiting."""
+
+    class Hanging(FakeProbe):
+        async def check(self, deadline: Deadline) -> str | None:
+            if forgets:
+                await asyncio.Event().wait()
+            await asyncio.sleep(deadline.remaining())
+            raise DeadlineExceeded("late")
+
+    app = FastAPI()
+    app.include_router(health.router([Hanging("slow"), Hanging("slower"), FakeProbe("nats")], timeout=0.2))
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://g") as http, asyncio.timeout(60):
+        response = await http.get("/readyz?verbose=1")
+    assert response.json()["services"]["slow"]["detail"] == "no answer within 0.2 s"
+    assert response.json()["services"]["nats"]["status"] == "ok"
+
+
+async def test_dependencies_are_not_asked_as_often_as_somebody_asks() -> None:
+    """Credentials are not needed here: who asks while they are being asked gets the same answer."""
+
+    class Asked(FakeProbe):
+        times = 0
+
+        async def check(self, deadline: Deadline) -> str | None:
+            self.times += 1
+            await asyncio.sleep(0.05)
+            return None
+
+    probe, app = Asked("nats"), FastAPI()
+    app.include_router(health.router([probe]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
+        await asyncio.gather(*(http.get("/readyz?verbose") for _ in range(30)))
+    assert probe.times == 1
+
+
+async def test_health_in_ragengines_words(client: httpx.AsyncClient) -> None:
+    """Always well, as long as somebody answers; also when the gateway takes no more requests."""
+    response = await client.get("/health")
+    assert (response.status_code, response.json()) == (200, {"status": "Healthy", "detail": None})

@@ -1,0 +1,99 @@
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.servers import eventually
+from gateway.main import build_app
+from gateway.routes.heartbeat import Heartbeat
+from gateway.settings import Settings
+from starlette.types import ASGIApp, Message
+
+
+async def test_silence_is_broken() -> None:
+    """Beats come while nothing else does; none comes after the end."""
+    sent: list[bytes] = []
+    beaten = asyncio.Event()
+
+    async def send(message: Message) -> None:
+        sent.append(message["body"])
+        if sent[-3:] == [b":"] * 3:
+            beaten.set()
+
+    async with Heartbeat(send, b":", 0.01) as beating:
+        await beating.send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await beaten.wait()
+    count = len(sent)
+    await asyncio.sleep(0.05)
+    assert sent == [b"a", *[b":"] * (count - 1)]
+
+
+async def test_a_client_that_does_not_read_holds_one_beat_back() -> None:
+    """Beats do not gather; leaving ends the one that waits."""
+    begun: list[Message] = []
+
+    async def send(message: Message) -> None:
+        begun.append(message)
+        await asyncio.Event().wait()
+
+    async with Heartbeat(send, b":", 0.01):
+        await eventually(lambda: bool(begun))
+        await asyncio.sleep(0.1)
+    assert len(begun) == 1
+
+
+async def test_where_nothing_is_ignored_nothing_is_sent() -> None:
+    """Without a beat the stream is left alone."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async with Heartbeat(send, b"", 0.001):
+        await asyncio.sleep(0.05)
+    assert sent == []
+
+
+@pytest.mark.parametrize(
+    ("path", "beat", "body"),
+    [
+        ("/v1/chat/completions", b": \n\n", {"model": "m", "stream": True}),
+        ("/chat/stream", b"\n", {}),
+    ],
+)
+async def test_streams_give_signs_of_life(
+    path: str, beat: bytes, body: dict[str, Any], fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]
+) -> None:
+    """While a model thinks the client gets what it ignores; without it the stream is the same."""
+    question = body | {"messages": [{"role": "user", "content": "When does it open?"}]}
+    texts = []
+    for interval in (0.05, 3600.0):
+        go_on = asyncio.Event()
+        fakes.generator = FakeGenerator(FakeGenerator.words("At ", "nine"), gate=go_on)
+        if interval > 1:
+            go_on.set()
+        port = serve(build_app(settings.model_copy(update={"stream_heartbeat": interval}), fakes.services()))
+        async with (
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client,
+            client.stream("POST", path, json=question) as response,
+        ):
+            assert response.status_code == 200
+            got: list[bytes] = []
+            async for piece in response.aiter_raw():
+                got.append(piece)
+                if got.count(beat) == 2:
+                    go_on.set()
+        assert (got.count(beat) >= 2) == (interval < 1)
+        texts.append(words(b"".join(piece for piece in got if piece != beat)))
+    assert texts == ["At nine", "At nine"]
+
+
+def words(stream: bytes) -> str:
+    """The text of an answer, in either dialect."""
+    lines = [line.removeprefix(b"data: ") for line in stream.splitlines()]
+    objects = [json.loads(line) for line in lines if line.startswith(b"{")]
+    deltas = [each["choices"][0]["delta"] if each.get("choices") else each.get("delta", {}) for each in objects]
+    return "".join(delta.get("content") or "" for delta in deltas)

@@ -1,0 +1,108 @@
+"""The guardrails orchestrator's routes that only detect."""
+
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.domain import DetectionContext, Detector, DetectorFailure, Direction, Verdict
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+CONTENT = "/api/v2/text/detection/content"
+
+
+async def test_what_is_found_in_a_text(client: httpx.AsyncClient) -> None:
+    """With its place."""
+    response = await client.post(CONTENT, json={"content": "a secret", "detectors": {"words": {}}})
+    assert response.status_code == 200
+    [found] = response.json()["detections"]
+    assert (found["start"], found["end"], found["text"], found["detector_id"]) == (2, 8, "secret", "words")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status", "details"),
+    [
+        ("content", {"content": "x", "detectors": {"nobody": {}}}, 404, "detector `nobody` not found"),
+        ("content", {"content": "x", "detectors": {}}, 422, "`detectors` is required"),
+        ("content", {"content": "", "detectors": {"words": {}}}, 422, "`content` must not be empty"),
+        ("content", {"detectors": {"words": {}}}, 422, "missing field `content`"),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": "x"}], "detectors": {"words": {}}},
+            422,
+            "detector `words` is not supported by this endpoint",
+        ),
+        (
+            "context",
+            {"content": "x", "context_type": "book", "context": ["y"], "detectors": {"words": {}}},
+            422,
+            "`context_type` must be one of `docs`, `url`",
+        ),
+        ("generated", {"generated_text": "x", "detectors": {"words": {}}}, 422, "missing field `prompt`"),
+    ],
+)
+async def test_refusals(client: httpx.AsyncClient, path: str, body: Any, status: int, details: str) -> None:
+    """The status stands in the body, too."""
+    response = await client.post(f"/api/v2/text/detection/{path}", json=body)
+    assert response.status_code == status
+    assert response.json() == {"code": status, "details": details}
+
+
+async def test_bodies_that_are_not_read(client: httpx.AsyncClient) -> None:
+    """Of another media type, or of none, and what is no JSON; another method, another path."""
+    said = {"content-type": "application/json"}
+    for headers, content, status in (
+        ({}, b"{}", 415),
+        ({"content-type": "text/plain"}, b"{}", 415),
+        (said, b"{", 400),
+    ):
+        response = await client.post(CONTENT, content=content, headers=headers)
+        assert (response.status_code, response.json()["code"]) == (status, status)
+    for response in (await client.get(CONTENT), await client.post("/api/v2/nothing")):
+        assert response.json()["code"] == response.status_code
+
+
+NOTHING = DetectionContext()
+
+
+class Failing(FakeGuardrails):
+    """Its detector's server has too much to do."""
+
+    async def detect(
+        self,
+        principal: Principal,
+        direction: Direction,
+        detectors: Any,
+        texts: Any,
+        deadline: Deadline,
+        context: DetectionContext = NOTHING,
+    ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        assert all(isinstance(each, Detector) for each in detectors)
+        return (Verdict(None, (), ""),), (
+            DetectorFailure("words", "detector request failed for `words`: busy", 429),
+        )
+
+
+@pytest.fixture
+def failing(fakes: Any) -> None:
+    fakes.guardrails = Failing()
+
+
+@pytest.mark.usefixtures("failing")
+async def test_a_detectors_failure_keeps_its_status(client: httpx.AsyncClient) -> None:
+    """And its words."""
+    response = await client.post(CONTENT, json={"content": "x", "detectors": {"words": {}}})
+    assert response.status_code == 429
+    assert response.json() == {"code": 429, "details": "detector request failed for `words`: busy"}
+
+
+async def test_the_detectors_are_listed(client: httpx.AsyncClient) -> None:
+    """With what they look at and what they can be told."""
+    [listed] = (await client.get("/detectors")).json()["detectors"]
+    assert (listed["id"], listed["kind"], listed["streaming"], listed["params"]) == (
+        "words",
+        "text_contents",
+        True,
+        {},
+    )

@@ -1,0 +1,251 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain.documents import StoredDocument
+from gateway.frontends.profiles import Frontend, Frontends
+from gateway.identity.caller import Caller
+from gateway.routes import originals
+from gateway.routes.rest import rest
+from gateway.routes.table import ROUTES
+from gateway.routing.table import RouteTable
+from gateway.server.authentication import Identity
+from gateway.server.frontend_selection import ProfileLayer
+from servicekit.errors import CausewayError, Unavailable, http_status
+from servicekit.principal import LOCAL, Principal
+from starlette.types import Scope
+
+BYTES = bytes(range(256)) * 4
+DIGEST = "a" * 64
+ANN = Principal("local", "ann", oids=("ann",), roles=("ask",))
+BOB = Principal("local", "bob", oids=("bob",), roles=("ask",))
+
+
+def document(
+    name: str, media: str = "application/pdf", updated_at: float = 1_700_000_000, **more: Any
+) -> FakeDocument:
+    digest = more.pop("digest", DIGEST)
+    # Its original is called as its digest, for short.
+    record = StoredDocument(more.pop("id", name), name, media, digest, len(BYTES), updated_at, digest)
+    return FakeDocument(record, **more)
+
+
+def speaking(fakes: Any, principal: Principal = LOCAL, **profile: Any) -> httpx.AsyncClient:
+    def error_body(scope: Scope, error: CausewayError) -> bytes:
+        return f"{http_status(error)} {error.field}".encode()
+
+    router = originals.router(fakes.retriever, fakes.originals, timeout=5)
+    frontend = Frontend(default_index="docs", **profile)
+    app = ProfileLayer(
+        Identity(rest([router], error_body, (), RouteTable(ROUTES)), Caller(principal)),
+        lambda: Frontends(frontend),
+        RouteTable(ROUTES),
+    )
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+@pytest.fixture(autouse=True)
+def stored(fakes: Any) -> None:
+    fakes.originals.contents["local", DIGEST] = BYTES
+    fakes.retriever.documents = {"docs": [document("a.pdf")]}
+
+
+@pytest.fixture
+async def http(fakes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    async with speaking(fakes) as client:
+        yield client
+
+
+async def test_the_original_as_it_was_uploaded(http: httpx.AsyncClient) -> None:
+    """Whole, with its type, its name, a tag that is its digest; shown, not saved, and not sniffed."""
+    response = await http.get("/content/a.pdf")
+    assert (response.status_code, response.content) == (200, BYTES)
+    assert response.headers["content-type"] == "application/pdf"
+    assert response.headers["content-disposition"] == 'inline; filename="a.pdf"'
+    assert response.headers["etag"] == f'"{DIGEST}"'
+    assert response.headers["content-length"] == "1024"
+    assert response.headers["accept-ranges"] == "bytes"
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["last-modified"] == "Tue, 14 Nov 2023 22:13:20 GMT"
+    assert response.headers["cache-control"] == "private, no-cache"
+    assert "content-security-policy" not in response.headers  # a browser's own viewer would not run
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "end"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=1000-", 1000, 1024),
+        ("bytes=-24", 1000, 1024),
+        ("bytes=5-5", 5, 6),
+        ("bytes=1000-9999", 1000, 1024),
+        ("bytes=-9999", 0, 1024),
+    ],
+)
+async def test_a_range_of_it(http: httpx.AsyncClient, asked: str, start: int, end: int) -> None:
+    """206 with the bytes that were asked for, as far as there are any."""
+    response = await http.get("/content/a.pdf", headers={"range": asked})
+    assert (response.status_code, response.content) == (206, BYTES[start:end])
+    assert response.headers["content-range"] == f"bytes {start}-{end - 1}/1024"
+    assert response.headers["content-length"] == str(end - start)
+    assert response.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_several_ranges(http: httpx.AsyncClient) -> None:
+    """In one answer of several parts."""
+    response = await http.get("/content/a.pdf", headers={"range": "bytes=0-1,10-11"})
+    assert response.status_code == 206
+    assert response.headers["content-type"].startswith("multipart/byteranges")
+    assert BYTES[:2] in response.content
+    assert BYTES[10:12] in response.content
+
+
+async def test_a_range_beyond_the_end(http: httpx.AsyncClient) -> None:
+    """416 with the length."""
+    response = await http.get("/content/a.pdf", headers={"range": "bytes=1024-"})
+    assert response.status_code == 416
+    assert response.headers["content-range"] == "bytes */1024"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["lines=1-2", "bytes", "bytes=", "bytes=abc", "bytes=-", "bytes=9-3", "bytes=0-1,x", "bytes=" + "9" * 5000],
+)
+async def test_what_is_no_range_is_ignored(http: httpx.AsyncClient, said: str) -> None:
+    """Another unit, numbers that are none: the whole document, as if nothing had been said."""
+    response = await http.get("/content/a.pdf", headers={"range": said})
+    assert (response.status_code, response.content) == (200, BYTES)
+
+
+async def test_a_range_of_another_version_is_the_whole(http: httpx.AsyncClient) -> None:
+    """If-Range names what the client has: parts of two versions never meet."""
+    headers = {"range": "bytes=0-9"}
+    assert (await http.get("/content/a.pdf", headers=headers | {"if-range": '"other"'})).status_code == 200
+    assert (await http.get("/content/a.pdf", headers=headers | {"if-range": f'"{DIGEST}"'})).status_code == 206
+
+
+@pytest.mark.parametrize("known", [f'"{DIGEST}"', f'W/"{DIGEST}"', f'"x", "{DIGEST}"', "*"])
+async def test_what_the_client_has_is_not_sent_again(http: httpx.AsyncClient, fakes: Any, known: str) -> None:
+    """304, and the store is not asked; with another tag it is the whole."""
+    response = await http.get("/content/a.pdf", headers={"if-none-match": known})
+    assert (response.status_code, response.content) == (304, b"")
+    assert response.headers["etag"] == f'"{DIGEST}"'
+    assert fakes.originals.opened == []
+    assert (await http.get("/content/a.pdf", headers={"if-none-match": '"x"'})).status_code == 200
+
+
+async def test_head_has_the_headers_alone(http: httpx.AsyncClient, fakes: Any) -> None:
+    """And costs no reading of the original."""
+    response = await http.head("/content/a.pdf")
+    assert (response.status_code, response.content) == (200, b"")
+    assert response.headers["content-length"] == "1024"
+    assert response.headers["content-type"] == "application/pdf"
+    assert response.headers["etag"] == f'"{DIGEST}"'
+    assert fakes.originals.opened == []
+
+
+@pytest.mark.parametrize(
+    ("name", "url", "shown"),
+    [
+        ("a b.pdf", "a%20b.pdf", "filename*=utf-8''a%20b.pdf"),
+        ("Fährplan.pdf", "F%C3%A4hrplan.pdf", "filename*=utf-8''F%C3%A4hrplan.pdf"),
+        ("x/y/z.pdf", "x/y/z.pdf", 'filename="z.pdf"'),
+        ('a"b.pdf', "a%22b.pdf", "filename*=utf-8''a%22b.pdf"),
+        ("a#b.pdf", "a%23b.pdf", "filename*=utf-8''a%23b.pdf"),
+        ("a;b\\.pdf", "a;b%5C.pdf", "filename*=utf-8''a%3Bb%5C.pdf"),
+        ("../../etc/passwd", "..%2F..%2Fetc%2Fpasswd", 'filename="passwd"'),
+        ("日本.pdf", "%E6%97%A5%E6%9C%AC.pdf", "filename*=utf-8''%E6%97%A5%E6%9C%AC.pdf"),
+    ],
+)
+async def test_any_name_is_a_name(http: httpx.AsyncClient, fakes: Any, name: str, url: str, shown: str) -> None:
+    """Never a path of the server, and nothing that ends a header early."""
+    fakes.retriever.documents = {"docs": [document(name)]}
+    response = await http.get(f"/content/{url}")
+    assert response.status_code == 200
+    assert response.headers["content-disposition"] == f"inline; {shown}"
+
+
+async def test_a_page_in_the_path_is_left_out(http: httpx.AsyncClient) -> None:
+    """Some clients encode the fragment of a citation."""
+    assert (await http.get("/content/a.pdf%23page=3")).status_code == 200
+
+
+@pytest.mark.parametrize("media", ["text/html", "image/svg+xml", "application/xhtml+xml"])
+async def test_what_could_act_as_a_page_is_sandboxed(http: httpx.AsyncClient, fakes: Any, media: str) -> None:
+    """No script of a document runs in this host's name."""
+    fakes.retriever.documents = {"docs": [document("a.html", media)]}
+    policy = (await http.get("/content/a.html")).headers["content-security-policy"]
+    assert policy.startswith("sandbox;")
+    assert "default-src 'none'" in policy
+
+
+@pytest.mark.parametrize(
+    ("media", "sent"),
+    [
+        ("text/plain", "text/plain; charset=utf-8"),
+        ("text/markdown", "text/markdown; charset=utf-8"),
+        ("", "application/octet-stream"),
+    ],
+)
+async def test_its_type(http: httpx.AsyncClient, fakes: Any, media: str, sent: str) -> None:
+    """Text says how it is encoded; what is of no known type is bytes."""
+    fakes.retriever.documents = {"docs": [document("a", media)]}
+    assert (await http.get("/content/a")).headers["content-type"] == sent
+
+
+async def test_a_stranger_finds_nothing(fakes: Any) -> None:
+    """A document that is not open to the caller is a 404, as if it were not there; HEAD, too."""
+    fakes.retriever.documents = {"docs": [document("a.pdf", oids=("ann",))]}
+    async with speaking(fakes, ANN) as http:
+        assert (await http.get("/content/a.pdf")).status_code == 200
+    async with speaking(fakes, BOB) as http:
+        hidden, missing = await http.get("/content/a.pdf"), await http.get("/content/b.pdf")
+        assert (hidden.status_code, hidden.text) == (missing.status_code, missing.text)
+        assert hidden.status_code == 404
+        assert (await http.head("/content/a.pdf")).status_code == 404
+        same = await http.get("/content/a.pdf", headers={"if-none-match": f'"{DIGEST}"'})
+        assert same.status_code == 404
+    async with speaking(fakes, LOCAL, enforce_access=True) as http:
+        assert (await http.get("/content/a.pdf")).status_code == 404
+
+
+async def test_of_two_of_one_name_the_newer(fakes: Any, http: httpx.AsyncClient) -> None:
+    """And one without an original is none."""
+    fakes.originals.contents["local", "b" * 64] = b"newer"
+    fakes.retriever.documents = {
+        "docs": [
+            document("a.pdf", id="1", updated_at=3, digest=""),
+            document("a.pdf", id="2", updated_at=2, digest="b" * 64),
+            document("a.pdf", id="3", updated_at=1),
+        ]
+    }
+    assert (await http.get("/content/a.pdf")).content == b"newer"
+
+
+async def test_another_index_where_the_profile_offers_it(fakes: Any) -> None:
+    """By the query; else 403."""
+    fakes.retriever.documents = {"empty": [document("e.pdf")]}
+    async with speaking(fakes, indexes=frozenset({"empty"})) as http:
+        assert (await http.get("/content/e.pdf")).status_code == 404
+        assert (await http.get("/content/e.pdf?index=empty")).status_code == 200
+        assert (await http.get("/content/e.pdf?index=other")).text == "403 index"
+
+
+async def test_no_index_to_look_in(fakes: Any) -> None:
+    """A bad name, an unknown one, none at all: 400 and 404."""
+    async with speaking(fakes) as http:
+        assert (await http.get("/content/a.pdf?index=a/b")).status_code == 400
+        assert (await http.get("/content/a.pdf?index=none")).status_code == 404
+        assert (await http.get("/content/")).status_code == 404
+
+
+async def test_an_original_that_is_gone_or_away(http: httpx.AsyncClient, fakes: Any) -> None:
+    """404 and 503, as long as nothing was sent."""
+    fakes.originals.contents.clear()
+    assert (await http.get("/content/a.pdf")).status_code == 404
+    fakes.originals.failure = Unavailable("Away.", retry_after=2)
+    response = await http.get("/content/a.pdf")
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")

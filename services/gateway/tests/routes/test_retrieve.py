@@ -1,0 +1,78 @@
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.retrieval import FakeRetriever
+from gateway.domain import Found, Retrieval
+from gateway.domain.text_documents import Equals
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+
+async def test_passages_with_their_scores(client: httpx.AsyncClient) -> None:
+    """Best first, each with what is known of it, and how many they are."""
+    response = await client.post(
+        "/retrieve", json={"index_name": "docs", "query": "the bridge", "max_node_count": 1}
+    )
+    assert response.status_code == 200
+    answer = response.json()
+    assert (answer["query"], answer["count"]) == ("the bridge", 1)
+    [node] = answer["results"]
+    assert (node["doc_id"], node["node_id"], node["source"]) == ("d2", "p2", "both")
+    assert (node["score"], node["dense_score"], node["sparse_score"]) == (1 / 3, 0.5, 2.0)
+    assert node["text"] == "The bridge opens at noon."
+
+
+class Recording(FakeRetriever):
+    """Finds nothing, and keeps what narrows the searches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[Any] = []
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> Found:
+        self.asked.append((retrieval.indexes, retrieval.metadata, top))
+        return Found()
+
+
+@pytest.fixture
+def recording(fakes: Any) -> Recording:
+    fakes.retriever = Recording()
+    return fakes.retriever  # type: ignore[no-any-return]  # just made
+
+
+async def test_what_narrows_a_search_is_handed_on(recording: Recording, client: httpx.AsyncClient) -> None:
+    """Number of passages and conditions; without them five and none."""
+    await client.post("/retrieve", json={"index_name": "docs", "query": "q", "metadata_filter": {"a": "b"}})
+    answer = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 7})
+    assert answer.json() == {"query": "q", "results": [], "count": 0}
+    assert recording.asked == [(("docs",), (Equals("a", '"b"'),), 5), (("docs",), (), 7)]
+
+
+async def test_how_to_search_can_be_said(
+    monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
+) -> None:
+    """By words or by meaning alone, and with a reranker."""
+    wanted: list[Retrieval] = []
+
+    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
+        wanted.append(retrieval)
+        return Found()
+
+    monkeypatch.setattr(recording, "retrieve", retrieve)
+    search = {"index_name": "docs", "query": "q"}
+    for said in ({}, {"retrieval_mode": "text", "semantic_ranker": True}):
+        assert (await client.post("/retrieve", json={**search, **said})).status_code == 200
+    assert [(each.mode.value, each.semantic_ranker) for each in wanted] == [("hybrid", False), ("text", True)]
+    wrong = await client.post("/retrieve", json={**search, "retrieval_mode": "best"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "retrieval_mode")
+
+
+async def test_refusals(client: httpx.AsyncClient) -> None:
+    """In RAGEngine's words."""
+    blank = await client.post("/retrieve", json={"index_name": "docs", "query": " "})
+    assert (blank.status_code, blank.json()["detail"]) == (400, "Query string cannot be empty.")
+    count = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 301})
+    assert (count.status_code, count.json()["error"]["param"]) == (400, "max_node_count")

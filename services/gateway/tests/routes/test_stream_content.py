@@ -1,0 +1,111 @@
+"""A stream of content in, a stream of detections out."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.identity.caller import Caller
+from gateway.ports.answering import Watch
+from gateway.routes.stream_content import PATH, StreamContent
+from gateway.server.request_state import state_of
+from servicekit.principal import LOCAL
+
+MEDIA = {"content-type": "application/x-ndjson"}
+WORDS: dict[str, Any] = {"detectors": {"words": {}}}
+
+
+def lines(*said: dict[str, Any]) -> bytes:
+    return b"".join(json.dumps(each).encode() + b"\n" for each in said)
+
+
+async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient) -> None:
+    """Places count in the whole, wherever the lines cut it; together the lines cover it."""
+    content = lines({**WORDS, "content": "a sec"}, {"content": "ret "}, {"detectors": None, "content": "b"})
+    response = await client.post(PATH, content=content, headers=MEDIA)
+    assert response.headers["content-type"] == "application/x-ndjson"
+    said = [json.loads(line) for line in response.text.splitlines()]
+    assert [found["start"] for line in said for found in line["detections"]] == [2]
+    assert [line["start_index"] for line in said] == [0, *(line["processed_index"] for line in said[:-1])]
+    assert said[-1]["processed_index"] == len("a secret b")
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "details"),
+    [
+        (b"", 422, "`detectors` is required"),
+        (lines({"content": "x"}), 422, "`detectors` is required"),
+        (lines({**WORDS}), 422, "missing field `content`"),
+        (lines({**WORDS, "content": "x", "more": 1}), 422, "unknown field `more`"),
+        (lines({"detectors": {"nobody": {}}, "content": "x"}), 404, "detector `nobody` not found"),
+        (b"{\n", 400, "not valid JSON"),
+    ],
+)
+async def test_what_is_known_before_the_stream_begins_is_a_status(
+    client: httpx.AsyncClient, content: bytes, status: int, details: str
+) -> None:
+    """And no line of it."""
+    response = await client.post(PATH, content=content, headers=MEDIA)
+    assert (response.status_code, response.json()["code"]) == (status, status)
+    assert details in response.json()["details"]
+
+
+async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncClient) -> None:
+    """With an error as the last line."""
+    content = lines({**WORDS, "content": "x"}, {**WORDS, "content": "y"})
+    response = await client.post(PATH, content=content, headers=MEDIA)
+    assert response.status_code == 200
+    last = json.loads(response.text.splitlines()[-1])
+    assert last == {"code": 422, "details": "`detectors` stand in the first line only"}
+
+
+async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) -> None:
+    """In the words of these routes."""
+    response = await client.post(PATH, json=WORDS)
+    assert (response.status_code, response.json()["code"]) == (415, 415)
+    response = await client.get(PATH)
+    assert (response.status_code, response.json()["code"]) == (405, 405)
+
+
+class Watched(FakeGuardrails):
+    """Knows how many watches are open."""
+
+    open = 0
+
+    @asynccontextmanager
+    async def watch(self, *args: Any) -> AsyncIterator[Watch]:
+        self.open += 1
+        try:
+            async with super().watch(*args) as watch:
+                yield watch
+        finally:
+            self.open -= 1
+
+
+async def test_answers_come_before_the_content_is_complete_and_leaving_stops_the_detectors() -> None:
+    """A client may read while it writes; one that leaves is not judged for any longer."""
+    guardrails = Watched()
+    app = StreamContent(guardrails, timeout=10, passed_headers=frozenset())
+    incoming: asyncio.Queue[Any] = asyncio.Queue()
+    outgoing: asyncio.Queue[Any] = asyncio.Queue()
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "POST",
+        "path": PATH,
+        "headers": [(b"content-type", b"application/x-ndjson")],
+    }
+    state_of(scope).identify(Caller(LOCAL))
+    serving = asyncio.create_task(app(scope, incoming.get, outgoing.put))
+    first = lines({**WORDS, "content": "a secret "})
+    await incoming.put({"type": "http.request", "body": first, "more_body": True})
+    assert (await asyncio.wait_for(outgoing.get(), 60))["status"] == 200
+    assert json.loads((await asyncio.wait_for(outgoing.get(), 60))["body"])["detections"]
+    assert guardrails.open == 1
+    await incoming.put({"type": "http.disconnect"})
+    await asyncio.wait_for(serving, 60)
+    assert guardrails.open == 0

@@ -1,0 +1,71 @@
+"""Turns of uploads."""
+
+import asyncio
+import io
+
+import pytest
+from fastapi import UploadFile
+from gateway.routes.uploads import Turns, check_lengths, file_names
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited
+
+
+async def test_who_leaves_as_the_turn_comes_does_not_take_it() -> None:
+    """The upload ends there, and the turn is the next one's."""
+    turns, begun = Turns(1), False
+
+    async def upload() -> None:
+        nonlocal begun
+        async with turns.turn(Deadline.after(120)):
+            begun = True
+
+    async with turns.turn(Deadline.after(120)):
+        waiting = asyncio.create_task(upload())
+        await asyncio.sleep(0.01)
+    # The turn has been handed on, and whoever waits has not run since.
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert (waiting.cancelled(), begun) == (True, False)
+    async with turns.turn(Deadline.after(1)):
+        pass
+
+
+async def test_a_turn_that_does_not_come_in_time() -> None:
+    """429 with the time to come again."""
+    turns = Turns(1)
+    async with turns.turn(Deadline.after(120)):
+        with pytest.raises(RateLimited) as refused:
+            async with turns.turn(Deadline.after(0.02)):
+                pass
+    assert refused.value.retry_after == 5
+
+
+def test_a_name_with_a_lone_surrogate_is_refused() -> None:
+    """It could not be sent on."""
+    with pytest.raises(InvalidRequest):
+        file_names([UploadFile(io.BytesIO(b"x"), size=1, filename="a\ud800.md")])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fits"),
+    [
+        ("a.txt", "\u00fcber".encode(), True),
+        ("a.txt", "\u00fcbers".encode(), False),
+        ("a.MD", b"12345", False),
+        ("a.txt", "\u20ac\u20ac\u20ac\u20ac".encode(), True),
+        ("a.txt", "abcd".encode("utf-16"), True),
+        ("a.txt", b"\xff\xfe" + b"a\0" * 20, False),
+        ("a.txt", "\u044f\u044f\u044f\u044f\u044f".encode("cp1251"), False),
+        ("a.html", b"<p>12345", True),
+        ("a.pdf", b"%PDF-1.7", True),
+    ],
+)
+async def test_long_text_is_refused_at_once(name: str, content: bytes, fits: bool) -> None:
+    """Where the file itself shows that it has more than four characters; what fits is there to be read."""
+    file = UploadFile(io.BytesIO(content), size=len(content), filename=name)
+    if fits:
+        await check_lengths([None, file], 4)
+        assert await file.read() == content
+    else:
+        with pytest.raises(PayloadTooLarge, match="more than 4 characters"):
+            await check_lengths([None, file], 4)

@@ -1,0 +1,170 @@
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeProbe
+from fastapi import FastAPI
+from gateway.dialects.registry import registrations
+from gateway.main import build_app
+from gateway.routes.dispatch import ChatRoutes
+from gateway.routes.table import route_table
+from gateway.routing.route import Role
+from gateway.routing.route import Route as Entry
+from gateway.routing.table import RouteTable
+from gateway.settings import Settings
+from servicekit.errors import MethodNotAllowed, NotFound
+from servicekit.principal import ROLES
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp
+
+TABLE = route_table(registrations())
+
+
+def inside(app: Any, kind: type) -> Any:
+    """The application of a type that stands inside the layers."""
+    seen = [app]
+    while seen:
+        each = seen.pop()
+        if isinstance(each, kind):
+            return each
+        seen += [each._app] if hasattr(each, "_app") else []
+        seen += [each._others] if hasattr(each, "_others") else []
+    raise AssertionError(f"there is no {kind}")
+
+
+def unfolded(routes: Sequence[Any]) -> Iterator[Any]:
+    """With the routes of included routers, which FastAPI keeps as they are."""
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        yield from [route] if included is None else unfolded(included.routes)
+
+
+def routes(app: ASGIApp) -> set[tuple[str, str]]:
+    """Every path and method that the application answers, those that its document does not name, too."""
+    others = list(unfolded(inside(app, FastAPI).routes))
+    found = {
+        (route.path, method)
+        for route in others
+        if isinstance(route, Route)
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    found |= {(f"{route.path}/{{path:path}}", "GET") for route in others if isinstance(route, Mount)}
+    return found | {(path, "POST") for path in inside(app, ChatRoutes)._endpoints}
+
+
+def test_every_route_is_in_the_table(app: ASGIApp) -> None:
+    """A route that is not would be refused to everybody; a row without a route is left over."""
+    assert routes(app) == {(route.path, route.method) for route in TABLE}
+
+
+def test_roles_have_the_names_of_the_callers_roles() -> None:
+    """But for the one that needs none."""
+    assert set(Role) - {Role.OPEN} == set(ROLES)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "role"),
+    [
+        ("POST", "/chat", Role.ASK),
+        ("GET", "/indexes", Role.ASK),
+        ("GET", "/indexes/a/documents", Role.ASK),
+        ("POST", "/indexes/a/documents", Role.INGEST),
+        ("DELETE", "/indexes/a", Role.ADMIN),
+        ("GET", "/content/a/b c.pdf", Role.ASK),
+        ("HEAD", "/content/a/b c.pdf", Role.ASK),
+        ("GET", "/chat_history/sessions/a/b", Role.ASK),
+        ("GET", "/healthz", Role.OPEN),
+        ("GET", "/metrics", Role.ADMIN),
+    ],
+)
+def test_the_role_of_a_request(method: str, path: str, role: Role) -> None:
+    """By path and method; parameters are matched as the routes match them."""
+    assert TABLE.find(path, method).role is role
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "/",
+        "/nowhere",
+        "/chat//",
+        "//chat",
+        "/indexes/",
+        "/indexes/a/",
+        "/indexes/a/b",
+        "/indexes//documents",
+        "/health/x",
+        "/docs/x",
+    ],
+)
+def test_what_is_not_in_the_table_is_not_there(path: str) -> None:
+    """However near it comes to what is."""
+    with pytest.raises(NotFound):
+        TABLE.find(TABLE.canonical(path), "GET")
+
+
+def test_chats_take_a_slash_at_the_end() -> None:
+    """Some clients write it. No other path takes one."""
+    chats = {chat.path for dialect in registrations() for chat in dialect.chats}
+    assert chats
+    for route in TABLE:
+        taken = TABLE.canonical(f"{route.path}/") == route.path
+        assert taken == (route.path in chats), route.path
+
+
+def test_a_wrong_method_names_the_right_ones() -> None:
+    """As RFC 9110 wants a 405 to."""
+    with pytest.raises(MethodNotAllowed) as caught:
+        TABLE.find("/indexes/a/documents", "DELETE")
+    assert caught.value.details["allow"] == "GET, POST"
+
+
+def test_metrics_can_be_open() -> None:
+    """Where the deployment says so, and nothing else changes."""
+    opened = route_table(registrations(), metrics_open=True)
+    changed = {
+        (route.path, route.role) for route, before in zip(opened, TABLE, strict=True) if route.role != before.role
+    }
+    assert changed == {("/metrics", Role.OPEN)}
+
+
+async def test_the_document_says_which_role_a_route_takes(client: httpx.AsyncClient) -> None:
+    """And that there may be a 401 or a 403; what is open takes no credentials."""
+    document = (await client.get("/openapi.json")).json()
+    roles = {(route.path.replace(":path}", "}"), route.method): route.role for route in TABLE}
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            role = roles[path, method.upper()]
+            if role is Role.OPEN:
+                assert operation["security"] == []
+                continue
+            assert operation["description"].endswith(f"Role: `{role}`.")
+            assert {"401", "403"} <= set(operation["responses"])
+            assert {name for each in operation["security"] for name in each} == set(
+                document["components"]["securitySchemes"]
+            )
+
+
+def test_a_route_that_the_table_lacks_is_found(fakes: Any) -> None:
+    """So that the first test here cannot pass by looking past it."""
+    app = build_app(Settings(), fakes.services())
+    before = routes(app)
+    inside(app, FastAPI).add_api_route("/new", FakeProbe("new").check, methods=["PATCH"])
+    assert routes(app) - before == {("/new", "PATCH")}
+
+
+def test_a_route_is_registered_once() -> None:
+    """Two dialects cannot have the same path."""
+    with pytest.raises(ValueError, match="POST /chat is registered twice"):
+        RouteTable([Entry("/chat", "POST", Role.ASK), Entry("/chat", "POST", Role.ADMIN)])
+
+
+def test_a_parameter_is_not_matched_by_its_name() -> None:
+    """A path with braces in it is a path like any other."""
+    table = RouteTable([Entry("/jobs/{job_id}", "GET", Role.ASK)])
+    assert table.find("/jobs/{job_id}", "GET").path == "/jobs/{job_id}"
+    with pytest.raises(NotFound):
+        table.find("/jobs/{job_id}/x", "GET")

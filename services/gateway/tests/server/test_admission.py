@@ -1,0 +1,354 @@
+"""What is let in, what waits, what is refused; refusals as clients see them: test_middleware.py."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.clock import virtual_time
+from causeway_testing.servers import eventually, measured
+from gateway.dialects.registry import registrations
+from gateway.domain import Done
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.routes.table import route_table
+from gateway.server.admission import Admission, expected_wait
+from gateway.server.metrics import Metrics
+from gateway.server.request_state import state_of
+from gateway.settings import Settings
+from hypothesis import given
+from hypothesis import settings as limits
+from hypothesis import strategies as st
+from servicekit.errors import CausewayError, Unavailable
+from starlette.types import Receive, Scope, Send
+
+CHAT, UPLOAD = "/chat", "/documents"
+ROUTES = route_table(registrations())
+
+
+class Service:
+    """What is below: answers when it is told to, or after some seconds.
+
+    Attributes:
+        running: Requests that are there.
+        most: As many were there at once.
+    """
+
+    def __init__(self, seconds: float | None = None) -> None:
+        self.seconds = seconds
+        self.running = self.most = 0
+        self.gates: list[asyncio.Event] = []
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.running += 1
+        self.most = max(self.most, self.running)
+        try:
+            if self.seconds is None:
+                gate = asyncio.Event()
+                self.gates.append(gate)
+                await gate.wait()
+            else:
+                await asyncio.sleep(self.seconds)
+            state_of(scope).done = Done(())
+        finally:
+            self.running -= 1
+
+
+def admission(service: Service, places: int, **others: Any) -> Admission:
+    settings: dict[str, Any] = {"limit": 1000, "wait": 10.0, "timeout": 100.0} | others
+    return Admission(service, Metrics(), places=places, **settings)
+
+
+async def ask(
+    app: Admission, path: str = CHAT, *, batch: bool = False, method: str = "POST", **headers: str
+) -> None:
+    """Sends one request."""
+    listed = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+    scope: dict[str, Any] = {"type": "http", "method": method, "path": path, "headers": listed}
+    state_of(scope).frontend = Frontend(batch=batch)
+    with contextlib.suppress(CausewayError):
+        state_of(scope).route = ROUTES.find(path, method)
+    await app(scope, None, None)  # type: ignore[arg-type]  # not asked
+
+
+def asking(app: Admission, count: int, path: str = CHAT, **others: Any) -> list["asyncio.Task[None]"]:
+    return [asyncio.create_task(ask(app, path, **others)) for _ in range(count)]
+
+
+async def ended(*tasks: "asyncio.Task[None]") -> list[bool]:
+    """Whether each was answered."""
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(result is None or isinstance(result, Unavailable) for result in results), results
+    return [result is None for result in results]
+
+
+async def settled() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_what_finds_no_place_waits_in_turn() -> None:
+    """A quarter as many as there are places; the rest is refused at once."""
+    service = Service()
+    app = admission(service, 8)
+    tasks = asking(app, 12)
+    await settled()
+    assert [task.done() for task in tasks] == [False] * 10 + [True] * 2
+    assert service.running == 8
+    service.gates[0].set()
+    await settled()
+    assert (service.running, len(service.gates)) == (8, 9)
+    while service.running:
+        for gate in service.gates:
+            gate.set()
+        await settled()
+    assert await ended(*tasks) == [True] * 10 + [False] * 2
+    assert service.most == 8
+
+
+async def test_batch_requests_leave_room_for_people() -> None:
+    """Uploads, and what says that it is a batch request: they take three quarters and never wait."""
+    service = Service()
+    app = admission(service, 8)
+    batch = [*asking(app, 3, UPLOAD), *asking(app, 3, x_priority="batch"), *asking(app, 3, batch=True)]
+    await settled()
+    assert [task.done() for task in batch] == [False] * 6 + [True] * 3
+    people = asking(app, 4)
+    await settled()
+    assert service.running == 8
+    assert not any(task.done() for task in people)
+    for gate in service.gates:
+        gate.set()
+    await settled()
+    for gate in service.gates:
+        gate.set()
+    assert await ended(*people) == [True] * 4
+    assert await ended(*batch) == [True] * 6 + [False] * 3
+
+
+async def test_a_batch_request_does_not_overtake_who_waits() -> None:
+    """Not even where its share is free."""
+    service = Service()
+    app = admission(service, 1)
+    people = asking(app, 2)
+    await settled()
+    with pytest.raises(Unavailable):
+        await ask(app, UPLOAD)
+    for _ in people:
+        for gate in service.gates:
+            gate.set()
+        await settled()
+    assert await ended(*people) == [True, True]
+
+
+async def test_what_only_looks_needs_no_place() -> None:
+    """All requests together have another limit."""
+    service = Service()
+    app = admission(service, 1, limit=4)
+    tasks = [*asking(app, 2), *asking(app, 2, "/jobs", method="GET")]
+    await settled()
+    assert service.running == 3
+    with pytest.raises(Unavailable, match="limit of requests at once"):
+        await ask(app, "/jobs", method="GET")
+    await ask_all(service, tasks)
+
+
+async def ask_all(service: Service, tasks: list["asyncio.Task[None]"]) -> None:
+    while not all(task.done() for task in tasks):
+        for gate in service.gates:
+            gate.set()
+        await settled()
+    assert all(await ended(*tasks))
+
+
+@virtual_time
+async def test_who_would_be_answered_too_late_is_refused_at_once() -> None:
+    """Where queue and answer together take longer than the client waits; others are let in."""
+    service = Service(0.2)
+    app = admission(service, 4)
+    await ask(app)  # now it is known how long an answer takes
+    tasks = asking(app, 4)
+    await settled()
+    begin = time.perf_counter()
+    for wait in ("199", "0", "1"):
+        with pytest.raises(Unavailable, match="later than the client waits"):
+            await ask(app, x_envoy_expected_rq_timeout_ms=wait)
+    assert time.perf_counter() == begin
+    await asyncio.sleep(0.15)  # until places are about to come free
+    tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="nonsense")
+    await settled()
+    assert not tasks[-1].done()
+    assert all(await ended(*tasks))
+
+
+@virtual_time
+async def test_nobody_waits_for_long_behind_a_burst() -> None:
+    """Where all places were taken at once they come free at once: who would wait until then is refused."""
+    service = Service(0.4)
+    app = admission(service, 8)
+    await ask(app)
+    tasks = asking(app, 8)
+    await asyncio.sleep(0.05)
+    with pytest.raises(Unavailable, match="limit of answers at once"):
+        await ask(app)
+    await asyncio.sleep(0.25)
+    late = asking(app, 2)
+    assert all(await ended(*tasks, *late))
+
+
+ages = st.lists(st.floats(0, 5), min_size=1, max_size=12).map(lambda found: sorted(found, reverse=True))
+
+
+@given(ages, st.integers(0, 11), st.floats(0.01, 5))
+def test_the_wait_is_that_for_a_place(ages: list[float], ahead: int, seconds: float) -> None:
+    """Where each answer takes as long as the last ones: whoever is ahead gets the places that come free earlier."""
+    expected = expected_wait(ahead, ages, seconds, len(ages))
+    assert 0 < expected <= max(seconds, seconds * (ahead + 1) / len(ages))
+    if ahead < len(ages):
+        assert expected >= max(0.0, seconds - ages[ahead])
+        assert expected_wait(ahead + 1, ages, seconds, len(ages)) >= expected
+
+
+@virtual_time
+async def test_a_slow_time_is_forgotten() -> None:
+    """Where a place is free nobody is refused for how long the last answers took."""
+    service = Service(0.2)
+    app = admission(service, 4)
+    await ask(app)
+    service.seconds = 0.0
+    for _ in range(100):
+        await ask(app, x_envoy_expected_rq_timeout_ms="100")
+    service.seconds = 0.05
+    tasks = asking(app, 4, x_envoy_expected_rq_timeout_ms="5000")
+    await asyncio.sleep(0.02)
+    tasks += asking(app, 1, x_envoy_expected_rq_timeout_ms="5000")
+    assert all(await ended(*tasks))
+
+
+@virtual_time
+async def test_the_wait_has_an_end() -> None:
+    """Where answers take longer than was thought; the place is not lost."""
+    service = Service()
+    app = admission(service, 1, wait=0.05)
+    tasks = asking(app, 2)
+    assert await ended(tasks[1]) == [False]
+    await ask_all(service, tasks[:1])
+    again = asking(app, 1)
+    await settled()
+    await ask_all(service, again)
+
+
+async def test_who_leaves_while_waiting_takes_no_place() -> None:
+    """Before the place came, and in the same moment."""
+    service = Service()
+    app = admission(service, 2)
+    for gate_first in (False, True):
+        tasks = asking(app, 3)
+        await settled()
+        if gate_first:
+            service.gates[-1].set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        tasks[2].cancel()
+        await asyncio.wait([tasks[2]])
+        await ask_all(service, tasks[:2])
+        assert (app._running, len(app._waiting), service.running) == (0, 0, 0)
+
+
+@given(st.lists(st.sampled_from(["ask", "batch", "end", "leave", "step"]), max_size=60), st.integers(1, 6))
+@limits(max_examples=60)
+def test_places_are_neither_lost_nor_made(steps: list[str], places: int) -> None:
+    """Whatever comes, ends and leaves in whatever order."""
+
+    async def play() -> None:
+        service = Service()
+        app = admission(service, places)
+        tasks: list[asyncio.Task[None]] = []
+        for at, step in enumerate(steps):
+            if step in ("ask", "batch"):
+                tasks += asking(app, 1, UPLOAD if step == "batch" else CHAT)
+            elif step == "end" and service.gates:
+                service.gates[at % len(service.gates)].set()
+            elif step == "leave" and tasks:
+                tasks[at % len(tasks)].cancel()
+            else:
+                await asyncio.sleep(0)
+            assert service.running <= places
+        while not all(task.done() for task in tasks):
+            for gate in service.gates:
+                gate.set()
+            await asyncio.sleep(0)
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert (app._running, len(app._waiting), app._all) == (0, 0, 0)
+
+    asyncio.run(play())
+
+
+@virtual_time
+async def test_at_three_times_capacity_the_accepted_are_answered_as_ever() -> None:
+    """As many as there are places for, nearly as fast as without a crowd; the others are refused at once."""
+    seconds, places = 0.2, 16
+    app = admission(Service(seconds), places)
+
+    async def load(rate: float) -> tuple[list[float], list[float]]:
+        accepted: list[float] = []
+        refused: list[float] = []
+
+        async def one() -> None:
+            begin = time.perf_counter()
+            try:
+                await ask(app)
+            except Unavailable:
+                refused.append(time.perf_counter() - begin)
+            else:
+                accepted.append(time.perf_counter() - begin)
+
+        begin, sent = time.perf_counter(), 0
+        async with asyncio.TaskGroup() as group:
+            while (now := time.perf_counter() - begin) < 2.0:
+                while sent < now * rate:
+                    group.create_task(one())
+                    sent += 1
+                await asyncio.sleep(0.005)
+        return sorted(accepted), sorted(refused)
+
+    capacity = places / seconds
+    normal, _ = await load(0.8 * capacity)
+    crowded, refused = await load(3 * capacity)
+    assert len(crowded) > 0.6 * 2.0 * capacity
+    assert len(refused) > 2.0 * capacity
+    assert crowded[int(len(crowded) * 0.95)] < 2.0 * normal[int(len(normal) * 0.95)]
+    assert refused[-1] == 0
+
+
+async def test_a_profile_can_be_for_batch_requests(fakes: Any, tmp_path: Any) -> None:
+    """503 in the dialect's words, with the reason among the metrics; people are still answered."""
+
+    def refusals(reason: str) -> float:
+        name = "causeway_overload_refusals_total"
+        return sum(value for labels, value in measured(name) if labels["causeway_reason"] == reason)
+
+    measured("")
+    before = refusals("batch")
+    profile = "{name: nightly, mount: nightly, index: docs, dialect: 2024-04, priority: batch}"
+    (tmp_path / "frontends.yaml").write_text(f"frontends: [{profile}]")
+    fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+    gate = fakes.generator.gate = asyncio.Event()
+    app = build_app(Settings(default_index="docs", max_answers=2), fakes.services())
+    question = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as http:
+        post: Callable[[str], Any] = lambda path: http.post(path, json=question)  # noqa: E731  # short is clear here
+        first = asyncio.ensure_future(post("/nightly/chat"))
+        await eventually(lambda: len(fakes.generator.prompts) == 1)
+        refused = await post("/nightly/chat")
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+        assert "batch requests" in refused.json()["error"]
+        second = asyncio.ensure_future(post("/chat"))
+        await eventually(lambda: len(fakes.generator.prompts) == 2)
+        gate.set()
+        assert {(await first).status_code, (await second).status_code} == {200}
+    assert refusals("batch") - before == 1

@@ -1,0 +1,379 @@
+"""The layers of identity around the whole application, its services fakes."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from gateway.dialects.registry import registrations
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity import oidc
+from gateway.identity.caller import LOOPBACK, NOBODY, Caller
+from gateway.main import build_app
+from gateway.routes.table import route_table
+from gateway.routing.route import Role
+from gateway.server.authentication import Identity
+from gateway.server.request_state import state_of
+from gateway.settings import Settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit import api_keys
+
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+FRONTENDS = """
+frontends:
+  - {name: help, mount: help, index: docs, keys: [page, both]}
+  - {name: staff, mount: staff, hosts: [staff.example.com], index: docs, keys: [both]}
+"""
+ROUTES = [(route.path, route.method, route.role) for route in route_table(registrations())]
+ERRORS_AS_TEXT = [
+    *(("POST", path) for path in ("/chat", "/2024-04/chat/stream", "/2026-04-10/chat", "/ask", "/upload")),
+    *(("GET", path) for path in ("/content/a", "/list_uploaded", "/chat_history/sessions")),
+]
+
+
+class Keys:
+    """Keys by the names that tests call them by."""
+
+    def __init__(self, fakes: Any) -> None:
+        self._fakes = fakes
+        fakes.keys.replace([])
+
+    def make(self, name: str = "ann", *roles: str, **more: Any) -> dict[str, str]:
+        """The headers that a new key is sent in."""
+        key, record = api_keys.make(name, "north", roles=roles, **more)
+        self._fakes.keys.put(record)
+        return {"authorization": f"Bearer {key}"}
+
+    def revoke(self, headers: dict[str, str]) -> None:
+        """Takes a key back."""
+        self._fakes.keys.remove(api_keys.id_of(headers["authorization"].split()[1]) or "")
+
+
+@pytest.fixture
+def keys(fakes: Any) -> Keys:
+    return Keys(fakes)
+
+
+@asynccontextmanager
+async def gateway(fakes: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a gateway that asks who asks."""
+    app = build_app(Settings(default_index="docs", **{"auth": "keys", **settings}), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        yield http
+
+
+@pytest.fixture
+async def http(fakes: Any, keys: Keys) -> AsyncIterator[httpx.AsyncClient]:
+    async with gateway(fakes) as client:
+        yield client
+
+
+def url_of(path: str) -> str:
+    """The path with its parameters filled in."""
+    return "/".join("x" if part.startswith("{") else part for part in path.replace(":path}", "}").split("/"))
+
+
+async def test_every_route_for_everybody(http: httpx.AsyncClient, keys: Keys) -> None:
+    """Nobody gets a 401 unless a route is open; a role that a route does not take gets a 403, and the right one,
+    or the administrator's, gets in.
+    """
+    callers = {role: keys.make(role, role) for role in ("ask", "ingest", "admin")} | {"none": keys.make("none")}
+    for path, method, needed in ROUTES:
+        url = url_of(path)
+        assert ((await http.request(method, url)).status_code == 401) == (needed is not Role.OPEN), path
+        for role, headers in callers.items():
+            status = (await http.request(method, url, headers=headers)).status_code
+            refused = needed is not Role.OPEN and role not in (needed, "admin")
+            assert (status == 403) == refused, (path, method, role, status)
+            assert status != 401, (path, method, role)
+
+
+async def test_nobody_learns_which_paths_there_are(http: httpx.AsyncClient, keys: Keys) -> None:
+    """Without credentials a path that is none is a 401 as well; with them a 404, and a wrong method a 405."""
+    headers = keys.make("ann", "ask")
+    for path in ("/nowhere", "/chat/x", "/indexes/x/y"):
+        assert (await http.get(path)).status_code == 401
+        assert (await http.get(path, headers=headers)).status_code == 404
+    assert (await http.put("/retrieve")).status_code == 401
+    wrong = await http.put("/retrieve", headers=headers)
+    assert (wrong.status_code, wrong.headers["allow"]) == (405, "POST")
+    assert (await http.get("/chat", headers=headers)).headers["allow"] == "POST"
+
+
+async def test_a_slash_in_a_name_is_answered_as_where_nobody_is_asked(http: httpx.AsyncClient, keys: Keys) -> None:
+    """It is the name that is wrong, and not the path: for who is somebody."""
+    headers = keys.make("ann", "ask")
+    for path in ("/indexes/a%2Fb/documents", "/indexes/a%2Fb", "/indexes/a/b/documents", "/persist/a%2Fb"):
+        assert (await http.get(path)).status_code == 401
+        answer = await http.get(path, headers=headers)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "index")
+    assert (await http.get("/other/a%2Fb", headers=headers)).status_code == 404
+
+
+@pytest.mark.parametrize(("method", "path"), ERRORS_AS_TEXT)
+async def test_refusals_speak_the_dialect(http: httpx.AsyncClient, keys: Keys, method: str, path: str) -> None:
+    """A text where clients read a text; with the challenge and the trace."""
+    nobody = await http.request(method, path)
+    assert (nobody.status_code, nobody.headers["www-authenticate"]) == (401, 'Bearer realm="causeway"')
+    assert "Credentials are needed" in nobody.json()["error"]
+    assert nobody.headers["x-trace-id"]
+    forbidden = await http.request(method, path, headers=keys.make("none"))
+    assert forbidden.status_code == 403
+    assert "takes the role" in forbidden.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/retrieve", "/documents", "/v1/embeddings"])
+async def test_refusals_to_openais_clients(http: httpx.AsyncClient, keys: Keys, path: str) -> None:
+    """Who read the type and the code of an object."""
+    nobody = (await http.post(path)).json()
+    assert (nobody["error"]["type"], nobody["error"]["code"]) == ("authentication_error", "unauthenticated")
+    assert nobody["detail"] == nobody["error"]["message"]
+    forbidden = (await http.post(path, headers=keys.make("none"))).json()
+    assert (forbidden["error"]["type"], forbidden["error"]["code"]) == ("permission_error", "permission_denied")
+
+
+async def test_each_header_is_taken(http: httpx.AsyncClient, keys: Keys) -> None:
+    """``Authorization``, ``api-key`` and ``x-api-key``; a wrong key names itself as one."""
+    key = keys.make("ann", "ask")["authorization"].split()[1]
+    for headers in ({"authorization": f"bearer {key}"}, {"api-key": key}, {"x-api-key": key}):
+        assert (await http.post("/chat", json=QUESTION, headers=headers)).status_code == 200
+    wrong = await http.post("/chat", json=QUESTION, headers={"api-key": key[:-1]})
+    assert wrong.headers["www-authenticate"] == 'Bearer realm="causeway", error="invalid_token"'
+
+
+async def test_open_routes_look_at_no_credential(http: httpx.AsyncClient) -> None:
+    """A probe with an old key in it is still a probe."""
+    for path in ("/healthz", "/config", "/auth_setup", "/docs", "/openapi.json"):
+        assert (await http.get(path, headers={"api-key": "wrong"})).status_code == 200
+
+
+async def test_metrics_may_be_open(fakes: Any, keys: Keys) -> None:
+    """For a scraper that has no key."""
+    async with gateway(fakes, metrics_open=True) as http:
+        assert (await http.get("/metrics")).status_code == 200
+
+
+async def test_a_revoked_key_and_one_that_has_expired(http: httpx.AsyncClient, keys: Keys) -> None:
+    """From one request to the next."""
+    headers = keys.make("ann", "ask")
+    assert (await http.get("/indexes", headers=headers)).status_code == 200
+    keys.revoke(headers)
+    assert (await http.get("/indexes", headers=headers)).status_code == 401
+    expired = await http.get("/indexes", headers=keys.make("ann", "ask", expires_at=time.time() - 1))
+    assert (expired.status_code, expired.json()["detail"]) == (401, "The API key has expired.")
+
+
+async def test_keys_that_are_not_known_yet(fakes: Any) -> None:
+    """503 with Retry-After, not 401: the key may be good."""
+    async with gateway(fakes) as http:
+        response = await http.get("/indexes", headers={"api-key": "cwk_x"})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+
+
+async def test_a_body_is_not_read_for_nobody(http: httpx.AsyncClient, fakes: Any) -> None:
+    """Who may not ask costs no memory."""
+    read = 0
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal read
+        for _ in range(1000):
+            read += 1
+            yield b" " * 1000
+
+    assert (await http.post("/documents", content=body())).status_code == 401
+    assert read == 0
+
+
+async def test_keys_are_bound_to_front_ends(fakes: Any, keys: Keys, tmp_path: Path) -> None:
+    """By the profile's list or by their own: nowhere else, not on the bare paths; whichever way leads
+    to the profile. A key that is bound to none is good everywhere.
+    """
+    file = tmp_path / "frontends.yaml"
+    file.write_text(FRONTENDS)
+    fakes.frontends = FrontendsFile(file)
+    allowed = {
+        "page": {"/help"},
+        "both": {"/help", "/staff"},
+        "free": {"", "/help", "/staff"},
+        "own": {"/staff"},
+        "page-and-own": {"/help", "/staff"},
+        "gone": set(),
+    }
+    made = {name: keys.make(name, "ask") for name in ("page", "both", "free")}
+    made["own"] = keys.make("x", "ask", profiles=("staff",))
+    made["page-and-own"] = keys.make("page", "ask", profiles=("staff",))
+    made["gone"] = keys.make("x", "ask", profiles=("a profile that was removed",))
+    async with gateway(fakes) as http:
+        for name, mounts in allowed.items():
+            for mount in ("", "/help", "/staff"):
+                response = await http.post(f"{mount}/chat", json=QUESTION, headers=made[name])
+                assert (response.status_code == 200) == (mount in mounts), (name, mount)
+                if mount not in mounts:
+                    assert response.status_code == 403
+                    assert "not for the front end" in response.json()["error"]
+            by_host = made[name] | {"host": "staff.example.com"}
+            for path, mount in (("/chat", "/staff"), ("/v1/models", "/staff"), ("/help/v1/models", "/help")):
+                method = "POST" if path == "/chat" else "GET"
+                response = await http.request(method, path, json=QUESTION, headers=by_host)
+                assert (response.status_code == 200) == (mount in mounts), (name, path)
+
+
+async def test_who_asks_reaches_the_routes(http: httpx.AsyncClient, fakes: Any, keys: Keys) -> None:
+    """The key's tenant and user: another one's history is not there."""
+    ann, bob = keys.make("ann", "ask"), keys.make("bob", "ask")
+    saved = {"id": "c", "answers": [["q", {}]]}
+    assert (await http.post("/chat_history", json=saved, headers=ann)).status_code == 201
+    assert list(fakes.history.users) == [("north", "ann")]
+    assert (await http.get("/chat_history/sessions/c", headers=ann)).status_code == 200
+    assert (await http.get("/chat_history/sessions/c", headers=bob)).status_code == 404
+    assert (await http.delete("/chat_history/sessions/c", headers=bob)).status_code == 404
+    assert (await http.get("/chat_history/sessions", headers=bob)).json()["sessions"] == []
+
+
+async def test_the_log_knows_the_key_by_its_id_alone(
+    http: httpx.AsyncClient, keys: Keys, spans: InMemorySpanExporter
+) -> None:
+    """Neither the log nor a trace nor an answer holds a secret, whether the key was good or not."""
+    good, bad = keys.make("ann", "ask"), keys.make("bob", "ask")
+    keys.revoke(bad)
+    token = {"authorization": "Bearer eyJhbGciOiJub25lIn0.eyJzdWIiOiJhbm4ifQ.c2VjcmV0"}
+    answers = []
+    with structlog.testing.capture_logs() as logs:
+        for headers in (good, bad, token, {"api-key": "my-password"}):
+            paths = ("/chat", "/v1/chat/completions", "/nowhere")
+            answers += [await http.post(path, json=QUESTION, headers=headers) for path in paths]
+    key_id = api_keys.id_of(good["authorization"].split()[1])
+    assert [entry.get("key") for entry in logs if entry["event"] == "request"][:3] == [key_id] * 3
+    told = str(logs) + str([(a.text, a.headers) for a in answers])
+    told += str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
+    for headers in (good, bad, token):
+        secret = headers["authorization"].split()[1]
+        assert secret not in told
+        assert secret.split("_", 2)[-1] not in told
+    assert "my-password" not in told
+
+
+async def test_browsers_may_ask_before_they_sign_in(fakes: Any, keys: Keys, tmp_path: Path) -> None:
+    """A preflight carries no key; a refusal has the headers without which a page could not read it."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text("frontends: [{name: default, origins: ['https://chat.example.com']}]")
+    fakes.frontends = FrontendsFile(path)
+    origin = {"origin": "https://chat.example.com"}
+    async with gateway(fakes) as http:
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "api-key"}
+        preflight = await http.options("/chat", headers=origin | asked)
+        assert preflight.status_code == 204
+        for name in ("authorization", "api-key", "x-api-key"):
+            assert name in preflight.headers["access-control-allow-headers"].split(", ")
+        refused = await http.post("/chat", json=QUESTION, headers=origin)
+        assert refused.status_code == 401
+        assert refused.headers["access-control-allow-origin"] == "https://chat.example.com"
+
+
+# --- tokens -------------------------------------------------------------------------------------------------------
+
+
+def oidc_settings(issuer: Any, **more: Any) -> Settings:
+    given = {"auth": "oidc", "oidc_issuer": issuer.url, "oidc_audience": ["causeway"], "default_index": "docs"}
+    return Settings(**{**given, **more})
+
+
+@asynccontextmanager
+async def signed_in(fakes: Any, settings: Settings) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a gateway that takes tokens."""
+    async with oidc.tokens(settings) as fakes.tokens:
+        transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+            yield http
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def test_tokens_of_a_provider(fakes: Any, issuer_at: Callable[[], Any]) -> None:
+    """Over HTTP, through a change of its keys: good ones get in by their roles, others do not."""
+    issuer = issuer_at()
+    async with signed_in(fakes, oidc_settings(issuer)) as http:
+        good = issuer.token(roles=["ask"])
+        for _ in range(3):
+            assert (await http.post("/chat", json=QUESTION, headers=bearer(good))).status_code == 200
+        assert issuer.asked == ["/.well-known/openid-configuration", "/keys"]
+        assert (await http.post("/index", json={}, headers=bearer(good))).status_code == 403
+        expired = await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"], exp=int(time.time()) - 60)))
+        assert (expired.status_code, expired.json()["detail"]) == (401, "The token has expired.")
+        assert expired.headers["www-authenticate"].endswith('error="invalid_token"')
+        assert (await http.get("/indexes", headers=bearer("cwk_x"))).status_code == 401
+        assert (await http.get("/indexes")).status_code == 401
+        issuer.status = 503
+        assert (await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"], jti="2")))).status_code == 200
+
+
+@pytest.mark.parametrize("status", [302, 404, 500])
+async def test_a_provider_that_has_no_keys(fakes: Any, issuer_at: Callable[[], Any], status: int) -> None:
+    """503, for nobody knows whether the token is good; a redirect is not followed."""
+    issuer = issuer_at()
+    issuer.status = status
+    async with signed_in(fakes, oidc_settings(issuer)) as http:
+        response = await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"])))
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert issuer.asked == ["/.well-known/openid-configuration"]
+
+
+async def test_keys_and_tokens_beside_each_other(fakes: Any, keys: Keys, issuer_at: Callable[[], Any]) -> None:
+    """Each is known by its form; a token may be bound to a front end, too."""
+    issuer = issuer_at()
+    settings = oidc_settings(issuer, auth="keys,oidc", oidc_profiles_claim="pages")
+    async with signed_in(fakes, settings) as http:
+        assert (await http.get("/indexes", headers=keys.make("ann", "ask"))).status_code == 200
+        assert (await http.get("/indexes", headers=bearer(issuer.token(roles=["ask"])))).status_code == 200
+        bound = issuer.token(roles=["ask"], pages=["help"])
+        assert (await http.get("/indexes", headers=bearer(bound))).status_code == 403
+        assert (await http.get("/indexes", headers={"api-key": "cwk_x"})).status_code == 401
+
+
+async def test_auth_setup_says_how_to_sign_in(fakes: Any, issuer_at: Callable[[], Any]) -> None:
+    """What a page's login library is built from, where a client for it is set; else the page signs nobody in."""
+    issuer = issuer_at()
+    scopes = ["api://causeway/access"]
+    async with signed_in(fakes, oidc_settings(issuer, oidc_client_id="page", oidc_scopes=scopes)) as http:
+        setup = (await http.get("/auth_setup")).json()
+    assert (setup["useLogin"], setup["requireAccessControl"], setup["enableUnauthenticatedAccess"]) == (
+        True,
+        True,
+        False,
+    )
+    assert setup["msalConfig"]["auth"]["clientId"] == "page"
+    assert setup["msalConfig"]["auth"]["authority"] == issuer.url
+    assert setup["loginRequest"] == setup["tokenRequest"] == {"scopes": scopes}
+    async with signed_in(fakes, oidc_settings(issuer)) as http:
+        assert (await http.get("/auth_setup")).json()["useLogin"] is False
+
+
+# --- none ---------------------------------------------------------------------------------------------------------
+
+
+async def test_where_nobody_is_asked_headers_are_not_read(fakes: Any) -> None:
+    """Everybody is the same caller, whatever they send."""
+    async with gateway(fakes, auth="none") as http:
+        response = await http.post("/chat", json=QUESTION, headers={"authorization": "Basic nonsense"})
+    assert response.status_code == 200
+
+
+async def test_the_caller_stands_in_one_place() -> None:
+    """For whatever stands inside: quotas, audit, the routes."""
+    seen: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        seen.append((state_of(scope).caller, state_of(scope).principal))
+
+    scope: dict[str, Any] = {"type": "http", "headers": []}
+    await Identity(app)(scope, None, None)  # type: ignore[arg-type]  # nothing is received or sent
+    assert seen == [(LOOPBACK, LOOPBACK.principal)]
+    assert Caller(NOBODY.principal).key_id == ""
+    assert not any(NOBODY.principal.has_role(role) for role in ("ask", "ingest", "admin"))

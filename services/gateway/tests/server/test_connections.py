@@ -1,0 +1,115 @@
+import asyncio
+import resource
+from dataclasses import dataclass, field
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.server.connections import Connections, Place, connection_limit
+from gateway.server.http_protocol import HttpLimits
+from gateway.server.http_server import HttpServer, listen
+from gateway.server.metrics import Metrics
+
+
+@dataclass(eq=False)
+class Fake:
+    closed: list[str] = field(default_factory=list)
+    name: str = ""
+
+    def close(self) -> None:
+        self.closed.append(self.name)
+
+
+def test_the_longest_idle_makes_room() -> None:
+    """One beyond the limit takes its place; those with requests are left alone."""
+    connections, closed = Connections(2, reserve=1), list[str]()
+    first, second, third = (Fake(closed, name) for name in ("first", "second", "third"))
+    assert [connections.opened(first), connections.opened(second)] == [Place.OPEN, Place.OPEN]
+    connections.busy(first)
+    assert connections.opened(third) is Place.OPEN
+    assert closed == ["second"]
+    connections.idle(first)
+    assert connections.opened(Fake(closed)) is Place.OPEN
+    assert closed == ["second", "third"]
+    assert (len(connections), connections.shed) == (2, {"idle": 2, "refused": 0})
+
+
+def test_where_none_is_idle_places_are_reserved() -> None:
+    """They are for health and metrics; beyond them connections are refused; an end makes room."""
+    connections = Connections(1, reserve=1)
+    busy, reserved = Fake(), Fake()
+    connections.opened(busy)
+    connections.busy(busy)
+    assert connections.opened(reserved) is Place.RESERVED
+    connections.busy(reserved)
+    assert connections.opened(Fake()) is Place.REFUSED
+    connections.closed(reserved)
+    connections.closed(busy)
+    assert connections.opened(Fake()) is Place.OPEN
+    assert connections.shed == {"idle": 0, "refused": 2}
+
+
+@pytest.mark.parametrize(
+    ("hard", "wanted", "raised", "limit"),
+    [
+        (4096, 100, None, 100),
+        (4096, 1000, 1256, 1000),
+        (4096, 10_000, 4096, 3840),
+        (resource.RLIM_INFINITY, 10_000, 10_256, 10_000),
+        (256, 10, 256, 1),
+    ],
+)
+def test_the_limit_fits_the_descriptors(
+    hard: int, wanted: int, raised: int | None, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process raises its own limit where it may, and takes fewer connections where it may not."""
+    asked: list[tuple[int, int]] = []
+    soft = min(1024, hard) if hard > 0 else 1024
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr(resource, "setrlimit", lambda _, both: asked.append(both))
+    assert connection_limit(wanted) == limit
+    assert asked == ([] if raised is None else [(raised, hard)])
+
+
+def test_metrics_show_connections() -> None:
+    """How many are open, and how many were closed for want of room."""
+    metrics, connections = Metrics(), Connections(1)
+    metrics.watch(connections)
+    connections.opened(Fake())
+    connections.opened(Fake())
+    text = metrics.text().decode()
+    assert "causeway_http_connections 1.0" in text
+    assert 'causeway_http_connections_shed_total{causeway_reason="idle"} 1.0' in text
+
+
+async def ok(scope: object, receive: object, send: object) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})  # type: ignore[operator]
+    await send({"type": "http.response.body", "body": b"ok"})  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("idle", [True, False])
+async def test_health_is_answered_at_the_limit(idle: bool) -> None:
+    """Over real sockets: whether the others are idle or in the middle of a request."""
+    connections = Connections(5, reserve=2)
+    with listen("127.0.0.1", 0) as listener:
+        server = HttpServer(ok, 1, HttpLimits(), connections)
+        serving = asyncio.create_task(server.serve([listener]))
+        port = listener.getsockname()[1]
+        held = []
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            if not idle:
+                writer.write(b"GET / HTTP/1.1\r\n")
+                await writer.drain()
+            held.append((reader, writer))
+        await eventually(lambda: len(connections) == 5 and connections.waiting == (5 if idle else 0))
+        statuses = {}
+        for path in ("/health", "/v1/models"):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET %b HTTP/1.1\r\nhost: g\r\n\r\n" % path.encode())
+            statuses[path] = int((await reader.readline()).split()[1])
+            writer.close()
+        assert statuses == {"/health": 200, "/v1/models": 200 if idle else 503}
+        for _, writer in held:
+            writer.close()
+        server.should_exit = server.force_exit = True
+        await serving

@@ -1,0 +1,321 @@
+"""What profiles do to requests, on the whole application."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway.dialects.registration import ChatRoute
+from gateway.dialects.registry import registrations
+from gateway.domain import Model, Passage
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.routes.table import route_table
+from gateway.routing.route import IndexReach, Route
+from gateway.settings import Settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit import api_keys
+from servicekit.errors import InvalidRequest
+from structlog.testing import capture_logs
+
+CHATS = [chat for dialect in registrations() for chat in dialect.chats]
+FILE = """
+frontends:
+  - name: closed
+    mount: closed
+    hosts: [closed.example.com]
+    origins: [https://closed.example.com]
+    model: small
+    system_prompt: Say little.
+    overrides: {top: 1}
+    detectors: {output: [{id: words, action: redact}]}
+    allow: {indexes: [empty], models: [large]}
+  - name: open
+    mount: open
+    index: empty
+    allow: {indexes: any, models: any, prompt_template: true}
+  - name: plain
+    mount: plain
+    index: empty
+"""
+
+
+def question(**overrides: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "When?"}], "context": {"overrides": overrides}}
+
+
+@pytest.fixture
+def client(fakes: Any, settings: Settings, tmp_path: Path) -> httpx.AsyncClient:
+    path = tmp_path / "frontends.yaml"
+    path.write_text(FILE)
+    fakes.frontends = FrontendsFile(path)
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("/closed/chat", {}),
+        ("/closed/2024-04/chat", {}),
+        ("/chat", {"host": "closed.example.com"}),
+        ("/chat", {"host": "CLOSED.example.com:8080"}),
+        ("/2024-04/chat", {"host": "closed.example.com"}),
+        ("/chat", {"origin": "https://closed.example.com"}),
+    ],
+)
+async def test_a_profile_holds_whichever_way_leads_to_it(
+    client: httpx.AsyncClient, fakes: Any, path: str, headers: dict[str, str]
+) -> None:
+    """By mount, host or origin, on a fixed path, too: its index, model, prompt, settings and detectors."""
+    response = await client.post(path, json=question(), headers=headers)
+    assert response.status_code == 200, response.text
+    [prompt] = fakes.generator.prompts
+    assert prompt.model == "small"
+    assert prompt.messages[0].text == "Say little."
+    assert len(prompt.sources) == 1  # its setting `top`
+    assert fakes.guardrails.judged
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"index": "secret"}, "context.overrides.index"),
+        ({"model": "other"}, "context.overrides.model"),
+        ({"prompt_template": "Obey."}, "context.overrides.prompt_template"),
+        ({"prompt_template": ">>> Obey."}, "context.overrides.prompt_template"),
+    ],
+)
+@pytest.mark.parametrize("path", ["/closed/chat", "/closed/chat/stream", "/closed/2024-04/chat"])
+async def test_a_request_only_narrows(
+    client: httpx.AsyncClient, fakes: Any, path: str, overrides: dict[str, str], field: str
+) -> None:
+    """What the profile does not offer is a 403 that names the field, and nobody is asked."""
+    response = await client.post(path, json=question(**overrides))
+    assert response.status_code == 403
+    assert field in response.json()["error"]
+    assert fakes.generator.prompts == []
+    assert fakes.retriever.queries == []
+
+
+async def test_what_the_lists_have_is_given(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Another index and another model; a profile without lists gives any."""
+    assert (await client.post("/closed/chat", json=question(index="empty", model="large"))).status_code == 200
+    assert (await client.post("/open/chat", json=question(index="docs", model="x"))).status_code == 200
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["large", "x"]
+
+
+@pytest.mark.parametrize(
+    ("members", "field"),
+    [
+        ({"model": "other"}, "model"),
+        ({"model": "other", "tools": [{"type": "function"}]}, "model"),
+        ({"index_name": "secret"}, "index_name"),
+        ({"index_name": "secret", "model": "small"}, "index_name"),
+        ({"index_name": "secret", "tools": [{"type": "function"}]}, "index_name"),
+    ],
+)
+async def test_openais_clients_are_held_to_it_too(
+    client: httpx.AsyncClient, fakes: Any, members: dict[str, Any], field: str
+) -> None:
+    """Also where the request would go to the model as it came."""
+    body = {"messages": [{"role": "user", "content": "When?"}], **members}
+    response = await client.post("/closed/v1/chat/completions", json=body)
+    assert response.status_code == 403
+    assert response.json()["error"]["param"] == field
+    assert fakes.generator.prompts == []
+
+
+async def test_openais_clients_get_the_profiles_model(client: httpx.AsyncClient, fakes: Any) -> None:
+    """And one of the list, where they name it."""
+    body = {"messages": [{"role": "user", "content": "When?"}]}
+    await client.post("/closed/v1/chat/completions", json=body)
+    await client.post("/closed/v1/chat/completions", json={**body, "model": "large"})
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["small", "large"]
+
+
+@pytest.mark.parametrize("slash", ["", "/"])
+async def test_azures_clients_name_the_model_in_the_path(client: httpx.AsyncClient, fakes: Any, slash: str) -> None:
+    """It comes before the body's, with every version of Azure's API; the profile says which models there are."""
+    body = {"messages": [{"role": "user", "content": "When?"}], "model": "other"}
+    for model, status in (("large", 200), ("other", 403)):
+        path = f"/closed/openai/deployments/{model}/chat/completions{slash}?api-version=2024-10-21"
+        assert (await client.post(path, json=body)).status_code == status
+    body["model"] = "large"
+    path = f"/open/openai/deployments/org/model/chat/completions{slash}?api-version=x"
+    assert (await client.post(path, json=body)).status_code == 200
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["large", "org/model"]
+
+
+async def test_a_profile_without_models_offers_the_default_one(client: httpx.AsyncClient, fakes: Any) -> None:
+    """By its name, which the generator knows: it is listed and may be asked for; others are neither."""
+    fakes.generator.offered = (Model("small", 8, "tests", 0, ready=True), Model("large", 8, "tests", 0, ready=True))
+    listed = (await client.get("/plain/v1/models")).json()["data"]
+    assert [each["id"] for each in listed] == ["small"]
+    body = {"messages": [{"role": "user", "content": "When?"}]}
+    for path, asked in (("/v1/chat/completions", body), ("/chat", question())):
+        named = asked | {"model": "small"} if asked is body else question(model="small")
+        other = asked | {"model": "large"} if asked is body else question(model="large")
+        assert (await client.post(f"/plain{path}", json=asked)).status_code == 200
+        assert (await client.post(f"/plain{path}", json=named)).status_code == 200
+        refused = await client.post(f"/plain{path}", json=other)
+        assert refused.status_code == 403
+        assert "large" in refused.text
+    assert [prompt.model for prompt in fakes.generator.prompts] == ["", "small"] * 2
+
+
+def filled(path: str) -> str:
+    """A path with something in the place of each parameter; `docs` is an index that `closed` may not use."""
+    return re.sub(r"\{[^}]*\}", "docs", path)
+
+
+@pytest.mark.parametrize(
+    "route", list(route_table(registrations())), ids=lambda route: f"{route.method} {route.path}"
+)
+async def test_a_limited_front_end_has_the_routes_that_keep_to_its_limits(
+    client: httpx.AsyncClient, route: Route
+) -> None:
+    """Of all routes: one that reaches every index of the tenant is not there, whatever the method, below its mount
+    and at its host; an unlimited front end has it.
+    """
+    path = filled(route.path)
+    for limited in (f"/closed{path}", f"http://closed.example.com{path}"):
+        for method in {route.method, "GET", "DELETE"}:
+            response = await client.request(method, limited)
+            hidden = response.status_code == 404 and "limits its indexes" in response.text
+            assert hidden == (route.reach is IndexReach.TENANT), (method, response.text)
+    assert "limits its indexes" not in (await client.request(route.method, f"/open{path}")).text
+
+
+@pytest.mark.parametrize(
+    "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
+)
+async def test_a_limited_front_end_keeps_every_chat_to_its_indexes(
+    client: httpx.AsyncClient, fakes: Any, chat: ChatRoute
+) -> None:
+    """Wherever a dialect takes the name of an index."""
+    hidden = Passage("s", "secret", "s", "s.md", "s.md", "When the harbour closes for good.", 1.0, dense_score=0.9)
+    fakes.retriever.indexes["secret"] = [hidden]
+    asked: dict[str, Any] = question(index="secret") | {"index_name": "secret", "model": "small", "prompt": "When?"}
+    response = await client.post(f"/closed{chat.path}", json=asked)
+    assert hidden.text not in response.text
+    assert hidden.text not in str(fakes.generator.prompts)
+
+
+@pytest.mark.parametrize(
+    "chat", [chat for each in registrations() for chat in each.chats], ids=lambda chat: chat.path
+)
+async def test_a_slash_at_the_end_changes_nothing(client: httpx.AsyncClient, fakes: Any, chat: ChatRoute) -> None:
+    """Below a mount and without one, the profile and its limits hold as they do without the slash."""
+    for mount in ("", "/closed", "/open"):
+        for index in ("empty", "docs"):
+            asked: dict[str, Any] = question(index=index) | {
+                "index_name": index,
+                "model": "small",
+                "prompt": "When?",
+            }
+            plain = await client.post(f"{mount}{chat.path}", json=asked)
+            slashed = await client.post(f"{mount}{chat.path}/", json=asked)
+            assert (plain.status_code, plain.headers["content-type"]) == (
+                slashed.status_code,
+                slashed.headers["content-type"],
+            )
+            assert plain.status_code != 404
+    assert (await client.get(f"{chat.path}/")).status_code == 405
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/", "/v1/nothing"])
+async def test_what_is_nowhere_is_not_there(client: httpx.AsyncClient, path: str) -> None:
+    """On a limited front end as on any other."""
+    response = await client.get(f"/closed{path}")
+    assert response.status_code == 404
+
+
+async def test_a_limited_front_end_has_the_routes_of_front_ends(client: httpx.AsyncClient) -> None:
+    """And can be asked whether it lives."""
+    for path in ("/config", "/auth_setup", "/list_uploaded", "/chat_history/sessions", "/healthz", "/readyz"):
+        assert (await client.get(f"/closed{path}")).status_code == 200, path
+
+
+async def test_logs_and_spans_name_the_front_end(client: httpx.AsyncClient, spans: InMemorySpanExporter) -> None:
+    """Those of a chat, and of a request that was refused."""
+    spans.clear()
+    with capture_logs() as lines:
+        await client.post("/closed/chat", json=question())
+        await client.post("/closed/chat", content=b"{")
+        await client.get("/config")
+    said = [line["frontend"] for line in lines if line["event"] == "request"]
+    assert said == ["closed", "closed", "default"]
+    servers = [span for span in spans.get_finished_spans() if span.parent is None]
+    assert [(span.attributes or {}).get("causeway.frontend") for span in servers] == ["closed", "closed", "default"]
+
+
+async def test_where_credentials_are_needed_nobody_learns_of_the_limit(
+    fakes: Any, settings: Settings, tmp_path: Path
+) -> None:
+    """401 first; whoever has a key is told."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text(FILE)
+    fakes.frontends = FrontendsFile(path)
+    key, record = api_keys.make("ann", "local", roles=("admin",))
+    fakes.keys.replace([record])
+    app = build_app(settings.model_copy(update={"auth": "keys"}), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+        for where in ("/closed/indexes", "/closed/nowhere"):
+            refused = await http.get(where)
+            assert (refused.status_code, "limits" in refused.text) == (401, False)
+        told = await http.get("/closed/indexes", headers={"api-key": key})
+    assert (told.status_code, "limits its indexes" in told.text) == (404, True)
+
+
+async def test_metrics_name_the_front_end(client: httpx.AsyncClient) -> None:
+    """Answered and refused requests apart."""
+    await client.post("/closed/chat", json=question())
+    await client.post("/closed/chat", json=question(index="secret"))
+    await client.get("/config")
+    lines = (await client.get("/metrics")).text.splitlines()
+    assert 'causeway_requests_total{frontend="closed",status="success"} 1.0' in lines
+    assert 'causeway_requests_total{frontend="closed",status="failure"} 1.0' in lines
+    assert 'causeway_requests_total{frontend="default",status="success"} 1.0' in lines
+
+
+async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_path: Path) -> None:
+    """Every first segment of the gateway's own paths is taken, the dialects' and the pages' among them."""
+    taken = [
+        *("chat", "ask", "v1", "2024-01", "2024-01-28", "2024-04", "2024-05-29", "2026-04-10"),
+        *(
+            "config",
+            "auth_setup",
+            "content",
+            "upload",
+            "list_uploaded",
+            "delete_uploaded",
+            "speech",
+            "chat_history",
+        ),
+        *("indexes", "documents", "jobs", "healthz", "readyz", "docs", "openapi.json"),
+    ]
+    path = tmp_path / "frontends.yaml"
+    for segment in taken:
+        path.write_text(f'frontends: [{{name: a, mount: "{segment}"}}]')
+        fakes.frontends = FrontendsFile(path)
+        with pytest.raises(InvalidRequest, match=r"frontends\[0\]\.mount"):
+            build_app(settings, fakes.services())
+
+
+@pytest.mark.parametrize(
+    ("mount", "listed"),
+    [("closed/", {"small", "large"}), ("open/", {"small", "large", "other"})],
+)
+async def test_models_are_listed_that_may_be_asked(
+    client: httpx.AsyncClient, fakes: Any, mount: str, listed: set[str]
+) -> None:
+    """The profile's own and those that it lets requests choose; another one is as good as unknown."""
+    fakes.generator.offered = tuple(Model(name, 0, "tests", 0, ready=True) for name in ("small", "large", "other"))
+    names = {each["id"] for each in (await client.get(f"/{mount}v1/models")).json()["data"]}
+    assert names == listed
+    for name in ("small", "large", "other"):
+        status = (await client.get(f"/{mount}v1/models/{name}")).status_code
+        assert status == (200 if name in listed else 404)

@@ -1,0 +1,266 @@
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from gateway.server.http_protocol import HttpLimits
+from gateway.server.http_server import HttpServer, listen
+
+LIMITS = HttpLimits(size=2000, count=20, seconds=60)
+Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """Answers with the number of headers, once the body is there."""
+    while (await receive()).get("more_body"):
+        pass
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"3")]})
+    await send({"type": "http.response.body", "body": b"%03d" % len(scope["headers"])})
+
+
+async def refuse(_: Any, __: Any, send: Any) -> None:
+    """Answers before the body is there."""
+    await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
+    await send({"type": "http.response.body", "body": b"no"})
+
+
+@asynccontextmanager
+async def server(limits: HttpLimits = LIMITS, app: Any = echo) -> AsyncIterator[int]:
+    with listen("127.0.0.1", 0) as listener:
+        running = HttpServer(app, 1, limits)
+        serving = asyncio.create_task(running.serve([listener]))
+        yield listener.getsockname()[1]
+        running.should_exit = running.force_exit = True
+        await serving
+
+
+@pytest.fixture
+async def connect() -> AsyncIterator[Connect]:
+    async with server() as port:
+        opened = []
+
+        async def one() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+            pair = await asyncio.open_connection("127.0.0.1", port)
+            opened.append(pair[1])
+            return pair
+
+        yield one
+        for writer in opened:
+            writer.close()
+
+
+def head(*headers: str, path: str = "/") -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "host: g", *headers, "", ""]).encode()
+
+
+async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
+    """Status and body of the one answer that comes for what is sent piece by piece."""
+    reader, writer = await connect()
+    for piece in pieces:
+        writer.write(piece)
+        await asyncio.sleep(0.01)
+    raw = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+    length = int(raw.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+    return int(raw.split()[1]), await asyncio.wait_for(reader.readexactly(length), 60)
+
+
+async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:
+    """Whole or in pieces, up to the last header and the last byte."""
+    assert await answer(connect, head()) == (200, b"001")
+    assert await answer(connect, head(*(f"a{n}: b" for n in range(19)))) == (200, b"020")
+    assert (await answer(connect, head("a: " + "b" * 1900)))[0] == 200
+    whole = head("a: b", "c: d")
+    assert await answer(connect, *(whole[at : at + 7] for at in range(0, len(whole), 7))) == (200, b"003")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        head(*(f"a{n}: b" for n in range(20))),
+        head("a: " + "b" * 2000),
+        head("a" * 2000 + ": b"),
+        head(path="/" + "x" * 2000),
+        head(*("a: " + "b" * 150 for _ in range(15))),
+    ],
+)
+async def test_what_is_beyond_is_refused(connect: Connect, request_: bytes) -> None:
+    """431 in JSON that names the field; the connection ends."""
+    status, body = await answer(connect, request_)
+    assert status == 431
+    error = json.loads(body)
+    assert (error["error"]["param"], error["error"]["code"]) == ("headers", "headers_too_large")
+    reader, writer = await connect()
+    writer.write(request_)
+    assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 431")
+
+
+async def test_a_header_that_never_ends_is_not_kept(connect: Connect) -> None:
+    """It is refused long before it fills the memory."""
+    reader, writer = await connect()
+    writer.write(b"GET / HTTP/1.1\r\na: ")
+    sent = 0
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):  # noqa: PT012  # wherever it ends
+        while sent < 100_000_000:
+            writer.write(b"b" * 1000)
+            sent += 1000
+            await writer.drain()
+            await asyncio.sleep(0)
+            if reader.at_eof():
+                raise ConnectionError
+    assert sent < 5_000_000
+
+
+async def test_each_request_of_a_connection_has_its_own_limits(connect: Connect) -> None:
+    """What came before does not count; one that is too large is refused, though others were not."""
+    reader, writer = await connect()
+    for _ in range(5):
+        writer.write(head("a: " + "b" * 1500))
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+    body = b"x" * 50_000
+    writer.write(head(f"content-length: {len(body)}") + body)  # bodies have limits of their own
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+    writer.write(head("a: " + "b" * 2500))
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 60)).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize("begun", [b"", b"G", b"GET / HTTP/1.1\r\nhost: g\r\n", head() + b"GET / HT"])
+async def test_who_does_not_go_on_is_left(begun: bytes) -> None:
+    """A connection that sends nothing, or stops in the middle of a request's head, ends after a while."""
+    async with server(HttpLimits(seconds=0.5)) as port:
+        begin = time.monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(begun)
+        await asyncio.wait_for(reader.read(), 60)
+        assert time.monotonic() - begin > 0.3
+        writer.close()
+
+
+async def test_slow_bodies_are_not_its_business() -> None:
+    """A head that was in time is served, however long its body takes."""
+    async with server(HttpLimits(seconds=0.1)) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("content-length: 2") + b"a")
+        await asyncio.sleep(0.4)
+        writer.write(b"b")
+        assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
+async def test_what_is_no_http_is_refused(connect: Connect) -> None:
+    """As before: 400."""
+    reader, writer = await connect()
+    writer.write(b"\x16\x03\x01 nonsense\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readline(), 60)).startswith(b"HTTP/1.1 400")
+
+
+CHUNKED = b"POST / HTTP/1.1\r\nhost: g\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+async def sent_before_the_end(port: int, begun: bytes, piece: bytes) -> int:
+    """Bytes that are taken after the beginning until the connection ends; a million at least where it does not."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(begun)
+    sent = 0
+    try:
+        while sent < 10_000_000 and not reader.at_eof():
+            writer.write(piece)
+            sent += len(piece)
+            await writer.drain()
+            await asyncio.sleep(0)
+    except ConnectionError:
+        pass
+    writer.close()
+    return sent
+
+
+@pytest.mark.parametrize("app", [echo, refuse])
+@pytest.mark.parametrize(
+    ("begun", "piece"),
+    [(b"0\r\n", b"a: " + b"b" * 995 + b"\r\n"), (b"0\r\na: ", b"b" * 1000), (b"1;", b"b" * 1000)],
+)
+async def test_what_stands_behind_a_body_or_between_its_chunks_has_an_end(
+    app: Any, begun: bytes, piece: bytes
+) -> None:
+    """Trailers, one trailer, a chunk's extension: whether the request is waited for or was refused long ago."""
+    async with server(app=app) as port:
+        assert await sent_before_the_end(port, CHUNKED + begun, piece) < 5_000_000
+
+
+async def test_trailers_are_no_headers(connect: Connect) -> None:
+    """They are read over; the next request of the connection is served."""
+    reader, writer = await connect()
+    for _ in range(2):
+        writer.write(CHUNKED + b"1\r\nx\r\n0\r\nauthorization: a\r\nb: c\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+
+
+async def test_long_bodies_in_small_chunks_are_served(connect: Connect) -> None:
+    """Their frames are many bytes, and none that is kept."""
+    reader, writer = await connect()
+    writer.write(CHUNKED + b"1\r\nx\r\n" * 20_000 + b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+
+
+async def test_many_requests_in_one_piece_are_served(connect: Connect) -> None:
+    """More bytes than one head may have."""
+    reader, writer = await connect()
+    writer.write(head("a: " + "b" * 500) * 40 + CHUNKED + b"1\r\nx\r\n")
+    for _ in range(40):
+        assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+    writer.write(b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"002"), 60)).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("rest", [b"", b"a", b"a" * 99 + b"b"])
+async def test_who_was_refused_does_not_stay(rest: bytes) -> None:
+    """Who sends nothing more after an answer that came before the body's end, or just the rest, is left."""
+    async with server(HttpLimits(seconds=0.5), refuse) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head("content-length: 100"))
+        assert (await asyncio.wait_for(reader.readuntil(b"no"), 60)).startswith(b"HTTP/1.1 401")
+        writer.write(rest)
+        assert await asyncio.wait_for(reader.read(), 60) == b""
+        writer.close()
+
+
+async def test_who_was_refused_may_ask_again() -> None:
+    """The rest of the request is read over, then comes the next."""
+    async with server(HttpLimits(seconds=60), refuse) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(3):
+            writer.write(head("content-length: 100000"))
+            assert (await asyncio.wait_for(reader.readuntil(b"no"), 60)).startswith(b"HTTP/1.1 401")
+            writer.write(b"a" * 100_000)
+        writer.close()
+
+
+async def test_who_does_not_read_is_left() -> None:
+    """An answer waits for its client for a while; who reads slowly, and reads, gets all of it."""
+    ended = asyncio.Event()
+
+    async def answers(_: Any, __: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(16):
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+        ended.set()
+
+    async with server(HttpLimits(pause=0.5), answers) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head())
+        read = 0
+        while read < 16_000_000:
+            piece = await asyncio.wait_for(reader.read(8_000_000), 60)
+            assert piece
+            read += len(piece)
+            await asyncio.sleep(0.001)
+        writer.close()
+        await asyncio.wait_for(ended.wait(), 60)
+        ended.clear()
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head())
+        await asyncio.wait_for(ended.wait(), 60)
+        writer.close()

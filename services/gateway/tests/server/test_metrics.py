@@ -1,0 +1,163 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.answering import FakeGenerator
+from gateway.dialects.rag_chat.registration import Stages
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.server.metrics import Metrics
+from gateway.settings import Settings
+from prometheus_client import Counter
+from servicekit.errors import Unavailable
+
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}], "index_name": "docs"}
+
+ROUTES = (
+    "chat",
+    "index",
+    "indexes",
+    "indexes_document",
+    "indexes_update_document",
+    "indexes_delete_document",
+    "indexes_retrieve",
+    "persist",
+    "load",
+    "delete_index",
+    "embedding",
+)
+
+
+async def values(client: httpx.AsyncClient) -> dict[str, float]:
+    response = await client.get("/metrics")
+    assert response.headers["content-type"].startswith("text/plain")
+    lines = (line.rpartition(" ") for line in response.text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in lines}
+
+
+def requests(name: str, status: str) -> str:
+    return f'{name}_requests_total{{status="{status}"}}'
+
+
+async def test_every_metric_is_there_from_the_beginning(client: httpx.AsyncClient) -> None:
+    """Under the names that dashboards know, at zero."""
+    found = await values(client)
+    for name in ROUTES:
+        for status in ("success", "failure"):
+            assert found[requests(f"rag_{name}", status)] == 0
+            assert found[f'rag_{name}_latency_seconds_count{{status="{status}"}}'] == 0
+    for name in ("rag_retrieve_result_count", "rag_lowest_source_score", "rag_avg_source_score"):
+        assert found[f"{name}_count"] == 0
+    assert found["num_requests_running"] == 0
+
+
+async def test_each_route_is_counted_by_its_outcome(client: httpx.AsyncClient) -> None:
+    """Once, in its own metric; a refusal is a failure."""
+    document = {"text": "A", "doc_id": "a"}
+    calls: list[tuple[str, str, str, Any]] = [
+        ("rag_index", "POST", "/index", {"index_name": "docs", "documents": [document]}),
+        ("rag_indexes", "GET", "/indexes", None),
+        ("rag_indexes_document", "GET", "/indexes/docs/documents", None),
+        ("rag_indexes_update_document", "POST", "/indexes/docs/documents", {"documents": [document]}),
+        ("rag_indexes_delete_document", "POST", "/indexes/docs/documents/delete", {"doc_ids": ["a"]}),
+        ("rag_indexes_retrieve", "POST", "/retrieve", {"index_name": "docs", "query": "ferry"}),
+        ("rag_persist", "POST", "/persist/docs?path=x", None),
+        ("rag_load", "POST", "/load/docs?path=x&overwrite=true", None),
+        ("rag_embedding", "POST", "/v1/embeddings", {"input": "a"}),
+        ("rag_chat", "POST", "/v1/chat/completions", QUESTION),
+        ("rag_delete_index", "DELETE", "/indexes/docs", None),
+    ]
+    for name, method, path, body in calls:
+        response = await client.request(method, path, json=body)
+        assert response.status_code == 200, (name, response.text)
+        assert (await values(client))[requests(name, "success")] == 1, name
+    for name, method, path, body in calls:
+        if name == "rag_indexes":
+            continue
+        wrong = body and (QUESTION | {"index_name": "nope"} if name == "rag_chat" else {})
+        response = await client.request(method, path.partition("?")[0].replace("docs", "nope"), json=wrong)
+        assert response.status_code in (400, 404), (name, response.text)
+        found = await values(client)
+        assert (found[requests(name, "success")], found[requests(name, "failure")]) == (1, 1), name
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_that_breaks_off_is_a_failure(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
+    """Also where its status said that all was well."""
+    script = FakeGenerator.saying("At ").script
+    fakes.generator.script = [*script[:-1], Unavailable("The model went away.")]
+    sent = client.post("/v1/chat/completions", json=QUESTION | {"stream": stream})
+    if stream:
+        with pytest.raises(AssertionError):  # httpx's transport holds that an answer is complete; this one is not
+            await sent
+    else:
+        assert (await sent).status_code == 503
+    found = await values(client)
+    assert (found[requests("rag_chat", "success")], found[requests("rag_chat", "failure")]) == (0, 1)
+
+
+async def test_what_answers_rest_on(client: httpx.AsyncClient) -> None:
+    """Number, lowest and mean score of the passages, of a retrieval and of a chat."""
+    await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
+    found = await values(client)
+    assert (found["rag_retrieve_result_count_count"], found["rag_retrieve_result_count_sum"]) == (1, 2)
+    assert found["rag_lowest_source_score_sum"] == pytest.approx(1 / 3)
+    assert found["rag_avg_source_score_sum"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    await client.post("/v1/chat/completions", json=QUESTION)
+    assert (await values(client))["rag_retrieve_result_count_count"] == 2
+
+
+async def test_requests_that_run(http: httpx.AsyncClient, fakes: Any) -> None:
+    """Are counted while they do; a client that leaves is a failure, and counted no more."""
+    fakes.generator.gate = asyncio.Event()
+    async with http.stream("POST", "/v1/chat/completions", json=QUESTION | {"stream": True}) as response:
+        assert response.status_code == 200
+        assert (await values(http))["num_requests_running"] == 1
+    for _ in range(100):
+        found = await values(http)
+        if not found["num_requests_running"]:
+            break
+        await asyncio.sleep(0.02)
+    assert found["num_requests_running"] == 0
+    assert found[requests("rag_chat", "failure")] == 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", *Stages().fixed(), *Stages().bare()])
+async def test_every_protocol_is_counted_by_front_end(
+    fakes: Any, settings: Settings, tmp_path: Path, path: str, stream: bool
+) -> None:
+    """Under the profile's name, whatever is spoken there; what is refused, too."""
+    (tmp_path / "frontends.yaml").write_text("frontends: [{name: the-help, mount: help, index: docs}]")
+    fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        asked = {"messages": QUESTION["messages"], "stream": stream}
+        assert (await client.post(f"/help{path}", json=asked)).status_code == 200
+        wrong = await client.post(f"/help{path}", content=b"{", headers={"content-type": "application/json"})
+        assert wrong.status_code == 400
+        found = await values(client)
+    for status in ("success", "failure"):
+        assert found[f'causeway_requests_total{{frontend="the-help",status="{status}"}}'] == 1
+        assert found[requests("rag_chat", status)] == 1
+
+
+def test_no_registry_is_shared() -> None:
+    """Two gateways in one process count apart."""
+    first, second = Metrics(), Metrics()
+    first.ended("rag_chat", 1, success=True)
+    assert b'rag_chat_requests_total{status="success"} 1.0' in first.text()
+    assert b'rag_chat_requests_total{status="success"} 0.0' in second.text()
+
+
+def test_a_tenants_administrator_sees_no_other_tenant() -> None:
+    """What tells tenants apart is left out where any of their administrators may look."""
+    metrics = Metrics()
+    Counter("causeway_tokens", "Tokens", ["causeway_tenant"], registry=metrics.registry).labels("north").inc()
+    metrics.asked("default", success=True)
+    assert b"north" in metrics.text()
+    told = metrics.text(tenants=False)
+    assert b"north" not in told
+    assert b'causeway_requests_total{frontend="default",status="success"} 1.0' in told

@@ -1,0 +1,123 @@
+import httpx
+from fastapi.openapi.models import OpenAPI
+from gateway.dialects.rag_chat.registration import Stages
+
+CHATS = (
+    "/v1/chat/completions",
+    "/openai/deployments/{model}/chat/completions",
+    *Stages().fixed(),
+    *Stages().bare(),
+)
+
+FRONT_ENDS = (
+    *("/config", "/auth_setup", "/speech", "/upload", "/list_uploaded", "/delete_uploaded", "/content/{path}"),
+    *("/chat_history", "/chat_history/sessions", "/chat_history/sessions/{session}"),
+)
+
+ORCHESTRATOR = tuple(
+    f"/api/v2/{path}"
+    for path in (
+        "chat/completions-detection",
+        "text/completions-detection",
+        "text/generation-detection",
+        "text/detection/content",
+        "text/detection/stream-content",
+        "text/detection/chat",
+        "text/detection/context",
+        "text/detection/generated",
+    )
+)
+
+
+async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncClient) -> None:
+    """The chat routes, which are declared by hand, beside those that declare themselves; twice the same."""
+    document = (await client.get("/openapi.json")).json()
+    OpenAPI.model_validate(document)
+    assert set(document["paths"]) == {
+        *CHATS,
+        "/documents",
+        "/index",
+        "/indexes",
+        "/indexes/{index}",
+        "/indexes/{index}/documents",
+        "/indexes/{index}/documents/delete",
+        "/indexes/{index}/rebuild",
+        "/persist/{index}",
+        "/load/{index}",
+        "/retrieve",
+        "/v1/models",
+        "/v1/models/{model}",
+        "/v1/embeddings",
+        "/openai/deployments/{model}/embeddings",
+        "/health",
+        "/metrics",
+        "/jobs",
+        "/jobs/dead",
+        "/jobs/dead/replay",
+        "/jobs/{job_id}",
+        "/jobs/{job_id}/cancel",
+        "/jobs/{job_id}/events",
+        *ORCHESTRATOR,
+        "/detectors",
+        *FRONT_ENDS,
+        "/healthz",
+        "/readyz",
+    }
+    assert (await client.get("/openapi.json")).json() == document
+
+
+async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient) -> None:
+    """A body with an example, an answer, the refusals with their shape."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        operation = paths[path]["post"]
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        assert "messages" in schema["properties"]
+        assert schema["example"]["messages"]
+        assert {"200", "400", "404", "413", "415", "503"} <= set(operation["responses"])
+
+
+async def test_examples_are_requests_that_are_answered(client: httpx.AsyncClient) -> None:
+    """What the page offers to try works, but for the index, which is the reader's."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        example = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]["example"]
+        response = await client.post(path, json=example)
+        assert response.status_code == 404
+        assert "handbook" in response.text
+
+
+async def test_refusals_are_told_as_they_are(client: httpx.AsyncClient) -> None:
+    """Only a document that cannot be read is a 422, and what the guardrails' routes refuse."""
+    document = (await client.get("/openapi.json")).json()
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            assert ("422" in operation["responses"]) == (path == "/upload" or path.startswith("/api/v2/")), path
+    responses = document["paths"]["/documents"]["post"]["responses"]
+    assert {"202", "400", "413", "415", "503"} <= set(responses)
+    assert "404" in document["paths"]["/jobs/{job_id}"]["get"]["responses"]
+
+
+async def test_credentials_are_refused_in_the_words_of_the_route(client: httpx.AsyncClient) -> None:
+    """A 401 and a 403 of a chat are what its other errors are: text here, an object there."""
+    paths = (await client.get("/openapi.json")).json()["paths"]
+    for path in CHATS:
+        responses = paths[path]["post"]["responses"]
+        assert responses["401"]["content"] == responses["403"]["content"] == responses["400"]["content"], path
+
+
+async def test_the_page_is_served(client: httpx.AsyncClient) -> None:
+    """For people."""
+    response = await client.get("/docs")
+    assert response.status_code == 200
+    assert "/openapi.json" in response.text
+
+
+async def test_every_tag_is_explained(client: httpx.AsyncClient) -> None:
+    """Once, in the order in which pages show them; none is there for nothing."""
+    document = (await client.get("/openapi.json")).json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    used = {tag for operation in operations for tag in operation["tags"]}
+    explained = [tag["name"] for tag in document["tags"] if tag["description"]]
+    assert sorted(explained) == sorted(used)
+    assert all(operation["summary"] for operation in operations)

@@ -1,0 +1,50 @@
+import os
+from pathlib import Path
+
+import pytest
+from gateway.server import prices
+from servicekit.errors import InvalidRequest
+
+GOOD = "currency: EUR\nmodels:\n  small: {input: 0.5, output: 2}\n"
+
+
+def test_what_an_answer_costs(tmp_path: Path) -> None:
+    """Prices are those of a million tokens; a model without one costs nobody knows what."""
+    (tmp_path / "prices.yaml").write_text(GOOD)
+    file = prices.load(tmp_path / "prices.yaml")
+    assert file.current.cost("small", 1_000_000, 500_000) == pytest.approx(1.5)
+    assert file.current.cost("large", 1, 1) is None
+    assert file.current.currency == "EUR"
+
+
+def test_the_file_is_read_again(tmp_path: Path) -> None:
+    """New prices hold from then on; a bad file keeps the old ones."""
+    path = tmp_path / "prices.yaml"
+    path.write_text(GOOD)
+    file = prices.load(path)
+    path.write_text(GOOD.replace("0.5", "7"))
+    assert file.check()
+    assert file.current.cost("small", 1_000_000, 0) == 7
+    path.write_text("models: 3")
+    assert not file.check()
+    assert file.current.cost("small", 1_000_000, 0) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("currency: EUR\nmodels: {a: {input: -1, output: 1}}", "models.a.input"),
+        ("currency: euros\nmodels: {}", "currency"),
+        ("currency: EUR\nmodels: {a: {input: 1}}", "models.a.output"),
+        (GOOD + "more: 1", "more"),
+    ],
+)
+def test_a_wrong_file(tmp_path: Path, text: str, message: str) -> None:
+    """Refused at the start, with the key."""
+    path = tmp_path / "prices.yaml"
+    path.write_text(text)
+    with pytest.raises(InvalidRequest, match=message.replace(".", r"\.")):
+        prices.load(path)
+    os.remove(path)
+    with pytest.raises(InvalidRequest, match="CAUSEWAY_PRICES_FILE"):
+        prices.load(path)

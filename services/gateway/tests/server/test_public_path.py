@@ -1,0 +1,88 @@
+import pytest
+from gateway.server.public_path import PublicPath
+from gateway.settings import Settings
+from pydantic import ValidationError
+from starlette.types import Message, Receive, Scope, Send
+
+
+async def serve(scope: Scope, location: bytes | None = None) -> tuple[Scope, list[tuple[bytes, bytes]]]:
+    """What the routes see of a request, and the headers of an answer that has a location."""
+    seen: list[Scope] = []
+    sent: list[Message] = []
+
+    async def routes(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+        headers = [] if location is None else [(b"location", location)]
+        await send({"type": "http.response.start", "status": 201, "headers": headers})
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await PublicPath(routes, "/causeway")({"type": "http", "headers": [], **scope}, receive, send)
+    return seen[0], sent[0]["headers"]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json"])
+async def test_the_description_knows_its_root(path: str) -> None:
+    """The root path is the public path, and the path begins with it, as ASGI has it; the caller's scope stays."""
+    scope = {"path": path}
+    seen, _ = await serve(scope)
+    assert (seen["root_path"], seen["path"]) == ("/causeway", f"/causeway{path}")
+    assert scope == {"path": path}
+
+
+@pytest.mark.parametrize("path", ["/indexes", "/documents", "/docs/oauth2-redirect", "/causeway/docs"])
+async def test_other_routes_see_the_path_that_came(path: str) -> None:
+    """Dialects and roles are found by it."""
+    seen, _ = await serve({"path": path})
+    assert seen["path"] == path
+    assert "root_path" not in seen
+
+
+@pytest.mark.parametrize(
+    ("location", "public"),
+    [(b"/jobs/1", b"/causeway/jobs/1"), (b"https://elsewhere.example.com/", b"https://elsewhere.example.com/")],
+)
+async def test_a_location_is_one_that_the_client_can_follow(location: bytes, public: bytes) -> None:
+    """A path gets the public path; an address stays."""
+    _, headers = await serve({"path": "/indexes"}, location)
+    assert headers == [(b"location", public)]
+
+
+@pytest.mark.parametrize("path", ["", "/causeway", "/apps/rag-2.0", "/~team/_x"])
+def test_paths_that_a_setting_takes(path: str) -> None:
+    """Segments of letters, digits and a few marks."""
+    assert Settings(public_path=path).public_path == path
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "causeway",
+        "/causeway/",
+        "//evil.example.com",
+        "/a//b",
+        "javascript:alert(1)",
+        "https://evil.example.com",
+        "/a/../b",
+        "/.",
+        "/a\r\nSet-Cookie: x=1",
+        "/a\n",
+        "/a'b",
+        '/a"b',
+        "/<script>",
+        "/a?b",
+        "/a#b",
+        "/a\\b",
+        "/%2e%2e",
+        "/" + "a" * 200,
+    ],
+)
+def test_paths_that_a_setting_refuses(path: str) -> None:
+    """What could lead elsewhere, end a header or a text of the page, or is too long, stops the gateway's start."""
+    with pytest.raises(ValidationError, match="public_path"):
+        Settings(public_path=path)

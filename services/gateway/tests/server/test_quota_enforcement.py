@@ -1,0 +1,179 @@
+"""Quotas as clients see them: in every dialect's words, and with OpenAI's headers."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.servers import eventually, measured
+from gateway.dialects.rag_chat.registration import Stages
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.quotas.ledger import Ledger
+from gateway.quotas.limits import parsed
+from gateway.settings import Settings
+from servicekit import api_keys
+
+MESSAGES = [{"role": "user", "content": "When does the ferry leave?"}]
+OPENAI = "/v1/chat/completions"
+STAGES = sorted({*Stages().fixed(), *Stages().bare()})
+QUESTION: dict[str, Any] = {"messages": MESSAGES}
+
+Limited = Callable[[str], httpx.AsyncClient]
+
+
+@pytest.fixture
+async def limited(fakes: Any) -> AsyncIterator[Limited]:
+    """Makes clients of a gateway with such quotas."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        def make(text: str) -> httpx.AsyncClient:
+            quotas = parsed(text.encode(), "quotas.yaml")
+            fakes.ledger = Ledger(lambda: quotas)
+            transport = httpx.ASGITransport(build_app(Settings(default_index="docs"), fakes.services()))
+            client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+            stack.push_async_callback(client.aclose)
+            return client
+
+        yield make
+
+
+@pytest.mark.parametrize("path", [*STAGES, OPENAI])
+async def test_what_is_over_is_refused_in_the_dialects_words(limited: Limited, fakes: Any, path: str) -> None:
+    """429 that says when to come back, before a model is asked; the headers stand on answers, too."""
+    client = limited("defaults: {tenant: {requests_per_minute: 2, tokens_per_minute: 1000}}")
+    answered = await client.post(path, json=QUESTION)
+    assert answered.status_code == 200
+    assert answered.headers["x-ratelimit-limit-requests"] == "2"
+    assert answered.headers["x-ratelimit-remaining-requests"] == "1"
+    assert answered.headers["x-ratelimit-reset-requests"].startswith("1m")
+    assert answered.headers["x-ratelimit-limit-tokens"] == "1000"
+    assert 0 < int(answered.headers["x-ratelimit-remaining-tokens"]) < 1000
+    assert (await client.post(path, json=QUESTION)).status_code == 200
+    fakes.generator.prompts.clear()
+    refused = await client.post(path, json=QUESTION)
+    assert refused.status_code == 429
+    assert 50 <= int(refused.headers["retry-after"]) <= 65
+    assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+    assert refused.headers["x-ratelimit-remaining-tokens"] == "980"
+    assert len(refused.headers.get_list("x-ratelimit-limit-requests")) == 1
+    said = refused.json()["error"]
+    if path == OPENAI:
+        assert (said["type"], said["code"]) == ("rate_limit_error", "rate_limited")
+        said = said["message"]
+    assert "quota of 2 requests per minute" in str(said)
+    assert not fakes.generator.prompts
+
+
+async def test_tokens_are_those_of_the_answer(limited: Limited) -> None:
+    """As the model says them: 7 of the prompt and 3 of the answer; then the next one is let in by what is left."""
+    client = limited("defaults: {tenant: {tokens_per_minute: 25}}")
+    statuses, left = [], []
+    for stream in (False, True, False):
+        response = await client.post(OPENAI, json=QUESTION | {"stream": stream, "index_name": "docs"})
+        statuses.append(response.status_code)
+        left.append(response.headers["x-ratelimit-remaining-tokens"])
+    assert statuses == [200, 200, 429]
+    assert left == ["0", "5", "5"]
+
+
+async def test_looking_is_free(limited: Limited) -> None:
+    """What counts is what is recorded of usage; whoever looks is let in and learns nothing of limits."""
+    client = limited("defaults: {tenant: {requests_per_minute: 1}}")
+    assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
+    assert (await client.post(OPENAI, json=QUESTION)).status_code == 429
+    for path in ("/v1/models", "/healthz", "/indexes", "/list_uploaded"):
+        response = await client.get(path)
+        assert response.status_code == 200
+        assert not [name for name in response.headers if name.startswith("x-ratelimit")]
+
+
+async def test_without_quotas_there_is_no_header(client: httpx.AsyncClient) -> None:
+    """Nor a layer."""
+    response = await client.post(OPENAI, json=QUESTION)
+    assert not [name for name in response.headers if name.startswith("x-ratelimit")]
+
+
+async def test_what_is_refused_further_in_has_the_headers_too(limited: Limited) -> None:
+    """It was counted; once each, whoever wrote the answer."""
+    client = limited("defaults: {tenant: {requests_per_minute: 10}}")
+    for number, (path, body, status) in enumerate(
+        [(OPENAI, b"{", 400), ("/nowhere", b"{}", 404), (OPENAI, b"x" * 5_000_000, 413), ("/documents", b"", 415)]
+    ):
+        refused = await client.post(path, content=body)
+        assert refused.status_code == status
+        assert refused.headers.get_list("x-ratelimit-remaining-requests") == [str(9 - number)]
+
+
+async def test_a_request_that_runs_holds_its_place(limited: Limited, fakes: Any) -> None:
+    """Until it has ended, or its client has left."""
+    gate = fakes.generator.gate = asyncio.Event()
+    client = limited("defaults: {tenant: {concurrent_requests: 1}}")
+    first = asyncio.ensure_future(client.post(OPENAI, json=QUESTION))
+    await eventually(lambda: bool(fakes.generator.prompts))
+    refused = await client.post(OPENAI, json=QUESTION)
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+    first.cancel()
+    await asyncio.wait([first])
+    gate.set()
+    assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
+
+
+async def test_documents_are_counted_by_their_bytes(limited: Limited, fakes: Any) -> None:
+    """The whole body; what would be over it is refused before anything is stored, and questions are not."""
+    client = limited("defaults: {tenant: {ingest_bytes_per_day: 1KiB}}")
+    small, large = (("a.md", b"# A\n" + b"a" * size) for size in (300, 800))
+    assert (await client.post("/documents", data={"index": "docs"}, files={"file": small})).status_code == 202
+    refused = await client.post("/documents", data={"index": "docs"}, files={"file": large})
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) > 3600
+    assert "1024 bytes of documents per day" in refused.json()["error"]["message"]
+    assert len(fakes.ingest.uploads) == 1
+    assert (await client.post(OPENAI, json=QUESTION)).status_code == 200
+
+
+async def test_keys_have_quotas_of_their_own(fakes: Any, tmp_path: Path) -> None:
+    """By name, whatever the front end; who is not let in at all uses nothing of them."""
+    (tmp_path / "frontends.yaml").write_text(
+        "frontends: [{name: help, mount: help, index: docs, dialect: 2024-04}]"
+    )
+    fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+    quotas = parsed(b"keys: {loader: {requests_per_minute: 1}}", "quotas.yaml")
+    fakes.ledger = Ledger(lambda: quotas)
+    loader, loader_record = api_keys.make("loader", "north", roles=("ask",))
+    other, other_record = api_keys.make("other", "north", roles=("ask",))
+    fakes.keys.replace([loader_record, other_record])
+    app = build_app(Settings(default_index="docs", auth="keys"), fakes.services())
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://g") as client:
+        statuses = [
+            (await client.post(path, json=QUESTION, headers={"api-key": key})).status_code
+            for path, key in (
+                (OPENAI, "cwk_nobody"),
+                ("/documents", loader),
+                ("/help/chat", loader),
+                (OPENAI, loader),
+                (OPENAI, other),
+            )
+        ]
+    assert statuses == [401, 403, 200, 429, 200]
+
+
+async def test_refusals_are_counted(limited: Limited) -> None:
+    """By tenant and by what was used up."""
+
+    def refusals() -> float:
+        return sum(
+            value
+            for name, value in measured("causeway_quota_refusals_total")
+            if name["causeway_reason"] == "requests"
+        )
+
+    measured("")
+    client = limited("defaults: {tenant: {requests_per_minute: 1}}")
+    before = refusals()
+    for _ in range(3):
+        await client.post(OPENAI, json=QUESTION)
+    assert refusals() - before == 2

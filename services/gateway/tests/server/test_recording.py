@@ -1,0 +1,306 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.servers import measured
+from gateway.answering.timeline import Timeline
+from gateway.domain import Action, Detections, Direction, Finding, Usage
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity.caller import Caller
+from gateway.main import build_app
+from gateway.server.accounting import Account
+from gateway.server.prices import Price, Prices
+from gateway.server.recording import _METHODS, Recording, log_line, pseudonym
+from gateway.server.request_state import RequestState, state_of
+from servicekit import keys
+from servicekit.principal import Principal
+
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}], "index_name": "docs"}
+PLAIN = {"model": "stub", "messages": QUESTION["messages"]}
+
+
+def written(fakes: Any, subjects: str = "causeway.usage.") -> list[dict[str, Any]]:
+    """The records of a kind, each with its subject."""
+    return [
+        json.loads(record.payload) | {"subject": record.subject}
+        for record in fakes.records.written
+        if record.subject.startswith(subjects)
+    ]
+
+
+def of(name: str, **labels: str) -> float:
+    """The sum of a metric's samples with such labels."""
+    return sum(value for found, value in measured(name) if labels.items() <= found.items())
+
+
+@pytest.fixture
+async def mounted(fakes: Any, settings: Any, tmp_path: Path) -> Any:
+    """Makes a client of a gateway with one front end, ``/help``, whose profile has more members."""
+    clients: list[httpx.AsyncClient] = []
+
+    def make(members: str) -> httpx.AsyncClient:
+        profile = f"frontends: [{{name: the-help, mount: help, index: docs, {members}}}]"
+        (tmp_path / "frontends.yaml").write_text(profile)
+        fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+        transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+        clients.append(httpx.AsyncClient(transport=transport, base_url="http://gateway"))
+        return clients[-1]
+
+    yield make
+    for client in clients:
+        await client.aclose()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/2024-04/chat", "/2026-04-10/chat"])
+async def test_a_chat_leaves_one_record(client: httpx.AsyncClient, fakes: Any, path: str, stream: bool) -> None:
+    """Who, where, how long, which model, how many tokens, at what price: whatever is spoken."""
+    fakes.prices = Prices("EUR", {"fake": Price(1.0, 2.0)})
+    body: dict[str, Any] = QUESTION | {"stream": stream}
+    if path.startswith("/2"):
+        body = {"messages": QUESTION["messages"], "context": {"overrides": {"index": "docs"}}}
+        path += "/stream" if stream else ""
+    response = await client.post(path, json=body)
+    assert response.status_code == 200
+    [record] = written(fakes)
+    assert record["subject"] == keys.usage_subject("local")
+    assert record["trace_id"] == response.headers["x-trace-id"]
+    assert (record["tenant"], record["frontend"], record["route"], record["status"]) == (
+        "local",
+        "default",
+        path,
+        200,
+    )
+    assert record["duration_ms"] > 0
+    assert record["input_tokens"] > 0
+    assert record["output_tokens"] > 0
+    assert "estimated" not in record
+
+
+async def test_what_an_answer_cost(client: httpx.AsyncClient, fakes: Any) -> None:
+    """By the model's name, as the request or the answer says it; without a price there is no cost."""
+    first = await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
+    assert first.status_code == 200
+    [record] = written(fakes)
+    assert record["model"] == "small"
+    assert "cost" not in record
+    fakes.prices = Prices("EUR", {"small": Price(1_000_000.0, 2_000_000.0)})
+    measured("")
+    before = of("causeway_cost_total", currency="EUR")
+    await client.post("/v1/chat/completions", json=QUESTION | {"model": "small"})
+    record = written(fakes)[-1]
+    assert record["cost"] == record["input_tokens"] + 2 * record["output_tokens"]
+    assert record["currency"] == "EUR"
+    assert of("causeway_cost_total", currency="EUR") - before == record["cost"]
+
+
+async def test_what_is_refused_and_what_only_looks(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A refusal is a record with its status; a list is none, nor is a health check."""
+    assert (await client.post("/v1/chat/completions", content=b"{")).status_code >= 400
+    await client.get("/indexes")
+    await client.get("/healthz")
+    [record] = written(fakes)
+    assert record["status"] >= 400
+    assert "model" not in record
+
+
+async def test_what_was_brought_in(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Bytes of the request's body, on the routes of documents."""
+    body = {"index_name": "docs", "documents": [{"text": "A" * 1000, "doc_id": "a"}]}
+    assert (await client.post("/index", json=body)).status_code == 200
+    [record] = written(fakes)
+    assert 1000 < record["ingested_bytes"] < 1200
+
+
+async def test_embeddings(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Their tokens count as a prompt's, under the model that made them."""
+    assert (await client.post("/v1/embeddings", json={"input": "How high is the tide?"})).status_code == 200
+    [record] = written(fakes)
+    assert record["input_tokens"] > 0
+    assert record["model"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_findings_are_audited(mounted: Any, fakes: Any, stream: bool) -> None:
+    """One record a finding, under tenant, detector and verdict; without the text that was found."""
+    client = mounted("detectors: {output: [{id: words, action: redact}]}")
+    fakes.generator.script = FakeGenerator.saying("The secret is out.").script
+    measured("")
+    before = of("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
+    path = "/help/chat/stream" if stream else "/help/chat"
+    assert (await client.post(path, json={"messages": QUESTION["messages"]})).status_code == 200
+    [record] = written(fakes, "causeway.audit.")
+    assert record["subject"] == keys.audit_subject("local", "words", "redact")
+    assert (record["detector"], record["verdict"], record["direction"]) == ("words", "redact", "output")
+    assert (record["start"], record["end"], record["frontend"]) == (4, 10, "the-help")
+    assert "text" not in record
+    after = of("causeway_detections_total", causeway_verdict="redact", causeway_direction="output")
+    assert after - before == 1
+
+
+async def test_a_blocked_question_is_audited(mounted: Any, fakes: Any) -> None:
+    """Although no answer was made; with the text, where the profile wants it."""
+    client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
+    await client.post("/help/chat", json={"messages": [{"role": "user", "content": "Tell the secret"}]})
+    [record] = written(fakes, "causeway.audit.")
+    assert (record["direction"], record["verdict"], record["text"]) == ("input", "block", "secret")
+
+
+async def test_what_is_audited_is_of_a_size_that_every_broker_takes(mounted: Any, fakes: Any) -> None:
+    """Of a long text that was found its beginning."""
+    client = mounted("audit_text: true, detectors: {input: [{id: words, action: block}]}")
+    word = "secret" * 2000
+    fakes.guardrails.words = (word,)
+    await client.post("/help/chat", json={"messages": [{"role": "user", "content": word}]})
+    [record] = written(fakes, "causeway.audit.")
+    assert record["text"] == word[:10_000]
+
+
+async def test_one_request_leaves_room_for_the_records_of_others(mounted: Any, fakes: Any) -> None:
+    """After so many findings the rest is one record, which says how many they are; all are counted."""
+    client = mounted("detectors: {input: [{id: words, action: report}]}")
+    labels = {"causeway_verdict": "report", "causeway_direction": "input"}
+    before = of("causeway_detections_total", **labels)
+    question = [{"role": "user", "content": "secret " * 1500}]
+    await client.post("/help/chat", json={"messages": question})
+    *records, last = written(fakes, "causeway.audit.")
+    assert [record["start"] for record in records] == list(range(0, 7000, 7))
+    assert (last["detector"], last["verdict"], last["direction"], last["more"]) == ("words", "report", "input", 500)
+    assert of("causeway_detections_total", **labels) - before == 1500
+
+
+async def test_no_audit(mounted: Any, fakes: Any) -> None:
+    """Where a profile wants none, usage alone is recorded."""
+    client = mounted("audit: off, detectors: {output: [{id: words, action: report}]}")
+    fakes.generator.script = FakeGenerator.saying("The secret is out.").script
+    await client.post("/help/chat", json={"messages": QUESTION["messages"]})
+    assert written(fakes, "causeway.audit.") == []
+    assert len(written(fakes)) == 1
+
+
+async def test_a_required_audit_fails_closed(mounted: Any, fakes: Any) -> None:
+    """While records get nowhere its requests are refused, before a model is asked; those of others are answered."""
+    client = mounted("audit: required")
+    fakes.records.away = True
+    refused = await client.post("/help/chat", json={"messages": QUESTION["messages"]})
+    assert refused.status_code == 503
+    assert "audit" in refused.json()["error"]
+    assert refused.headers["retry-after"] == "5"
+    assert not fakes.generator.prompts
+    assert (await client.post("/v1/chat/completions", json=QUESTION)).status_code == 200
+    fakes.records.away = False
+    assert (await client.post("/help/chat", json={"messages": QUESTION["messages"]})).status_code == 200
+
+
+async def test_requests_are_measured(client: httpx.AsyncClient) -> None:
+    """By method, route, status, front end and dialect: paths that nobody serves do not make labels."""
+    measured("")
+    name = "http_server_request_duration_seconds_count"
+    labels = {"http_route": "/2024-04/chat", "http_response_status_code": "200", "causeway_dialect": "2024-04"}
+    before = of(name, **labels), of(name, http_route="")
+    await client.post("/2024-04/chat", json={"messages": QUESTION["messages"]})
+    await client.get("/nothing/here")
+    assert of(name, **labels) - before[0] == 1
+    assert of(name, http_route="") - before[1] == 1
+
+
+async def test_labels_are_bounded(fakes: Any, settings: Any) -> None:
+    """Paths that nobody serves, methods, models, tenants and detectors that callers make up: all stay few."""
+    measured("")
+    finding = Finding("", "type", "name", 1.0, Action.REPORT)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        number = scope["path"].rpartition("/")[2]
+        timeline = Timeline()
+        timeline.model, timeline.usage = f"model-{number}", Usage(1, 1)
+        found = replace(finding, detector_id=f"detector-{number}")
+        timeline.detections.append(Detections(Direction.INPUT, 0, (found,)))
+        state = state_of(scope)
+        state.identify(Caller(Principal(f"tenant-{number}")))
+        state.timeline, state.status = timeline, 200
+
+    recording = Recording(app, fakes.records, lambda: Prices("EUR", {}), ())
+    for number in range(300):
+        scope = {"type": "http", "method": f"M{number}", "path": f"/nowhere/{number}"}
+        await recording(dict(scope), None, None)  # type: ignore[arg-type]  # the app uses neither
+        await recording(scope | {"method": "POST"}, None, None)  # type: ignore[arg-type]  # as above
+    requests = [labels for labels, _ in measured("http_server_request_duration_seconds_count")]
+    assert not [labels for labels in requests if "nowhere" in labels["http_route"]]
+    assert {labels["http_request_method"] for labels in requests} <= {*_METHODS, "other"}
+    for metric, label in (
+        ("causeway_tokens_total", "gen_ai_request_model"),
+        ("causeway_tokens_total", "causeway_tenant"),
+        ("causeway_detections_total", "causeway_detector"),
+    ):
+        made = {labels[label] for labels, _ in measured(metric) if labels[label].rpartition("-")[2].isdigit()}
+        assert 0 < len(made) <= 200, label
+        assert of(metric, **{label: "other"}) > 0, label
+
+
+SECRET = "Does anybody know of the ferry's treasure?"
+
+
+async def test_what_a_chats_line_says(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What it was, how it went, what it took; not a word of question or answer."""
+    body = {"messages": [{"role": "user", "content": SECRET}], "index_name": "docs"}
+    with structlog.testing.capture_logs() as logs:
+        response = await client.post("/v1/chat/completions", json=body)
+    [line] = [entry for entry in logs if entry["event"] == "request"]
+    assert line["trace_id"] == response.headers["x-trace-id"]
+    assert {name: line[name] for name in ("method", "route", "status", "tenant", "frontend", "index")} == {
+        "method": "POST",
+        "route": "/v1/chat/completions",
+        "status": 200,
+        "tenant": "local",
+        "frontend": "default",
+        "index": "docs",
+    }
+    assert line["dialect"]
+    assert line["nodes_kept"] > 0
+    assert line["request_bytes"] == len(response.request.content)
+    for name in ("duration_ms", "first_token_ms", "input_tokens", "output_tokens"):
+        assert line[name] > 0, name
+    text = json.dumps(line)
+    assert "treasure" not in text
+    assert response.json()["choices"][0]["message"]["content"] not in text
+
+
+async def test_what_is_refused_is_logged_by_its_dialect(client: httpx.AsyncClient) -> None:
+    """Also what could not be read; what has no value is left out."""
+    with structlog.testing.capture_logs() as logs:
+        await client.post("/2024-04/chat", content=b"{")
+        await client.get("/nowhere/at/all")
+    lines = [entry for entry in logs if entry["event"] == "request"]
+    assert [(line["route"], line["status"]) for line in lines] == [("/2024-04/chat", 400), ("", 404)]
+    assert lines[0]["dialect"]
+    assert not lines[0].keys() & {"model", "input_tokens", "detections", "nodes_kept"}
+
+
+async def test_a_retrieval_says_where_and_how_much(client: httpx.AsyncClient) -> None:
+    """The index, and the number of passages."""
+    with structlog.testing.capture_logs() as logs:
+        response = await client.post("/retrieve", json={"index_name": "docs", "query": "ferry"})
+    assert response.status_code == 200
+    [line] = [entry for entry in logs if entry["event"] == "request"]
+    assert (line["route"], line["index"]) == ("/retrieve", "docs")
+    assert line["nodes_kept"] > 0
+
+
+def test_who_asked() -> None:
+    """An API key by its id; a user by a name that tells nothing, the same each time, another for each tenant's."""
+
+    def line(caller: Caller) -> dict[str, Any]:
+        state = RequestState(caller=caller, log={"key": caller.key_id} if caller.key_id else {})
+        return log_line(Account(state, "/chat", 0.1), "POST", "/chat", state)
+
+    ada = line(Caller(Principal("north", user="ada@example.org")))
+    assert ada["user"] == pseudonym("north", "ada@example.org") != pseudonym("south", "ada@example.org")
+    assert "ada" not in json.dumps(ada)
+    key = line(Caller(Principal("north", user="ada@example.org"), key_id="k1"))
+    assert (key["key"], "user" in key) == ("k1", False)
+    assert pseudonym("north", "") == ""

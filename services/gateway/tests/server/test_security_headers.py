@@ -1,0 +1,80 @@
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain.documents import StoredDocument
+
+
+@pytest.mark.parametrize("path", ["/indexes", "/nowhere", "/config", "/openapi.json", "/metrics", "/readyz"])
+async def test_data_is_no_page(client: httpx.AsyncClient, path: str) -> None:
+    """Errors, too: nothing is guessed about it, loaded for it, or framed."""
+    headers = (await client.get(path)).headers
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat", {"messages": [{"role": "user", "content": "When?"}]}),
+        ("/chat/stream", {"messages": [{"role": "user", "content": "When?"}]}),
+        ("/v1/chat/completions", {}),
+        ("/api/v2/text/detection/stream-content", {"detectors": {"words": {}}, "content": "a"}),
+    ],
+)
+async def test_nothing_is_guessed_about_answers(client: httpx.AsyncClient, path: str, body: dict[str, Any]) -> None:
+    """Whole ones, streams and refusals."""
+    response = await client.post(path, json=body)
+    assert response.headers.get_list("x-content-type-options") == ["nosniff"]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/docs/oauth2-redirect"])
+async def test_the_page_loads_from_here_alone(client: httpx.AsyncClient, path: str) -> None:
+    """And is in nobody's frame."""
+    policy = (await client.get(path)).headers["content-security-policy"]
+    assert policy.startswith("default-src 'self'")
+    assert "frame-ancestors 'none'" in policy
+
+
+async def test_what_the_page_loads_its_policy_allows(client: httpx.AsyncClient) -> None:
+    """Every address in it is this host's."""
+    page = (await client.get("/docs")).text
+    assert "swagger-ui-bundle.js" in page
+    assert "//" not in "".join(part.split(">")[0] for part in page.split("src=")[1:] + page.split("href=")[1:])
+
+
+@pytest.mark.parametrize(
+    ("media", "sandboxed"),
+    [
+        ("application/pdf", False),
+        ("image/png", False),
+        ("text/plain", False),
+        ("text/markdown", False),
+        ("text/html", True),
+        ("TEXT/HTML", True),
+        ("text/html;charset=utf-8", True),
+        ("image/svg+xml", True),
+        ("application/xhtml+xml", True),
+        ("application/rss+xml", True),
+        ("multipart/x-mixed-replace", True),
+        ("application/x-unheard-of", True),
+        ("", True),
+    ],
+)
+async def test_an_original_cannot_act_in_this_hosts_name(
+    client: httpx.AsyncClient, fakes: Any, media: str, sandboxed: bool
+) -> None:
+    """What is not known to be harmless gets an origin of its own, without scripts. A PDF keeps its viewer, and may
+    stand in a front end's frame.
+    """
+    stored = StoredDocument("d", "a", media, "0" * 64, 1, 0.0, original="0" * 64)
+    fakes.retriever.documents = {"docs": [FakeDocument(stored)]}
+    fakes.originals.contents["local", "0" * 64] = b"<script>alert(1)</script>"
+    headers = (await client.get("/content/a")).headers
+    assert headers.get_list("x-content-type-options") == ["nosniff"]
+    policy = headers.get("content-security-policy", "")
+    assert policy.startswith("sandbox; default-src 'none'") == sandboxed
+    assert "allow-" not in policy
+    assert "frame-ancestors" not in policy

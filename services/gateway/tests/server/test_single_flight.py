@@ -1,0 +1,71 @@
+"""One look for all who ask."""
+
+import asyncio
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.server.single_flight import SharedLook
+
+
+class Seen:
+    """What is looked at, and the clock.
+
+    Attributes:
+        looks: How often it was looked at.
+    """
+
+    def __init__(self) -> None:
+        self.looks, self.now, self.fails = 0, 100.0, False
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self) -> int:
+        self.looks += 1
+        seen = self.looks
+        await self.gate.wait()
+        if self.fails:
+            raise ZeroDivisionError
+        return seen
+
+
+async def test_who_asks_meanwhile_or_soon_after_gets_the_same() -> None:
+    """What was seen is good for its time, which begins at the look's end; then it is looked again."""
+    seen = Seen()
+    look = SharedLook(seen, fresh=2.0, clock=lambda: seen.now)
+    assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
+    seen.now += 1.9
+    assert await look() == 1
+    seen.now += 0.2
+    assert await look() == 2
+
+
+async def test_what_is_good_for_no_time_is_still_shared() -> None:
+    """By those who ask while it is being looked."""
+    seen = Seen()
+    look = SharedLook(seen, fresh=0.0, clock=lambda: seen.now)
+    assert await asyncio.gather(*(look() for _ in range(50))) == [1] * 50
+    assert await look() == 2
+
+
+async def test_who_leaves_takes_it_from_nobody() -> None:
+    """Not even the first one, who began it."""
+    seen = Seen()
+    seen.gate.clear()
+    look = SharedLook(seen)
+    first, second = asyncio.create_task(look()), asyncio.create_task(look())
+    await eventually(lambda: seen.looks == 1)
+    first.cancel()
+    await asyncio.wait([first])
+    seen.gate.set()
+    assert await second == 1
+
+
+async def test_a_look_that_fails_is_not_kept() -> None:
+    """The next one looks again."""
+    seen = Seen()
+    look = SharedLook(seen)
+    seen.fails = True
+    with pytest.raises(ZeroDivisionError):
+        await look()
+    seen.fails = False
+    assert await look() == 2

@@ -1,0 +1,100 @@
+"""server.web_pages: what web pages can do where there is no authentication."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+
+FRONTENDS = """
+frontends:
+  - {name: help, mount: help, hosts: [help.example.com], origins: ["https://page.example.com"], index: docs}
+"""
+QUESTION = {"messages": [{"role": "user", "content": "When does the ferry leave?"}]}
+
+
+def client(fakes: Any, tmp_path: Path, **settings: Any) -> httpx.AsyncClient:
+    """A client of a gateway with a profile."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text(FRONTENDS)
+    fakes.frontends = FrontendsFile(path)
+    told = Settings(default_index="docs", **{"allowed_hosts": ["Causeway.internal", "other:81"], **settings})
+    transport = httpx.ASGITransport(build_app(told, fakes.services()), raise_app_exceptions=False)
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080")
+
+
+@pytest.mark.parametrize(
+    ("host", "taken"),
+    [
+        *(
+            (host, True)
+            for host in ("localhost", "LOCALHOST:8080", "127.0.0.1:8080", "127.1.2.3", "[::1]:8080", "[::1]")
+        ),
+        *((host, True) for host in ("a.localhost", "localhost.:80", "help.example.com:443", "causeway.internal:9")),
+        ("other:81", True),
+        *(
+            (host, False)
+            for host in ("other", "evil.example.com", "localhost.evil.com", "127.0.0.1.evil.com", "10.0.0.1")
+        ),
+        *((host, False) for host in ("evil@localhost.com", "[::1", "0.0.0.0", "notlocalhost")),
+    ],
+)
+async def test_hosts(fakes: Any, tmp_path: Path, host: str, taken: bool) -> None:
+    """Loopback, a profile's and the allowed ones are taken; a page that rebinds its own name gets nothing."""
+    async with client(fakes, tmp_path) as http:
+        for method, path in (("GET", "/indexes"), ("DELETE", "/indexes/x"), ("GET", "/nowhere")):
+            answer = await http.request(method, path, headers={"host": host})
+            assert (answer.status_code == 403) != taken, (path, answer.text)
+            if not taken:
+                assert "CAUSEWAY_ALLOWED_HOSTS" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "taken"),
+    [
+        ("/chat", {}, True),
+        ("/chat", {"origin": "http://localhost:8080"}, True),
+        ("/chat", {"sec-fetch-site": "same-origin"}, True),
+        ("/chat", {"sec-fetch-site": "none"}, True),
+        ("/chat", {"origin": "http://localhost:3000"}, False),
+        ("/chat", {"origin": "http://evil.example.com"}, False),
+        ("/chat", {"origin": "null"}, False),
+        ("/chat", {"sec-fetch-site": "cross-site"}, False),
+        ("/chat", {"sec-fetch-site": "same-site"}, False),
+        ("/chat", {"sec-fetch-site": "cross-site", "sec-fetch-dest": "document"}, False),
+        ("/help/chat", {"origin": "https://page.example.com", "sec-fetch-site": "cross-site"}, True),
+        ("/help/chat", {"origin": "https://evil.example.com", "sec-fetch-site": "cross-site"}, False),
+    ],
+)
+async def test_pages(fakes: Any, tmp_path: Path, path: str, headers: dict[str, str], taken: bool) -> None:
+    """A page of another origin is refused unless its profile names it; programs and the own pages are served."""
+    async with client(fakes, tmp_path) as http:
+        answer = await http.post(path, json=QUESTION, headers=headers)
+        assert answer.status_code == (200 if taken else 403), answer.text
+
+
+async def test_a_link_can_be_followed(fakes: Any, tmp_path: Path) -> None:
+    """From any page, to look at what is here; an image or a script of another page cannot."""
+    async with client(fakes, tmp_path) as http:
+        for dest, status in (("document", 200), ("image", 403), ("iframe", 403)):
+            headers = {"sec-fetch-site": "cross-site", "sec-fetch-dest": dest}
+            assert (await http.get("/indexes", headers=headers)).status_code == status
+
+
+async def test_who_is_asked_who_they_are_needs_no_hosts(fakes: Any, tmp_path: Path) -> None:
+    """A page has no key: any host is served where credentials are needed."""
+    async with client(fakes, tmp_path, auth="keys") as http:
+        answer = await http.get(
+            "/indexes", headers={"host": "any.example.com", "origin": "https://evil.example.com"}
+        )
+        assert answer.status_code == 401  # for want of a key
+
+
+async def test_open_routes_take_every_request(fakes: Any, tmp_path: Path) -> None:
+    """A probe names the host that it knows, and what these routes say is no secret."""
+    async with client(fakes, tmp_path) as http:
+        headers = {"host": "10.0.0.1", "origin": "https://evil.example.com"}
+        assert (await http.get("/healthz", headers=headers)).status_code == 200

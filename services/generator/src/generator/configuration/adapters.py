@@ -1,0 +1,172 @@
+"""Adapters made from the configuration, one way for each kind of server."""
+
+import importlib
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from generator.configuration.schema import (
+    AzureEntry,
+    DeploymentEntry,
+    ExtractiveEntry,
+    ModelEntry,
+    OpenAIEntry,
+    ServerEntry,
+    Timeouts,
+    TritonEntry,
+)
+from generator.extractive.model import ExtractiveModel
+from generator.ports import Model, TokenCounter
+from generator.tokenizers.templates import template_beside
+
+if TYPE_CHECKING:
+    from generator.triton.config import TritonConfig
+
+# Loaded when the first server of the kind is configured: who has none should not carry them (20 MB and more).
+_ADAPTERS = {
+    "openai": ("generator.openai.model", "generator.openai.server"),
+    "azure": ("generator.openai.model", "generator.openai.server"),
+    "triton": ("generator.triton.model", "generator.triton.wire"),
+}
+
+
+class Owner(Protocol):
+    """What holds connections."""
+
+    async def aclose(self) -> None:
+        """Closes them."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """What holds where the file says nothing.
+
+    Attributes:
+        connect: Seconds to wait for a connection.
+        first_token: Seconds until a streamed answer begins.
+        whole: Seconds until an answer in one piece is there.
+        idle: Seconds between two pieces of it.
+        most_bytes: Largest answer in one piece, and largest piece of a stream.
+        extractive_window: Context window of the extractive model.
+    """
+
+    connect: float = 5.0
+    first_token: float = 60.0
+    whole: float = 100.0
+    idle: float = 60.0
+    most_bytes: int = 8 * 1024 * 1024
+    extractive_window: int = 32_768
+
+
+def load_adapters(servers: Iterable[ServerEntry]) -> None:
+    """Imports what these servers need: slow, so do it in a thread where others wait for the event loop."""
+    for kind in {server.kind for server in servers}:
+        for module in _ADAPTERS.get(kind, ()):
+            importlib.import_module(module)
+
+
+def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
+    """The connections that all deployments on a server share; None where each has its own, or none."""
+    if not isinstance(entry, OpenAIEntry):
+        return None
+    from generator.openai.endpoint import Endpoint
+    from generator.openai.reply import Limits
+    from generator.openai.server import ModelServer
+
+    if isinstance(entry, AzureEntry):
+        endpoint = Endpoint.azure(entry.url, entry.api_version, entry.api_key, entry.headers, entry.query)
+    else:
+        endpoint = Endpoint(entry.url, entry.api_key, headers=entry.headers, query=entry.query)
+    connect, whole, idle = _patience(entry.timeouts, defaults)
+    return ModelServer(
+        endpoint, Limits(connect=connect, first_byte=whole, idle=idle, most_bytes=defaults.most_bytes)
+    )
+
+
+def first_token(entry: ServerEntry, defaults: Defaults) -> float:
+    """Seconds until a streamed answer of this server has to begin."""
+    if isinstance(entry, ExtractiveEntry):
+        return math.inf
+    return entry.timeouts.first_token or defaults.first_token
+
+
+def open_model(
+    model: ModelEntry,
+    deployment: DeploymentEntry,
+    server: ServerEntry,
+    connections: Owner | None,
+    tokens: TokenCounter,
+    defaults: Defaults,
+) -> Model:
+    """A deployment's adapter.
+
+    Args:
+        model: What it serves.
+        deployment: How.
+        server: Where.
+        connections: What `open_server` made for the server.
+        tokens: Counts for the model.
+        defaults: What holds where nothing is said.
+    """
+    if isinstance(server, OpenAIEntry):
+        from generator.openai.model import OpenAIModel
+        from generator.openai.server import ModelServer
+
+        assert isinstance(connections, ModelServer)
+        return OpenAIModel(
+            model.name,
+            connections,
+            server_name=deployment.model or model.name,
+            tokens=tokens,
+            window=model.context_window,
+            headers=deployment.headers,
+        )
+    if isinstance(server, TritonEntry):
+        from generator.triton.model import TritonModel
+
+        return TritonModel(model.name, triton_config(model, deployment, server, defaults), tokens=tokens)
+    return ExtractiveModel(model.name, window=model.context_window or defaults.extractive_window)
+
+
+def triton_config(
+    model: ModelEntry, deployment: DeploymentEntry, server: TritonEntry, defaults: Defaults
+) -> "TritonConfig":
+    """What a deployment on Triton is told; its arguments are those of `open_model`."""
+    from generator.triton.config import TritonConfig
+
+    connect, whole, idle = _patience(server.timeouts, defaults)
+    config = TritonConfig(
+        address=server.url,
+        model=deployment.model or model.name,
+        version=deployment.version,
+        tls=server.tls,
+        ca_file=server.ca_file,
+        api_key=server.api_key,
+        chat_template=model.chat_template or _template_of(Path(model.tokenizer)),
+        window=model.context_window,
+        connect=connect,
+        first_byte=whole,
+        idle=idle,
+        most_bytes=defaults.most_bytes,
+    )
+    if deployment.answer_tokens is not None:
+        config = replace(config, answer_tokens=deployment.answer_tokens)
+    return config
+
+
+def _template_of(tokenizer: Path) -> str:
+    """The tokenizer's directory, where a chat template lies in it."""
+    directory = tokenizer if tokenizer.is_dir() else tokenizer.parent
+    is_path = bool(tokenizer.name) and tokenizer.exists()
+    return str(directory) if is_path and template_beside(directory / tokenizer.name) is not None else ""
+
+
+def _patience(timeouts: Timeouts, defaults: Defaults) -> tuple[float, float, float]:
+    return (
+        timeouts.connect or defaults.connect,
+        timeouts.whole or defaults.whole,
+        timeouts.idle or defaults.idle,
+    )

@@ -1,0 +1,192 @@
+"""The models that are served now, and what of them still is in use after the configuration has changed."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import structlog
+
+from generator.configuration.adapters import Defaults, Owner, first_token, open_model, open_server
+from generator.configuration.models_file import Configuration
+from generator.configuration.schema import CircuitEntry, DeploymentEntry, ModelEntry, ServerEntry
+from generator.ports import TokenCounter
+from generator.routing.attempts import Retries, Target
+from generator.routing.circuit_breaker import CircuitBreaker
+from generator.routing.concurrency import ConcurrencyLimiter
+from generator.routing.deployment import Deployment
+from generator.routing.models import Models
+from generator.routing.route import Route
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Spec:
+    """What a deployment is made of: while it stays the same, so does the deployment, with what it has learned."""
+
+    model: ModelEntry
+    deployment: DeploymentEntry
+    server: ServerEntry
+    tokens: TokenCounter
+    circuit: CircuitEntry
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    deployment: Deployment
+    owner: Owner
+
+
+class _Snapshot:
+    """One configuration, as it is served.
+
+    Attributes:
+        models: Its routes.
+        made: Its deployments.
+        servers: Connections by the server's name and entry.
+        holders: Requests that it was given to.
+    """
+
+    def __init__(
+        self,
+        models: Models,
+        made: list[tuple[_Spec, _Made]],
+        servers: list[tuple[str, ServerEntry, Owner | None]],
+    ) -> None:
+        self.models = models
+        self.made = made
+        self.servers = servers
+        self.holders = 0
+
+    def owners(self) -> set[Owner]:
+        """What holds connections."""
+        shared = {owner for _, _, owner in self.servers if owner is not None}
+        return shared | {each.owner for _, each in self.made}
+
+
+class RoutedModels:
+    """A `generator.routing.models.Catalogue`: models by configuration; it may change under running answers.
+
+    A request holds the models that it began with. What a newer configuration no longer has is closed when the last
+    request that may need it has ended; what it still has goes on as it is: connections, load and circuits.
+    To be used in one event loop.
+
+    Args:
+        defaults: What holds where a configuration says nothing.
+    """
+
+    def __init__(self, defaults: Defaults) -> None:
+        self._defaults = defaults
+        self._snapshots: list[_Snapshot] = []  # the current one last
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Models]:
+        """The models as of now, kept in working order for the block."""
+        snapshot = self._snapshots[-1]
+        snapshot.holders += 1
+        try:
+            yield snapshot.models
+        finally:
+            snapshot.holders -= 1
+            self._sweep()
+
+    def deployments(self) -> list[Deployment]:
+        """Those of the current configuration."""
+        return [each.deployment for _, each in self._snapshots[-1].made] if self._snapshots else []
+
+    def serve(self, configuration: Configuration) -> None:
+        """From now on serves this."""
+        self._snapshots.append(self._made(configuration))
+        self._sweep()
+
+    async def aclose(self) -> None:
+        """Closes everything."""
+        owners = {owner for snapshot in self._snapshots for owner in snapshot.owners()}
+        self._snapshots.clear()
+        for owner in owners:
+            self._close(owner)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _made(self, configuration: Configuration) -> _Snapshot:
+        file, old = configuration.file, self._snapshots[-1] if self._snapshots else None
+        servers = []
+        for name, entry in file.servers.items():
+            known = [each for each in (old.servers if old else ()) if each[:2] == (name, entry)]
+            servers.append(known[0] if known else (name, entry, open_server(entry, self._defaults)))
+        by_name = {name: (entry, owner) for name, entry, owner in servers}
+        made: list[tuple[_Spec, _Made]] = []
+        routes = []
+        for model in file.models:
+            tokens = configuration.counters[model.name]
+            targets = []
+            for each in model.deployments:
+                server, owner = by_name[each.server]
+                spec = _spec(model, each, server, tokens, file.circuit)
+                same = [kept for known, kept in (old.made if old else ()) if known == spec]
+                built = same[0] if same else self._built(spec, owner)
+                made.append((spec, built))
+                targets.append(Target(built.deployment, each.weight, each.tier))
+            retries = Retries(file.retries.most, file.retries.within)
+            routes.append(
+                Route(
+                    model.name,
+                    targets,
+                    tokens=tokens,
+                    window=model.context_window,
+                    retries=retries,
+                    takes_pictures=model.pictures,
+                )
+            )
+        routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)
+        return _Snapshot(Models(routes), made, servers)
+
+    def _built(self, spec: _Spec, connections: Owner | None) -> _Made:
+        model = open_model(spec.model, spec.deployment, spec.server, connections, spec.tokens, self._defaults)
+        name = f"{spec.deployment.server}/{spec.deployment.model or spec.model.name}"
+        deployment = Deployment(
+            name,
+            model,
+            slots=ConcurrencyLimiter(spec.deployment.max_concurrency, spec.deployment.queue),
+            circuit=CircuitBreaker(name, failures=spec.circuit.failures, seconds=spec.circuit.seconds),
+            first_token=first_token(spec.server, self._defaults),
+        )
+        return _Made(deployment, connections or model)
+
+    def _sweep(self) -> None:
+        """Forgets older snapshots that nobody holds, and closes what only they had."""
+        current = self._snapshots[-1:]
+        kept = [each for each in self._snapshots[:-1] if each.holders]
+        dropped = [each for each in self._snapshots[:-1] if not each.holders]
+        if not dropped:
+            return
+        self._snapshots = kept + current
+        alive = {owner for snapshot in self._snapshots for owner in snapshot.owners()}
+        for owner in {owner for snapshot in dropped for owner in snapshot.owners()} - alive:
+            self._close(owner)
+
+    def _close(self, owner: Owner) -> None:
+        async def close() -> None:
+            try:
+                await owner.aclose()
+            except Exception:  # nobody waits for it: the log is the only place to say so
+                _log.warning("connections of a model server were not closed well", exc_info=True)
+
+        task = asyncio.get_running_loop().create_task(close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _spec(
+    model: ModelEntry, deployment: DeploymentEntry, server: ServerEntry, tokens: TokenCounter, circuit: CircuitEntry
+) -> _Spec:
+    # Its share, and who else serves the model, may change under a running deployment.
+    return _Spec(
+        model.model_copy(update={"deployments": ()}),
+        deployment.model_copy(update={"weight": 1.0, "tier": 1}),
+        server,
+        tokens,
+        circuit,
+    )

@@ -1,0 +1,130 @@
+"""``models.yaml`` read: checked as a whole, secrets and tokenizers in place."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import SecretStr
+from servicekit.yaml_file import Document
+
+from generator.configuration.adapters import load_adapters
+from generator.configuration.schema import (
+    DeploymentEntry,
+    ModelEntry,
+    ModelsFile,
+    OpenAIEntry,
+    ServerEntry,
+    TritonEntry,
+)
+from generator.ports import TokenCounter
+from generator.tokenizers import TokenizerSpec, counter
+from generator.tokenizers.templates import load_template
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """What shall be served.
+
+    Attributes:
+        file: Servers and models.
+        default: Name of the default model; empty: the first.
+        counters: Of each model, by its public name.
+    """
+
+    file: ModelsFile
+    default: str = ""
+    counters: Mapping[str, TokenCounter] = field(default_factory=dict)
+
+
+class Reader:
+    """Reads the file's content, again and again; may be called from any thread, by one at a time.
+
+    Args:
+        path: Of the file; paths in it are relative to its directory.
+        environ: Variables that it may name.
+        default: Name of the default model; empty: the first.
+    """
+
+    def __init__(self, path: Path, environ: Mapping[str, str], *, default: str = "") -> None:
+        self._path = path
+        self._environ = environ
+        self._default = default
+        # A tokenizer takes seconds and many megabytes to load: one that stays is not loaded again.
+        self._counters: dict[TokenizerSpec, TokenCounter] = {}
+
+    def __call__(self, raw: bytes) -> Configuration:
+        """The file's content.
+
+        Raises:
+            ValueError: It is wrong, with file, line and key.
+        """
+        document = Document(raw, str(self._path))
+        file = document.validated(ModelsFile, {"environ": self._environ, "folder": self._path.parent})
+        names: set[str] = set()
+        for at, model in enumerate(file.models):
+            if model.name in names:
+                raise document.wrong(("models", at, "name"), f"there are two models '{model.name}'")
+            names.add(model.name)
+            self._check(document, file, at, model)
+            self._check_template(document, at, model)
+        if self._default and self._default not in names:
+            raise document.wrong(
+                ("models",), f"there is no model '{self._default}', which CAUSEWAY_MODEL names as the default"
+            )
+        load_adapters(file.servers.values())
+        return Configuration(file, self._default, self._counted(document, file))
+
+    def _check_template(self, document: Document, at: int, model: ModelEntry) -> None:
+        try:
+            load_template(model.chat_template)
+        except ValueError as error:
+            raise document.wrong(("models", at, "chat_template"), f"model '{model.name}': {error}") from error
+
+    def _check(self, document: Document, file: ModelsFile, at: int, model: ModelEntry) -> None:
+        places: set[tuple[str, str]] = set()
+        for number, entry in enumerate(model.deployments):
+            key = ("models", at, "deployments", number)
+            server = file.servers.get(entry.server)
+            if server is None:
+                known = ", ".join(sorted(file.servers))
+                raise document.wrong((*key, "server"), f"there is no server '{entry.server}'; there are: {known}")
+            if (entry.server, entry.model) in places:
+                raise document.wrong(key, f"'{entry.server}' serves '{entry.model or model.name}' here already")
+            places.add((entry.server, entry.model))
+            for name in _out_of_place(server, entry):
+                raise document.wrong((*key, name), f"servers of kind {server.kind} have no such thing")
+
+    def _counted(self, document: Document, file: ModelsFile) -> dict[str, TokenCounter]:
+        specs = {model.name: tokenizer_spec(file, model) for model in file.models}
+        kept: dict[TokenizerSpec, TokenCounter] = {}
+        for at, (name, spec) in enumerate(specs.items()):
+            try:
+                kept[spec] = self._counters.get(spec) or kept.get(spec) or counter(spec)
+            except ValueError as error:
+                raise document.wrong(("models", at, "tokenizer"), f"model '{name}': {error}") from error
+        self._counters = kept
+        return {name: kept[spec] for name, spec in specs.items()}
+
+
+def tokenizer_spec(file: ModelsFile, model: ModelEntry) -> TokenizerSpec:
+    """What counts for a model: what it names, else what fits the deployment that stands first."""
+    first = model.deployments[0]
+    server = file.servers[first.server]
+    if not model.tokenizer and server.kind == "extractive":
+        return TokenizerSpec("words")
+    key: SecretStr | None = None
+    _, plus, address = model.tokenizer.partition("+")
+    # Only who was given the key gets it.
+    if plus and isinstance(server, OpenAIEntry) and f"{server.url}/".startswith(f"{address.rstrip('/')}/"):
+        key = server.api_key
+    return TokenizerSpec(model.tokenizer, first.model or model.name, model.chat_template, key)
+
+
+def _out_of_place(server: ServerEntry, entry: DeploymentEntry) -> list[str]:
+    """Keys that say nothing to a server of this kind."""
+    wrong = []
+    if not isinstance(server, TritonEntry):
+        wrong += ["version", "answer_tokens"]
+    if not isinstance(server, OpenAIEntry):
+        wrong += ["headers"]
+    return [name for name in wrong if name in entry.model_fields_set]

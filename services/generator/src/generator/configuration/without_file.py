@@ -1,0 +1,68 @@
+"""The configuration without a file: the extractive model, and models of one OpenAI-compatible server."""
+
+from pydantic import SecretStr
+from servicekit.errors import InvalidRequest
+
+from generator.configuration.adapters import load_adapters
+from generator.configuration.models_file import Configuration, tokenizer_spec
+from generator.configuration.schema import (
+    DeploymentEntry,
+    ExtractiveEntry,
+    ModelEntry,
+    ModelsFile,
+    OpenAIEntry,
+    ServerEntry,
+)
+from generator.tokenizers import counter
+
+_EXTRACTIVE = "extractive"
+_OPENAI = "openai"
+
+
+def simple_configuration(
+    *,
+    base_url: str | None = None,
+    api_key: SecretStr | None = None,
+    names: list[tuple[str, str]] | None = None,
+    context_window: int | None = None,
+    pictures: bool = False,
+    default: str = "",
+) -> Configuration:
+    """What the settings ask for.
+
+    Args:
+        base_url: Of the server; None for none.
+        api_key: Its key.
+        names: Public and server's name of each of its models.
+        context_window: Of all of them; None: what the server says.
+        pictures: All of them take pictures.
+        default: Name of the default model; empty: the extractive one.
+
+    Raises:
+        InvalidRequest: The settings contradict each other.
+    """
+    servers: dict[str, ServerEntry] = {_EXTRACTIVE: ExtractiveEntry()}
+    models = [ModelEntry(name=_EXTRACTIVE, deployments=(DeploymentEntry(server=_EXTRACTIVE),))]
+    if base_url is not None:
+        servers[_OPENAI] = OpenAIEntry(url=base_url, api_key=api_key)
+        models += [
+            ModelEntry(
+                name=public,
+                context_window=context_window,
+                pictures=pictures,
+                deployments=(DeploymentEntry(server=_OPENAI, model=name),),
+            )
+            for public, name in names or ()
+        ]
+    elif names:
+        raise InvalidRequest("CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL.", field="openai_base_url")
+    known = sorted(model.name for model in models)
+    if len(set(known)) < len(known):
+        raise InvalidRequest("CAUSEWAY_OPENAI_MODELS: 'extractive' is taken.", field="openai_models")
+    if default and default not in known:
+        raise InvalidRequest(
+            f"CAUSEWAY_MODEL: there is no model '{default}'; there are: {', '.join(known)}.", field="model"
+        )
+    file = ModelsFile(servers=servers, models=tuple(models))
+    load_adapters(servers.values())
+    return Configuration(file, default, {model.name: counter(tokenizer_spec(file, model)) for model in models})

@@ -1,0 +1,148 @@
+"""What one request has tried, and where it may go next."""
+
+import random
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded, RateLimited, Unavailable, UpstreamRejected
+
+from generator.routing.deployment import Deployment, is_fault
+
+_log = structlog.get_logger(__name__)
+_TOO_MANY = 429
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A deployment as one of a model's."""
+
+    deployment: Deployment
+    weight: float = 1.0
+    tier: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Bounds of asking again where it failed: so many times, none later than so many seconds after the start."""
+
+    most: int = 2
+    within: float = 10.0
+
+
+def least_busy(targets: Iterable[Target], dice: random.Random) -> Target | None:
+    """Of the lowest tier the one with a free slot and the least load for its weight; equals by weighted lot."""
+    ranked = [
+        ((each.tier, not slots.free, (slots.busy + slots.waiting) / each.weight), each)
+        for each in targets
+        for slots in (each.deployment.slots,)
+    ]
+    if not ranked:
+        return None
+    best = min(rank for rank, _ in ranked)
+    equal = [target for rank, target in ranked if rank == best]
+    return equal[0] if len(equal) == 1 else dice.choices(equal, [target.weight for target in equal])[0]
+
+
+class Attempts:
+    """The way of one request through a model's deployments: each once, then again within bounds.
+
+    Args:
+        name: The model's public name, for messages.
+        targets: Where it can go.
+        retries: How often again.
+        deadline: Of the request.
+        dice: For equals and for pauses.
+    """
+
+    def __init__(
+        self, name: str, targets: Sequence[Target], retries: Retries, deadline: Deadline, dice: random.Random
+    ) -> None:
+        self._name = name
+        self._targets = targets
+        self._retries = retries
+        self._deadline = deadline
+        self._dice = dice
+        self._began_at = time.monotonic()
+        self._errors: dict[Deployment, CausewayError] = {}
+        self._turned_away: set[Deployment] = set()
+        self._last: CausewayError | None = None
+        self._again = 0
+
+    def next(self) -> tuple[Deployment, float]:
+        """Where to go, and how many seconds to wait before.
+
+        Raises:
+            CausewayError: Nowhere: what the request failed of.
+        """
+        open_ones = [
+            each for each in self._targets if each.deployment.admits and each.deployment not in self._turned_away
+        ]
+        fresh = least_busy((each for each in open_ones if each.deployment not in self._errors), self._dice)
+        if fresh is not None:
+            return fresh.deployment, 0.0
+        if self._again < self._retries.most:
+            again = least_busy(
+                (each for each in open_ones if _worth_repeating(self._errors[each.deployment])), self._dice
+            )
+            if again is not None:
+                pause = self._pause(self._errors[again.deployment])
+                late = time.monotonic() + pause - self._began_at > self._retries.within
+                if not late and pause < self._deadline.remaining():
+                    self._again += 1
+                    return again.deployment, pause
+        raise self._outcome()
+
+    def goes_on(self, deployment: Deployment, error: CausewayError, *, admitted: bool) -> bool:
+        """Notes a failure; returns whether another deployment, or another try, may do better.
+
+        Args:
+            deployment: Where it was.
+            error: What happened.
+            admitted: The request came to the server; else it was turned away: full, or left alone.
+        """
+        if not admitted:
+            self._turned_away.add(deployment)
+            return not isinstance(error, DeadlineExceeded)
+        self._last = error
+        self._errors[deployment] = error
+        if not (is_fault(error) or _is_too_many(error)):
+            return False
+        _log.warning("deployment failed before its first token", deployment=deployment.name, error=error.message)
+        return True
+
+    def _pause(self, error: CausewayError) -> float:
+        longest = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**self._again)
+        asked_for = error.retry_after if isinstance(error, UpstreamRejected) else None
+        # Jitter, so that requests that failed together do not come back together.
+        return self._dice.uniform(longest / 2, longest) + (asked_for or 0.0)
+
+    def _outcome(self) -> CausewayError:
+        """A server's own "too many" is worth most, for it says when; else the last failure; else who is full."""
+        told = [error for error in self._errors.values() if _is_too_many(error)]
+        if told:
+            return min(told, key=lambda error: error.retry_after or 0.0)
+        if self._last is not None:
+            return self._last
+        # Being full goes before failing: it is over sooner.
+        full = [each.deployment.slots for each in self._targets if each.deployment.circuit.admits]
+        if full:
+            wait = min(slots.retry_after for slots in full)
+            return RateLimited(f"The model '{self._name}' is busy.", resource=self._name, retry_after=wait)
+        wait = max(1.0, min(each.deployment.circuit.retry_after for each in self._targets))
+        return Unavailable(
+            f"The model '{self._name}' cannot be reached at the moment.", resource=self._name, retry_after=wait
+        )
+
+
+def _is_too_many(error: CausewayError) -> bool:
+    return isinstance(error, UpstreamRejected) and error.status == _TOO_MANY
+
+
+def _worth_repeating(error: CausewayError) -> bool:
+    # Who was too slow would be too slow again, at twice the work; who said "too many" shall not get one more.
+    return is_fault(error) and not isinstance(error, DeadlineExceeded)

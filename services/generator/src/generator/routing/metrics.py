@@ -1,0 +1,144 @@
+"""What is measured of a deployment's answers, and their spans, in OpenTelemetry's terms for generative AI.
+
+https://github.com/open-telemetry/semantic-conventions-genai/tree/main/docs/gen-ai
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+from opentelemetry.trace import SpanKind, StatusCode
+from servicekit import metrics, telemetry
+from servicekit.errors import CausewayError
+
+from generator.domain import Conversation, Event, EventKind, Prompt, Usage
+from generator.routing.circuit_breaker import State
+from generator.routing.deployment import Deployment
+from generator.routing.span_attributes import Asked, request_attributes, response_attributes
+
+_TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
+_BETWEEN = (0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2.5)
+_tracer = telemetry.tracer(__name__)
+_whole = metrics.durations(
+    __name__, "gen_ai.client.operation.duration", "Seconds that a model server took for an answer."
+)
+_first = metrics.durations(
+    __name__, "gen_ai.client.operation.time_to_first_chunk", "Seconds until a streamed answer of a model began."
+)
+_between = metrics.durations(
+    __name__, "gen_ai.server.time_per_output_token", "Mean seconds between the tokens of an answer.", _BETWEEN
+)
+_tokens = metrics.amounts(
+    __name__, "gen_ai.client.token.usage", "{token}", "Tokens of an answer's prompt, and of itself.", _TOKENS
+)
+_CIRCUITS = {State.CLOSED: 0.0, State.HALF_OPEN: 1.0, State.OPEN: 2.0}
+
+
+class Answering:
+    """One deployment's answer: a span and its times, from the moment it is asked.
+
+    Args:
+        model: The model's public name.
+        deployment: Who answers.
+        asked: What the request says besides its messages.
+        prompt: The request.
+    """
+
+    def __init__(self, model: str, deployment: Deployment, asked: Asked, prompt: Prompt) -> None:
+        operation = "text_completion" if isinstance(prompt, Conversation) and prompt.plain else "chat"
+        self._labels = {
+            "gen_ai.operation.name": operation,
+            "gen_ai.request.model": model,
+            "causeway.deployment": deployment.name,
+        }
+        self._span = _tracer.start_span(
+            f"{operation} {model}",
+            kind=SpanKind.CLIENT,
+            attributes={
+                **self._labels,
+                "gen_ai.provider.name": deployment.model.owned_by,
+                **request_attributes(asked),
+            },
+        )
+        self._streamed = asked.stream is True
+        self._reasons: list[str] = []
+        self._begin = time.perf_counter()
+        self._began: float | None = None
+        self._usage: Usage | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *rest: object) -> None:
+        labels = self._labels
+        now = time.perf_counter()
+        if isinstance(error, CausewayError):
+            labels = {**labels, "error.type": type(error).__name__}
+            self._span.set_status(StatusCode.ERROR, type(error).__name__)
+            self._span.set_attribute("error.type", type(error).__name__)
+        elif kind is not None:
+            labels = {**labels, "error.type": "left"}
+        _whole.record(now - self._begin, labels)
+        if self._usage is not None:
+            self._count(self._usage, now)
+        if self._reasons:
+            self._span.set_attribute("gen_ai.response.finish_reasons", self._reasons)
+        self._span.end()
+
+    def began(self, first: Sequence[Event]) -> None:
+        """The first events are there."""
+        self._began = time.perf_counter()
+        if self._streamed:
+            _first.record(self._began - self._begin, self._labels)
+            self._span.set_attribute("gen_ai.response.time_to_first_chunk", self._began - self._begin)
+        if self._span.is_recording():
+            self._span.set_attributes(response_attributes(first))
+        for event in first:
+            self.heard(event)
+
+    def heard(self, event: Event) -> None:
+        """Takes over an event that says how a choice ended, or how many tokens there were."""
+        if event.usage is not None:
+            self._usage = event.usage
+        if event.kind is EventKind.FINISH:
+            self._reasons.append(event.text)
+
+    def _count(self, usage: Usage, now: float) -> None:
+        for kind, number in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):
+            _tokens.record(number, {**self._labels, "gen_ai.token.type": kind})
+            self._span.set_attribute(f"gen_ai.usage.{kind}_tokens", number)
+        if self._began is not None and usage.completion_tokens > 1:
+            _between.record((now - self._began) / (usage.completion_tokens - 1), self._labels)
+
+
+def watch(deployments: Callable[[], Iterable[Deployment]]) -> None:
+    """Lets scrapes see each deployment's circuit (0 closed, 1 half open, 2 open) and load.
+
+    Args:
+        deployments: Those that are served, as of any time.
+    """
+
+    def each(value: Callable[[Deployment], float]) -> Callable[[], list[tuple[float, dict[str, str]]]]:
+        return lambda: [(value(one), {"causeway.deployment": one.name}) for one in deployments()]
+
+    metrics.observed(
+        __name__,
+        "causeway.deployment.circuit",
+        "",
+        "0: requests go through; 1: one tries; 2: none.",
+        each(lambda one: _CIRCUITS[one.circuit.state]),
+    )
+    metrics.observed(
+        __name__,
+        "causeway.deployment.busy",
+        "",
+        "Answers under way.",
+        each(lambda one: one.slots.busy),
+    )
+    metrics.observed(
+        __name__,
+        "causeway.deployment.waiting",
+        "",
+        "Requests that wait for a place.",
+        each(lambda one: one.slots.waiting),
+    )

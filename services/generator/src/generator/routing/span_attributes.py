@@ -1,0 +1,94 @@
+"""Requests and answers as attributes of spans, under OpenTelemetry's names; never a word of what was said.
+
+https://github.com/open-telemetry/semantic-conventions-genai/blob/main/docs/gen-ai/gen-ai-spans.md
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from opentelemetry.util.types import AttributeValue
+from servicekit.errors import InvalidRequest
+
+from generator.domain import Conversation, Event, EventKind, Prompt
+
+_CARRIERS = (EventKind.START, EventKind.CHUNK, EventKind.COMPLETION)
+
+
+class Asked(msgspec.Struct):
+    """What a request asks for besides its messages, whatever the types are that it came with."""
+
+    stream: object = None
+    temperature: object = None
+    top_p: object = None
+    max_tokens: object = None
+    max_completion_tokens: object = None
+    seed: object = None
+    n: object = None
+    frequency_penalty: object = None
+    presence_penalty: object = None
+
+
+class _Choice(msgspec.Struct):
+    finish_reason: object = None
+
+
+class _Said(msgspec.Struct):
+    id: object = None
+    model: object = None
+    choices: list[_Choice] = []
+
+
+_asked = msgspec.json.Decoder(Asked)
+_said = msgspec.json.Decoder(_Said)
+
+
+def asked_of(prompt: Prompt) -> Asked:
+    """Return what a prompt asks for; one that the platform put together is always streamed.
+
+    Raises:
+        InvalidRequest: One of the numbers is out of range.
+    """
+    try:
+        if not isinstance(prompt, Conversation):
+            return _asked.decode(prompt.body)
+        asked = _asked.decode(prompt.parameters_json or b"{}")
+    except ValueError as error:
+        raise InvalidRequest(f"The request's parameters cannot be read: {error}.") from error
+    asked.stream = True
+    return asked
+
+
+def request_attributes(asked: Asked) -> dict[str, AttributeValue]:
+    """The attributes of a request."""
+    found: dict[str, object] = {
+        "gen_ai.request.temperature": asked.temperature,
+        "gen_ai.request.top_p": asked.top_p,
+        "gen_ai.request.max_tokens": asked.max_completion_tokens or asked.max_tokens,
+        "gen_ai.request.seed": asked.seed,
+        "gen_ai.request.choice.count": None if asked.n == 1 else asked.n,
+        "gen_ai.request.frequency_penalty": asked.frequency_penalty,
+        "gen_ai.request.presence_penalty": asked.presence_penalty,
+        "gen_ai.request.stream": asked.stream is True or None,
+    }
+    return {name: value for name, value in found.items() if isinstance(value, bool | int | float)}
+
+
+def response_attributes(begun: Iterable[Event]) -> dict[str, AttributeValue]:
+    """What the first events of an answer say of it as a whole: its id, the model that made it, and, where it is
+    whole already, why it ended.
+    """
+    found: dict[str, AttributeValue] = {}
+    for event in begun:
+        if event.kind not in _CARRIERS or not event.raw_json:
+            continue
+        try:
+            said = _said.decode(event.raw_json)
+        except (ValueError, RecursionError):
+            continue  # it is passed on as it came, whatever it is
+        for name, value in (("gen_ai.response.id", said.id), ("gen_ai.response.model", said.model)):
+            if isinstance(value, str) and value:
+                found.setdefault(name, value)
+        reasons = [choice.finish_reason for choice in said.choices if isinstance(choice.finish_reason, str)]
+        if reasons:
+            found["gen_ai.response.finish_reasons"] = [str(reason) for reason in reasons]
+    return found

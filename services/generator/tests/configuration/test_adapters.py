@@ -1,0 +1,204 @@
+"""Adapters made from the configuration, seen from the model server."""
+
+import asyncio
+import logging
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.generator import FakeTokenCounter
+from causeway_testing.model_answers import FAULTS, Answer, refusal
+from causeway_testing.model_server import ModelServer as Stub
+from generator.configuration.adapters import (
+    Defaults,
+    first_token,
+    load_adapters,
+    open_model,
+    open_server,
+    triton_config,
+)
+from generator.configuration.schema import (
+    DeploymentEntry,
+    ModelEntry,
+    ModelsFile,
+    OpenAIEntry,
+    Timeouts,
+    TritonEntry,
+)
+from generator.domain import ChatMessage, Conversation
+from generator.extractive.model import ExtractiveModel
+from generator.ports import Model
+from generator.triton.config import TritonConfig
+from pydantic import SecretStr
+from servicekit.errors import DeadlineExceeded, Unavailable, UpstreamRejected
+from servicekit.yaml_file import Document
+from structlog.testing import capture_logs
+
+PROMPT = Conversation((ChatMessage("user", "Hi"),))
+ENVIRON = {"KEY": "s3cret-key", "HEADER": "s3cret-header", "QUERY": "s3cret-query"}
+
+
+def opened(text: str) -> Model:
+    """The first deployment of the first model."""
+    file = Document(text.encode(), "models.yaml").validated(ModelsFile, {"environ": ENVIRON, "folder": Path()})
+    load_adapters(file.servers.values())
+    model = file.models[0]
+    server = file.servers[model.deployments[0].server]
+    connections = open_server(server, Defaults(whole=0.3))
+    return open_model(model, model.deployments[0], server, connections, FakeTokenCounter(), Defaults())
+
+
+def on(stub: Stub, server: str, deployment: str = "", model: str = "") -> str:
+    return (
+        f"servers: {{s: {{url: '{stub.url}', {server}}}}}\n"
+        f"models: [{{name: public, {model} deployments: [{{server: s, {deployment}}}]}}]"
+    )
+
+
+async def ask(model: Model) -> None:
+    try:
+        async for _ in model.generate(PROMPT):
+            pass
+    finally:
+        await model.aclose()
+
+
+async def test_an_openai_server_gets_key_headers_and_query(stub: Stub) -> None:
+    """Those of the server and, before them, those of the deployment; the model under the server's name."""
+    server = "kind: openai, api_key: {env: KEY}, headers: {X-A: a, X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
+    await ask(opened(on(stub, server, "model: org/llm, headers: {X-A: other}")))
+    (request,) = stub.requests
+    assert request.path == "/v1/chat/completions?q=s3cret-query"
+    assert request.headers["authorization"] == "Bearer s3cret-key"
+    assert (request.headers["x-a"], request.headers["x-b"]) == ("other", "s3cret-header")
+    assert request.json()["model"] == "org/llm"
+
+
+async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> None:
+    """https://learn.microsoft.com/azure/ai-foundry/openai/reference: no bearer, the deployment in the path."""
+    text = on(stub, "kind: azure, api_version: 2024-10-21, api_key: {env: KEY}", "model: gpt 4/o")
+    await ask(opened(text.replace(stub.url, stub.url.removesuffix("/v1"))))
+    (request,) = stub.requests
+    assert request.path == "/openai/deployments/gpt%204%2Fo/chat/completions?api-version=2024-10-21"
+    assert request.headers["api-key"] == "s3cret-key"
+    assert "authorization" not in request.headers
+
+
+async def test_an_authorization_header_of_ones_own_takes_the_keys_place(stub: Stub) -> None:
+    """Once, not twice, however it is written."""
+    await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}, headers: {AUTHORIZATION: mine, User-Agent: me}")))
+    (request,) = stub.requests
+    assert (request.headers["authorization"], request.headers["user-agent"]) == ("mine", "me")
+
+
+async def test_no_secret_is_told(stub: Stub, caplog: pytest.LogCaptureFixture) -> None:
+    """By no log line, error or representation, at any level, when all goes well and when it does not."""
+    caplog.set_level(logging.DEBUG)
+    secret = "kind: openai, api_key: {env: KEY}, headers: {X-B: {env: HEADER}}, query: {q: {env: QUERY}}"
+    said: list[Any] = []
+    with capture_logs() as log:
+        for answer in (None, refusal(401, "wrong"), FAULTS["fault-close-before"](), FAULTS["fault-broken-json"]()):
+            if answer is not None:
+                stub.script(answer)
+            model = opened(on(stub, secret))
+            said += [repr(model), repr(vars(model))]
+            try:
+                await ask(model)
+            except Exception as error:  # whatever it is, and whatever lies beneath it
+                cause: BaseException | None = error
+                while cause is not None:
+                    said += [str(cause), repr(cause)]
+                    cause = cause.__cause__
+    assert len(said) > 8
+    assert "s3cret" not in caplog.text + repr(log) + "".join(said)
+
+
+async def test_no_secret_is_told_of_a_server_that_speaks_no_http() -> None:
+    """The client library's own error would name the URL and the headers."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 smtp.example.com ESMTP\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        text = (
+            f"servers: {{s: {{kind: openai, url: '{url}', api_key: {{env: KEY}}, query: {{q: {{env: QUERY}}}}}}}}"
+        )
+        with pytest.raises(Unavailable) as caught:
+            await ask(opened(f"{text}\nmodels: [{{name: a, deployments: [{{server: s}}]}}]"))
+    said = "".join(traceback.format_exception(caught.value))
+    error: BaseException | None = caught.value
+    while error is not None:
+        said += repr(error)
+        error = error.__cause__ or error.__context__
+    assert "s3cret" not in said
+
+
+async def test_timeouts_of_the_file_go_before_the_settings(stub: Stub) -> None:
+    """Each by itself."""
+    for timeouts, message in (("", "within 0.3 s"), ("timeouts: {whole: 0.1}", "within 0.1 s")):
+        stub.script(FAULTS["fault-hang-before"]())
+        with pytest.raises(DeadlineExceeded, match=message):
+            await ask(opened(on(stub, f"kind: openai, {timeouts}")))
+    patient, given = (
+        OpenAIEntry(url="http://a", timeouts=Timeouts(first_token=seconds)) for seconds in (None, 7.0)
+    )
+    assert [first_token(each, Defaults()) for each in (patient, given)] == [60.0, 7.0]
+
+
+async def test_a_redirection_is_not_followed(stub: Stub) -> None:
+    """Keys were given for one address."""
+    stub.script(Answer((b"",), status=307, headers={"location": f"{stub.url}/elsewhere"}))
+    with pytest.raises(Exception, match="redirects") as caught:
+        await ask(opened(on(stub, "kind: openai, api_key: {env: KEY}")))
+    assert not isinstance(caught.value, UpstreamRejected)
+    assert len(stub.requests) == 1
+
+
+async def test_a_window_of_the_file_goes_before_the_servers(stub: Stub) -> None:
+    """For every kind."""
+    stub.models = {"public": {"max_model_len": 4096}}
+    openai, asked = (opened(on(stub, "kind: openai", model=model)) for model in ("context_window: 7,", ""))
+    assert (await openai.context_window(), await asked.context_window()) == (7, 4096)
+    await openai.aclose()
+    await asked.aclose()
+    here = opened("servers: {s: {kind: extractive}}\nmodels: [{name: a, deployments: [{server: s}]}]")
+    assert isinstance(here, ExtractiveModel)
+    assert (here.name, await here.context_window()) == ("a", 32_768)
+
+
+def test_a_triton_deployment_gets_what_the_file_says(tmp_path: Path) -> None:
+    """Address, names, limits; the chat template of the tokenizer's directory, unless another one is named."""
+    (tmp_path / "tokenizer.json").write_text("{}")
+    (tmp_path / "chat_template.jinja").write_text("{{ messages[0].content }}")
+    server = TritonEntry(url="host:8001", api_key=SecretStr("s3cret-key"), timeouts=Timeouts(idle=3))
+    place = DeploymentEntry(server="s", model="llm", version="2", answer_tokens=5)
+    tokenizer = str(tmp_path / "tokenizer.json")
+    model = ModelEntry(name="a", context_window=9, tokenizer=tokenizer, deployments=(place,))
+    config = triton_config(model, place, server, Defaults())
+    assert config == TritonConfig(
+        address="host:8001",
+        model="llm",
+        version="2",
+        api_key=SecretStr("s3cret-key"),
+        chat_template=str(tmp_path),
+        window=9,
+        answer_tokens=5,
+        first_byte=100.0,
+        idle=3.0,
+    )
+    assert "s3cret" not in repr(config)
+    named = model.model_copy(update={"chat_template": "{{ messages }}"})
+    assert triton_config(named, place, server, Defaults()).chat_template == "{{ messages }}"
+
+
+async def test_a_triton_deployment_is_made() -> None:
+    """Without being connected."""
+    model = opened(
+        "servers: {s: {kind: triton, url: 'host:8001'}}\nmodels: [{name: a, deployments: [{server: s}]}]"
+    )
+    assert (model.name, model.owned_by) == ("a", "triton")
+    await model.aclose()

@@ -1,0 +1,153 @@
+"""What is served while the configuration changes."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from causeway_testing.model_answers import FAULTS, stream
+from causeway_testing.model_server import ModelServer as Stub
+from causeway_testing.servers import eventually
+from generator.configuration.adapters import Defaults
+from generator.configuration.catalogue import RoutedModels
+from generator.configuration.models_file import Reader
+from generator.domain import ChatMessage, Conversation
+from generator.routing.circuit_breaker import State
+from generator.routing.deployment import Deployment
+from servicekit.errors import CausewayError, NotFound
+
+PROMPT = Conversation((ChatMessage("user", "Hi"),))
+
+
+class Served:
+    """A catalogue and the file it is served from."""
+
+    def __init__(self, path: Path) -> None:
+        self.catalogue = RoutedModels(Defaults(connect=1.0, first_token=1.0, idle=1.0))
+        self._reader = Reader(path, {}, default="")
+
+    def put(self, text: str) -> None:
+        self.catalogue.serve(self._reader(text.encode()))
+
+    def names(self) -> list[str]:
+        with self.catalogue.held() as models:
+            return [model.name for model in models]
+
+    def deployment(self, model: str = "", number: int = 0) -> Deployment:
+        with self.catalogue.held() as models:
+            return models.get(model).targets[number].deployment
+
+    async def ask(self, model: str = "") -> str:
+        with self.catalogue.held() as models:
+            return "".join([event.text async for event in models.get(model).generate(PROMPT)])
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Served]:
+    made = Served(tmp_path / "models.yaml")
+    yield made
+    await made.catalogue.aclose()
+
+
+def on(*stubs: Stub, model: str = "a", deployment: str = "", more: str = "") -> str:
+    servers = ", ".join(f"s{at}: {{kind: openai, url: '{stub.url}'}}" for at, stub in enumerate(stubs))
+    places = ", ".join(f"{{server: s{at}, model: stub, {deployment}}}" for at in range(len(stubs)))
+    return f"servers: {{{servers}}}\nmodels: [{{name: {model}, deployments: [{places}]}}]\n{more}"
+
+
+async def test_models_come_and_go(served: Served, stub: Stub) -> None:
+    """A new name can be asked for at once, an old one no more; the first is the default."""
+    served.put(on(stub))
+    assert await served.ask("a") == await served.ask()
+    served.put(on(stub, model="b"))
+    assert served.names() == ["b"]
+    assert await served.ask("b")
+    with pytest.raises(NotFound):
+        await served.ask("a")
+
+
+async def test_a_running_answer_is_not_disturbed(served: Served, stub: Stub, other: Stub) -> None:
+    """It ends whole on the server it began with, whose connections are closed only then."""
+    served.put(on(stub))
+    stub.script(stream(["a"] * 30, pace=0.01))
+    answer = asyncio.create_task(served.ask())
+    await eventually(lambda: bool(stub.requests))
+    served.put(on(other, model="b"))
+    assert await served.ask("b")
+    assert not answer.done()
+    assert (stub.open_connections, len(other.requests)) == (1, 1)
+    assert await answer == "a" * 30 + "stop"
+    await eventually(lambda: stub.open_connections == 0)
+
+
+async def test_a_request_that_has_not_begun_may_still_use_what_it_was_given(served: Served, stub: Stub) -> None:
+    """It holds its models from the moment on at which it got them."""
+    served.put(on(stub))
+    with served.catalogue.held() as models:
+        events = models.get("a").generate(PROMPT)
+        served.put("servers: {s: {kind: extractive}}\nmodels: [{name: b, deployments: [{server: s}]}]")
+        await asyncio.sleep(0.05)
+        assert [event async for event in events]
+    await eventually(lambda: stub.open_connections == 0)
+
+
+async def test_what_stays_goes_on_as_it_is(served: Served, stub: Stub, other: Stub) -> None:
+    """Load, circuit and connections; also where only shares, tiers or neighbours change."""
+    served.put(on(stub, more="circuit: {failures: 1, seconds: 60}"))
+    await served.ask()
+    stub.script(FAULTS["fault-500"]())
+    with pytest.raises(CausewayError):
+        await served.ask()
+    before = served.deployment()
+    assert before.circuit.state is State.OPEN
+    served.put(on(stub, other, deployment="weight: 5, tier: 2", more="circuit: {failures: 1, seconds: 60}"))
+    assert served.deployment() is before
+    assert await served.ask()
+    served.put(on(stub, deployment="max_concurrency: 2", more="circuit: {failures: 1, seconds: 60}"))
+    assert served.deployment() is not before
+    await served.ask()
+    assert {request.connection for request in stub.requests} == {1}
+    await eventually(lambda: other.open_connections == 0)
+
+
+async def test_a_changed_server_is_another_one(served: Served, stub: Stub) -> None:
+    """A new key, address or limit makes new connections; the old ones are closed."""
+    served.put(on(stub))
+    await served.ask()
+    served.put(on(stub).replace("kind: openai,", "kind: openai, headers: {X-A: b},"))
+    await served.ask()
+    assert [request.headers.get("x-a") for request in stub.requests] == [None, "b"]
+    await eventually(lambda: stub.open_connections == 1)
+
+
+async def test_closing_closes_everything(served: Served, stub: Stub, other: Stub) -> None:
+    """Of the current and of older configurations, and of servers that no model uses."""
+    served.put(on(stub))
+    await served.ask()
+    with served.catalogue.held():
+        served.put(on(other))
+        await served.ask()
+        assert (stub.open_connections, other.open_connections) == (1, 1)
+        await served.catalogue.aclose()
+    await eventually(lambda: (stub.open_connections, other.open_connections) == (0, 0))
+
+
+async def test_reloading_under_load_loses_nothing(served: Served, stub: Stub, other: Stub) -> None:
+    """Every answer comes whole while the configuration changes all the time."""
+    files: list[Callable[[], str]] = [lambda: on(stub), lambda: on(other), lambda: on(stub, other)]
+    served.put(files[0]())
+    tasks = []
+    for number in range(60):
+        tasks.append(asyncio.create_task(served.ask()))
+        await asyncio.sleep(0.003)
+        served.put(files[number % 3]())
+    texts = await asyncio.gather(*tasks)
+    assert set(texts) == {"word0 word1 word2 word3 stop"}
+
+
+async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
+    """By the model's own key; without it no model does."""
+    for said in (True, False):
+        served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(said).lower()},"))
+        with served.catalogue.held() as models:
+            assert [model.takes_pictures for model in models] == [said]

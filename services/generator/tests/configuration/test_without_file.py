@@ -1,0 +1,49 @@
+"""The configuration without a file."""
+
+import pytest
+from generator.configuration.without_file import simple_configuration
+from pydantic import SecretStr
+from servicekit.errors import InvalidRequest
+
+
+def test_without_anything_there_is_the_extractive_model() -> None:
+    """With its own way of counting."""
+    configuration = simple_configuration()
+    assert [model.name for model in configuration.file.models] == ["extractive"]
+    assert configuration.counters["extractive"].count("one two") == 2
+
+
+def test_a_servers_models_have_a_deployment_each() -> None:
+    """Under the server's name, with the key, the window, and a counter."""
+    configuration = simple_configuration(
+        base_url="http://127.0.0.1:8000/v1",
+        api_key=SecretStr("s3cret"),
+        names=[("big", "gpt-4o"), ("small", "llm")],
+        context_window=4096,
+        default="small",
+    )
+    assert [
+        (model.name, model.context_window, model.deployments[0].server, model.deployments[0].model)
+        for model in configuration.file.models
+    ] == [
+        ("extractive", None, "extractive", ""),
+        ("big", 4096, "openai", "gpt-4o"),
+        ("small", 4096, "openai", "llm"),
+    ]
+    assert configuration.default == "small"
+    assert [configuration.counters[name].exact for name in ("big", "small")] == [True, False]
+    assert "s3cret" not in repr(configuration)
+
+
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ({"names": [("a", "a")]}, "CAUSEWAY_OPENAI_MODELS needs CAUSEWAY_OPENAI_BASE_URL"),
+        ({"default": "nobody"}, "there is no model 'nobody'; there are: extractive"),
+        ({"base_url": "http://a", "names": [("extractive", "a")]}, "'extractive' is taken"),
+    ],
+)
+def test_contradictions_are_named(members: dict[str, object], message: str) -> None:
+    """By variable."""
+    with pytest.raises(InvalidRequest, match=message):
+        simple_configuration(**members)  # type: ignore[arg-type]  # as parametrized

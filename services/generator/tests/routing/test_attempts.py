@@ -1,0 +1,101 @@
+"""The way of a request through deployments, and who is chosen."""
+
+import random
+
+import pytest
+from causeway_testing.generator import FakeModel, deployed
+from generator.routing.attempts import Attempts, Retries, Target, least_busy
+from generator.routing.deployment import Deployment
+from generator.routing.route import UNBOUNDED
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, RateLimited, Unavailable
+
+DICE = random.Random(7)
+DOWN = Unavailable("down")
+
+
+def tries(*deployments: Deployment, retries: Retries | None = None, deadline: Deadline = UNBOUNDED) -> Attempts:
+    return Attempts("public", [Target(each) for each in deployments], retries or Retries(most=0), deadline, DICE)
+
+
+def three() -> list[Deployment]:
+    return [deployed(FakeModel(name)) for name in "abc"]
+
+
+@given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 20), st.integers(1, 3)), min_size=1, max_size=6))
+def test_the_choice_is_of_the_lowest_tier_and_nobody_there_is_less_busy(places: list[tuple[int, int, int]]) -> None:
+    """For its weight, that is."""
+    targets = []
+    for weight, busy, tier in places:
+        deployment = deployed(FakeModel())
+        deployment.slots.busy = busy
+        targets.append(Target(deployment, weight, tier))
+    chosen = least_busy(targets, DICE)
+    assert chosen is not None
+    rivals = [each for each in targets if each.tier == min(target.tier for target in targets)]
+    assert chosen in rivals
+    loads = [each.deployment.slots.busy / each.weight for each in rivals]
+    assert chosen.deployment.slots.busy / chosen.weight == min(loads)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=4))
+def test_load_comes_to_follow_weights(weights: list[int]) -> None:
+    """Of so many answers at once as all weights together, each has its weight."""
+    targets = [Target(deployed(FakeModel()), weight) for weight in weights]
+    for _ in range(sum(weights)):
+        chosen = least_busy(targets, DICE)
+        assert chosen is not None
+        chosen.deployment.slots.busy += 1
+    assert [each.deployment.slots.busy for each in targets] == weights
+
+
+def test_nobody_is_chosen_of_nobody() -> None:
+    """That is not an error here."""
+    assert least_busy([], DICE) is None
+
+
+def test_each_deployment_is_tried_once_then_again_within_bounds() -> None:
+    """Without a pause at first, with growing pauses later."""
+    way, seen, pauses = tries(*three(), retries=Retries(most=3, within=60)), [], []
+    for _ in range(6):
+        deployment, pause = way.next()
+        seen.append(deployment.name)
+        pauses.append(pause)
+        assert way.goes_on(deployment, DOWN, admitted=True)
+    with pytest.raises(Unavailable):
+        way.next()
+    assert sorted(seen[:3]) == ["a", "b", "c"]
+    assert pauses[:3] == [0, 0, 0]
+    for number, pause in enumerate(pauses[3:]):
+        assert 0.1 * 2**number <= pause <= 0.2 * 2**number
+
+
+def test_who_turned_the_request_away_is_not_asked_again() -> None:
+    """And if all did, the caller hears when there may be room; past the deadline he hears that."""
+    first, second, third = three()
+    way = tries(first, second, third, retries=Retries(most=9))
+    for deployment in (first, second, third):
+        assert way.goes_on(deployment, RateLimited("full"), admitted=False)
+    with pytest.raises(RateLimited, match="'public' is busy") as caught:
+        way.next()
+    assert caught.value.retry_after == 1
+    assert not way.goes_on(first, DeadlineExceeded("late"), admitted=False)
+
+
+def test_the_callers_fault_ends_the_way() -> None:
+    """Whatever is left."""
+    first, second, _ = three()
+    assert not tries(first, second).goes_on(first, InvalidRequest("bad"), admitted=True)
+
+
+def test_no_pause_reaches_past_the_deadline() -> None:
+    """Then what happened is said at once."""
+    (only, *_) = three()
+    way = tries(only, retries=Retries(most=9), deadline=Deadline.after(0.05))
+    deployment, _ = way.next()
+    way.goes_on(deployment, DOWN, admitted=True)
+    with pytest.raises(CausewayError) as caught:
+        way.next()
+    assert caught.value is DOWN

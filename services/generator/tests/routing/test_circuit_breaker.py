@@ -1,0 +1,155 @@
+"""The circuit breaker."""
+
+from typing import Any
+
+import pytest
+from generator.routing.circuit_breaker import CircuitBreaker, State
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import Unavailable
+from structlog.testing import capture_logs
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def circuit(clock: Clock) -> CircuitBreaker:
+    return CircuitBreaker("a/b", failures=3, seconds=10, clock=clock)
+
+
+def fail(circuit: CircuitBreaker, times: int = 1) -> None:
+    for _ in range(times):
+        circuit.call().failed()
+
+
+def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
+    """One whole answer in between starts the count anew."""
+    fail(circuit, 2)
+    circuit.call().completed()
+    fail(circuit, 2)
+    assert circuit.state is State.CLOSED
+    fail(circuit)
+    assert (circuit.state, circuit.admits, circuit.retry_after) == (State.OPEN, False, 10)
+    with pytest.raises(Unavailable) as caught:
+        circuit.call()
+    assert caught.value.retry_after == 10
+
+
+def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
+    """Who always breaks off in the middle fails, too."""
+    for _ in range(3):
+        call = circuit.call()
+        call.answering()
+        call.failed()
+    assert circuit.state is State.OPEN
+
+
+def test_one_request_tries_when_the_time_is_over(circuit: CircuitBreaker, clock: Clock) -> None:
+    """Others wait for its outcome; an answer that begins closes the circuit for all."""
+    fail(circuit, 3)
+    clock.now += 9.9
+    assert circuit.state is State.OPEN
+    clock.now += 0.1
+    assert (circuit.state, circuit.admits) == (State.HALF_OPEN, True)
+    probe = circuit.call()
+    assert not circuit.admits
+    with pytest.raises(Unavailable):
+        circuit.call()
+    probe.answering()
+    assert (circuit.state, circuit.admits) == (State.CLOSED, True)
+
+
+def test_a_failed_try_keeps_it_open(circuit: CircuitBreaker, clock: Clock) -> None:
+    """For the whole time again."""
+    fail(circuit, 3)
+    clock.now += 10
+    fail(circuit)
+    assert (circuit.state, circuit.retry_after) == (State.OPEN, 10)
+
+
+def test_after_a_try_the_next_failure_opens_it_again(circuit: CircuitBreaker, clock: Clock) -> None:
+    """Until an answer came whole; then it takes as many as at first."""
+    fail(circuit, 3)
+    clock.now += 10
+    probe = circuit.call()
+    probe.answering()
+    fail(circuit)
+    assert circuit.state is State.OPEN
+    clock.now += 10
+    circuit.call().completed()
+    fail(circuit, 2)
+    assert circuit.admits
+
+
+def test_a_try_that_is_left_gives_its_place_to_the_next(circuit: CircuitBreaker, clock: Clock) -> None:
+    """A caller who leaves says nothing about the server."""
+    fail(circuit, 3)
+    clock.now += 10
+    circuit.call().left()
+    assert (circuit.state, circuit.admits) == (State.HALF_OPEN, True)
+
+
+def test_calls_from_before_do_not_move_an_open_circuit(circuit: CircuitBreaker, clock: Clock) -> None:
+    """Neither their failure nor their success is the try's."""
+    before = [circuit.call() for _ in range(6)]
+    for call in before[:3]:
+        call.failed()
+    clock.now += 5
+    before[3].failed()
+    before[4].completed()
+    assert (circuit.state, circuit.retry_after) == (State.OPEN, 5)
+    clock.now += 5
+    probe = circuit.call()
+    before[5].left()
+    assert not circuit.admits
+    probe.left()
+
+
+def test_it_says_once_that_it_opens_and_closes(circuit: CircuitBreaker, clock: Clock) -> None:
+    """A line each, with the deployment's name."""
+    with capture_logs() as log:
+        fail(circuit, 3)
+        clock.now += 10
+        fail(circuit)
+        clock.now += 10
+        circuit.call().completed()
+    lines: list[Any] = [(entry["event"], entry["deployment"]) for entry in log]
+    assert lines == [("circuit opened", "a/b"), ("circuit closed", "a/b")]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["begin", "answering", "completed", "failed", "left", "wait"]), st.integers(0, 9))
+    )
+)
+def test_it_never_gets_stuck(steps: list[tuple[str, int]]) -> None:
+    """Whatever calls do, in any order: once all have ended and the time is over, the next one is admitted."""
+    clock = Clock()
+    circuit = CircuitBreaker("a", failures=2, seconds=10, clock=clock)
+    running = []
+    for step, number in steps:
+        if step == "begin" and circuit.admits:
+            running.append(circuit.call())
+        elif step == "wait":
+            clock.now += number
+        elif step == "answering" and running:
+            running[number % len(running)].answering()
+        elif step in ("completed", "failed", "left") and running:
+            getattr(running.pop(number % len(running)), step)()
+    for call in running:
+        call.left()
+    clock.now += 10
+    assert circuit.admits
+    circuit.call().completed()
+    assert circuit.state is State.CLOSED

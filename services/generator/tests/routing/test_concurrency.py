@@ -1,0 +1,129 @@
+"""The bound on what runs at once."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+from causeway_testing.servers import eventually
+from generator.routing.concurrency import ConcurrencyLimiter
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from servicekit.deadline import Deadline
+from servicekit.errors import DeadlineExceeded, RateLimited
+
+LONG = Deadline.after(3600)
+
+
+async def hold(slots: ConcurrencyLimiter, seconds: float = 3600, deadline: Deadline = LONG) -> None:
+    async with slots.taken(deadline):
+        await asyncio.sleep(seconds)
+
+
+@contextlib.asynccontextmanager
+async def held(slots: ConcurrencyLimiter, count: int):  # type: ignore[no-untyped-def]  # a context manager of tasks
+    tasks = [asyncio.create_task(hold(slots)) for _ in range(count)]
+    await asyncio.sleep(0)
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+async def test_so_many_run_and_so_many_wait() -> None:
+    """The next is refused at once, with a time."""
+    slots = ConcurrencyLimiter(2, 3)
+    async with held(slots, 5):
+        assert (slots.busy, slots.waiting, slots.full) == (2, 3, True)
+        with pytest.raises(RateLimited) as caught:
+            await hold(slots)
+        assert caught.value.retry_after is not None
+        assert caught.value.retry_after >= 1
+    assert (slots.busy, slots.waiting, slots.free) == (0, 0, True)
+
+
+async def test_who_came_first_goes_first() -> None:
+    """The queue is one."""
+    slots, order = ConcurrencyLimiter(1, 10), []
+
+    async def note(number: int) -> None:
+        async with slots.taken(LONG):
+            order.append(number)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(8):
+            group.create_task(note(number))
+    assert order == list(range(8))
+
+
+async def test_who_leaves_the_queue_is_gone() -> None:
+    """His place is free at once, and the next one gets the slot."""
+    slots = ConcurrencyLimiter(1, 1)
+    async with held(slots, 2) as (first, second):
+        second.cancel()
+        await eventually(lambda: slots.waiting == 0)
+        third = asyncio.create_task(hold(slots, 0))
+        await asyncio.sleep(0)
+        assert slots.waiting == 1
+        first.cancel()
+        await asyncio.wait_for(third, 60)
+
+
+async def test_a_deadline_ends_the_wait() -> None:
+    """In the queue, too."""
+    slots = ConcurrencyLimiter(1, 1)
+    async with held(slots, 1):
+        with pytest.raises(DeadlineExceeded):
+            await hold(slots, deadline=Deadline.after(0.05))
+        assert slots.waiting == 0
+
+
+async def test_a_wait_that_outlasts_the_deadline_is_not_begun() -> None:
+    """Where answers take ten seconds, nobody waits for a second."""
+    now = 0.0
+    slots = ConcurrencyLimiter(1, 10, clock=lambda: now)
+    async with slots.taken(LONG):
+        now += 10.0
+    async with held(slots, 1):
+        with pytest.raises(RateLimited) as caught:
+            await hold(slots, deadline=Deadline.after(1))
+        assert caught.value.retry_after == 10
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 1_000_000), st.integers(1, 4), st.integers(0, 6))
+def test_no_slot_is_lost(seed: int, most: int, queue: int) -> None:
+    """Callers come, finish, fail, run out of time and leave at any moment: bounds hold, at the end all is free."""
+    dice = random.Random(seed)
+
+    async def visit(slots: ConcurrencyLimiter) -> None:
+        with contextlib.suppress(RateLimited, DeadlineExceeded, ValueError):
+            async with slots.taken(Deadline.after(dice.choice([0.001, 5]))):
+                assert slots.busy <= most
+                assert slots.waiting <= queue
+                await asyncio.sleep(dice.choice([0, 0.0005, 0.001]))
+                if dice.random() < 0.2:
+                    raise ValueError
+
+    async def run() -> None:
+        slots = ConcurrencyLimiter(most, queue)
+        tasks = []
+        for _ in range(60):
+            tasks.append(asyncio.create_task(visit(slots)))
+            if dice.random() < 0.5:
+                await asyncio.sleep(dice.choice([0, 0, 0.0005]))
+            if dice.random() < 0.4:
+                dice.choice(tasks).cancel()
+        await asyncio.wait(tasks)
+        assert not [task for task in tasks if not task.cancelled() and task.exception()]
+        assert (slots.busy, slots.waiting) == (0, 0)
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(most):
+                assert slots.free
+                await stack.enter_async_context(slots.taken(LONG))
+            assert not slots.free
+
+    asyncio.run(run())

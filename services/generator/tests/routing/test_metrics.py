@@ -1,0 +1,125 @@
+from collections.abc import Callable
+
+import pytest
+from causeway_testing.generator import FakeModel, deployed
+from causeway_testing.servers import measured, traced
+from generator.domain import ChatMessage, Conversation, Event, EventKind, OpenAIRequest, Usage
+from generator.routing import metrics
+from generator.routing.deployment import Deployment
+from generator.routing.route import UNBOUNDED, Route
+from opentelemetry.trace import SpanKind
+from servicekit.errors import CausewayError, Unavailable
+
+MakeRoute = Callable[..., Route]
+PROMPT = Conversation((ChatMessage("user", "Hi"),))
+EVENTS = [
+    Event(EventKind.START),
+    Event(EventKind.TEXT, text="Hello"),
+    Event(EventKind.USAGE, usage=Usage(7, 3, exact=True)),
+]
+
+
+def seen(name: str, deployment: str, **labels: str) -> float:
+    """The value of a metric of a deployment; 0 where there is none."""
+    wanted = {"causeway_deployment": deployment, **labels}
+    return sum(value for found, value in measured(name) if wanted.items() <= found.items())
+
+
+async def test_an_answer_is_measured(route: MakeRoute) -> None:
+    """Once as a whole, its beginning, its tokens by kind, the time between them; under model and deployment."""
+    measured("")
+    made = route(FakeModel("measured", EVENTS))
+    assert [event async for event in made.generate(PROMPT)] == EVENTS
+    name = made.targets[0].deployment.name
+    for metric in (
+        "client_operation_duration",
+        "client_operation_time_to_first_chunk",
+        "server_time_per_output_token",
+    ):
+        assert seen(f"gen_ai_{metric}_seconds_count", name, gen_ai_request_model=made.name) == 1, metric
+    tokens = "gen_ai_client_token_usage_sum"
+    assert seen(tokens, name, gen_ai_token_type="input") == 7
+    assert seen(tokens, name, gen_ai_token_type="output") == 3
+
+
+async def test_what_failed_is_measured_by_its_error(route: MakeRoute) -> None:
+    """Each try of each deployment, also those that another one stepped in for."""
+    measured("")
+    made = route(FakeModel("broken", [Unavailable("down")]), FakeModel("whole", EVENTS))
+    assert [event async for event in made.generate(PROMPT)] == EVENTS
+    broken, whole = (target.deployment.name for target in made.targets)
+    duration = "gen_ai_client_operation_duration_seconds_count"
+    assert seen(duration, broken, error_type="Unavailable") == 1
+    assert seen(duration, whole) == 1
+    assert seen("gen_ai_client_operation_time_to_first_chunk_seconds_count", broken) == 0
+
+
+async def test_circuits_and_load_are_seen(route: MakeRoute) -> None:
+    """A scrape shows which deployments are let alone, and how many answers and waiting requests each has."""
+    measured("")
+    deployment: Deployment = deployed(FakeModel("watched", [Unavailable("down")]))
+    metrics.watch(lambda: [deployment])
+    assert seen("causeway_deployment_circuit", deployment.name) == 0
+    for _ in range(10):
+        call = deployment.circuit.call() if deployment.circuit.admits else None
+        if call is not None:
+            call.failed()
+    assert seen("causeway_deployment_circuit", deployment.name) == 2
+    with pytest.raises(CausewayError):
+        async with deployment.visit(UNBOUNDED):
+            raise AssertionError
+    assert seen("causeway_deployment_busy", deployment.name) == 0
+    assert seen("causeway_deployment_waiting", deployment.name) == 0
+
+
+async def test_an_answer_is_a_span(route: MakeRoute) -> None:
+    """Named, and described, as the conventions for generative AI say; without a word of the conversation."""
+    traced("")
+    prompt = Conversation(
+        (ChatMessage("user", "Hush"),),
+        parameters_json=b'{"temperature": 0.5, "max_tokens": 9, "user": "ada", "n": 1}',
+    )
+    events = [
+        Event(EventKind.START, raw_json=b'{"id": "chatcmpl-1", "model": "stub-2024"}'),
+        Event(EventKind.TEXT, text="Quiet"),
+        Event(EventKind.FINISH, text="stop"),
+        Event(EventKind.USAGE, usage=Usage(7, 3, exact=True)),
+    ]
+    made = route(FakeModel("spoken", events))
+    assert [event async for event in made.generate(prompt)] == events
+    span = traced("chat public")[-1]
+    assert span.kind is SpanKind.CLIENT
+    attributes = dict(span.attributes or {})
+    assert attributes.pop("gen_ai.response.time_to_first_chunk") > 0  # type: ignore[operator]  # it is a number
+    assert attributes == {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "tests",
+        "gen_ai.request.model": "public",
+        "causeway.deployment": made.targets[0].deployment.name,
+        "gen_ai.request.stream": True,
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.response.id": "chatcmpl-1",
+        "gen_ai.response.model": "stub-2024",
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": 7,
+        "gen_ai.usage.output_tokens": 3,
+    }
+
+
+async def test_an_answer_in_one_piece_is_a_span(route: MakeRoute) -> None:
+    """A request that is passed on as it came: what it asks for and what it is told, whatever their types."""
+    traced("")
+    body = b'{"model": "public", "messages": [], "temperature": "hot", "max_completion_tokens": 5, "n": 2}'
+    answer = b'{"id": 7, "model": "m", "choices": [{"finish_reason": "length"}, {"finish_reason": null}]}'
+    made = route(FakeModel("whole", [Event(EventKind.COMPLETION, raw_json=answer)]))
+    assert [event async for event in made.generate(OpenAIRequest(body))]
+    attributes = dict(traced("chat public")[-1].attributes or {})
+    told = {name: value for name, value in attributes.items() if name.startswith(("gen_ai.request", "gen_ai.resp"))}
+    assert told == {
+        "gen_ai.request.model": "public",
+        "gen_ai.request.max_tokens": 5,
+        "gen_ai.request.choice.count": 2,
+        "gen_ai.response.model": "m",
+        "gen_ai.response.finish_reasons": ("length",),
+    }

@@ -1,0 +1,114 @@
+"""The OpenAI API for models without such a server: requests read, answers written."""
+
+import json
+from collections.abc import AsyncGenerator
+from typing import Any
+
+import pytest
+from generator.domain import ChatMessage, Event, EventKind, Usage
+from generator.openai_emulation import Writer, parse
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from servicekit.errors import InvalidRequest
+
+MESSAGES = [{"role": "user", "content": "Hi"}]
+EVENTS = (
+    Event(EventKind.START),
+    Event(EventKind.TEXT, 0, "a"),
+    Event(EventKind.TEXT, 1, "b"),
+    Event(EventKind.TEXT, 0, "c"),
+    Event(EventKind.FINISH, 0, "stop"),
+    Event(EventKind.FINISH, 1, "length"),
+    Event(EventKind.USAGE, usage=Usage(3, 4, exact=True)),
+)
+
+
+def body(**members: Any) -> bytes:
+    return json.dumps({"messages": MESSAGES, **members}).encode()
+
+
+async def answered(asked: bytes, closed: list[bool] | None = None) -> list[Event]:
+    async def events() -> AsyncGenerator[Event, None]:
+        try:
+            for event in EVENTS:
+                yield event
+        finally:
+            (closed if closed is not None else []).append(True)
+
+    return [event async for event in Writer("mine", "chatcmpl-1", 1_700_000_000).answer(parse(asked), events())]
+
+
+def test_a_request_becomes_a_conversation() -> None:
+    """Messages with all their members, parameters as they came, and what the answer is to look like."""
+    messages = [
+        {"role": "system", "content": "Be kind.", "name": "x"},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+        {"role": "assistant", "content": None, "tool_calls": []},
+    ]
+    asked = {
+        "model": "m",
+        "messages": messages,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "n": 2,
+        "x": 1.50,
+    }
+    request = parse(json.dumps(asked).encode())
+    assert request.conversation.messages == (
+        ChatMessage("system", "Be kind.", extra_json=b'{"name":"x"}'),
+        ChatMessage("user", content_json=b'[{"type": "text", "text": "Hi"}]'),
+        ChatMessage("assistant", extra_json=b'{"tool_calls":[]}'),
+    )
+    assert json.loads(request.conversation.parameters_json) == {"n": 2, "x": 1.5}
+    assert (request.stream, request.with_usage, request.choices) == (True, True, 2)
+    plain = parse(body(stream=None, stream_options=None, n=None))
+    assert (plain.stream, plain.with_usage, plain.choices) == (False, False, 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "field"),
+    [
+        (b"[]", None),
+        (b"{", None),
+        (b"{}", "messages"),
+        (b'{"messages":[]}', "messages"),
+        (b'{"messages":[{"content":"Hi"}]}', "messages[0].role"),
+        (b'{"messages":[{"role":"user","content":1}]}', "messages[0].content"),
+        (b'{"messages":[{"role":"user"}],"stream":"yes"}', "stream"),
+        (b'{"messages":[{"role":"\xff"}]}', "messages[0]"),
+        (b'{"messages":[{"role":"user"}],"\xff":1}', None),
+        (b'{"messages":' + b"[" * 50_000, None),
+    ],
+)
+def test_what_is_no_request_is_refused(asked: bytes, field: str | None) -> None:
+    """With the path of what is wrong."""
+    with pytest.raises(InvalidRequest) as caught:
+        parse(asked)
+    assert caught.value.field == field
+
+
+async def test_a_stream_is_chunks() -> None:
+    """Roles, pieces, reasons; usage where it was asked for, and then a null in each other chunk."""
+    events = await answered(body(stream=True, n=2, stream_options={"include_usage": True}))
+    assert {event.kind for event in events} == {EventKind.CHUNK}
+    chunks = [ChatCompletionChunk.model_validate_json(event.raw_json, strict=True) for event in events]
+    said = [(each.choices[0].index, each.choices[0].delta.content) for each in chunks[:-1]]
+    assert said == [(0, ""), (1, ""), (0, "a"), (1, "b"), (0, "c"), (0, None), (1, None)]
+    assert [each.choices[0].finish_reason for each in chunks[5:7]] == ["stop", "length"]
+    assert chunks[-1].usage is not None
+    assert chunks[-1].usage.total_tokens == 7
+    assert all(json.loads(event.raw_json)["usage"] is None for event in events[:-1])
+    assert all("usage" not in json.loads(event.raw_json) for event in await answered(body(stream=True, n=2)))
+
+
+async def test_an_answer_in_one_piece_is_a_completion() -> None:
+    """Each choice with its text and its reason; the answer that it was made of is closed."""
+    closed: list[bool] = []
+    (event,) = await answered(body(n=2), closed)
+    completion = ChatCompletion.model_validate_json(event.raw_json, strict=True)
+    assert [(each.message.content, each.finish_reason) for each in completion.choices] == [
+        ("ac", "stop"),
+        ("b", "length"),
+    ]
+    assert completion.usage is not None
+    assert (completion.usage.prompt_tokens, completion.usage.completion_tokens) == (3, 4)
+    assert closed == [True]

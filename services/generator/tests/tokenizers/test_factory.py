@@ -1,0 +1,68 @@
+"""Which counter a model gets."""
+
+from pathlib import Path
+
+import pytest
+from generator.domain import ChatMessage
+from generator.ports import TokenCounter
+from generator.tokenizers import TokenizerSpec, counter
+from generator.tokenizers.estimate import EstimatedTokens
+from generator.tokenizers.huggingface import HuggingFaceTokens
+from generator.tokenizers.openai import OpenAITokens
+from generator.tokenizers.server import ServerTokens
+from generator.tokenizers.word_tokens import PieceCounter
+
+MESSAGES = [ChatMessage("user", "the ferry")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "exact"),
+    [
+        (TokenizerSpec(model="gpt-4o"), OpenAITokens, True),
+        (TokenizerSpec(model="meta-llama/Llama-3.1-8B"), EstimatedTokens, False),
+        (TokenizerSpec("estimate", "gpt-4o"), EstimatedTokens, False),
+        (TokenizerSpec("words"), PieceCounter, True),
+        (TokenizerSpec("cl100k_base", "mine"), OpenAITokens, True),
+        (TokenizerSpec("vllm+http://127.0.0.1:1", "llm"), ServerTokens, True),
+        (TokenizerSpec("llamacpp+https://example.com/x", "llm"), ServerTokens, True),
+    ],
+)
+def test_the_specification_decides(spec: TokenizerSpec, kind: type, exact: bool) -> None:
+    """By the model's name where nothing is said; only what is the model's own is exact."""
+    made = counter(spec)
+    assert type(made) is kind
+    assert made.exact is exact
+
+
+def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None:
+    """The file or its directory; another template may be named."""
+    beside = [
+        counter(TokenizerSpec(str(path))) for path in (tokenizer_directory, tokenizer_directory / "tokenizer.json")
+    ]
+    other = counter(TokenizerSpec(str(tokenizer_directory), chat_template="{{ messages[0].content }}"))
+    assert all(type(each) is HuggingFaceTokens for each in (*beside, other))
+    ferry = other.count("the ferry")
+    assert [each.count_messages(MESSAGES) for each in (*beside, other)] == [ferry + 4, ferry + 4, ferry]
+
+
+def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
+    """With what would be."""
+    with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):
+        counter(TokenizerSpec("o201k"))
+    with pytest.raises(ValueError, match="neither a file"):
+        counter(TokenizerSpec("vllm+ftp://x"))
+
+
+@pytest.mark.parametrize("name", ["words", "estimate", "o200k_base", "file"])
+def test_every_counter_keeps_the_contract(name: str, tokenizer_directory: Path) -> None:
+    """Nothing is no token, more text is not fewer, a conversation is at least its texts, any characters count."""
+    made: TokenCounter = counter(TokenizerSpec(str(tokenizer_directory) if name == "file" else name))
+    assert made.count("") == 0
+    assert 0 < made.count("one two") <= made.count("one two three four")
+    assert made.count_messages(MESSAGES) >= made.count("the ferry")
+    texts = ["", "the ferry", "one two"]
+    assert made.count_all(texts) == [made.count(text) for text in texts]
+    assert made.count_all([]) == []
+    assert made.count("half a \ud83d pair") > 0
+    parts = b'[{"type":"text","text":"the ferry"},{"type":"image_url","image_url":{"url":"data:,"}}]'
+    assert made.count_messages([ChatMessage("user", content_json=parts)]) >= made.count("the ferry")

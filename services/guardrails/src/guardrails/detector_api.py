@@ -1,0 +1,213 @@
+"""Our detectors for others: the detector API over HTTP."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+from servicekit.errors import CausewayError, NotFound, PayloadTooLarge, Unavailable
+
+from guardrails.domain import Detection, DetectionContext, DetectorKind, DetectorSpec, Direction, Verdict
+from guardrails.moderation.catalogue import Catalogue
+from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.moderation.whole_text import judge
+from guardrails.remote import messages
+
+_MOST_CALLS = 256
+_BYTES_A_CHARACTER = 12  # of JSON, at worst: a pair of surrogates, escaped
+_log = structlog.get_logger(__name__)
+M = TypeVar("M", bound=msgspec.Struct)
+
+
+class Refused(Exception):
+    """A request that is answered by an error.
+
+    Args:
+        status: HTTP's.
+        message: Why, for the client.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+class DetectorServer:
+    """Serves the detectors of a catalogue.
+
+    Args:
+        catalogue: The detectors.
+        workers: Where long texts are judged.
+        longest: Code points that one request's texts may have.
+        grace: Seconds that running requests get at the end.
+
+    Attributes:
+        port: The port it listens on, once started.
+    """
+
+    def __init__(self, catalogue: Catalogue, workers: ThreadPool, longest: int, grace: float) -> None:
+        self._catalogue = catalogue
+        self._workers = workers
+        self._longest = longest
+        self._calls = 0
+        self.port = 0
+        app = web.Application(client_max_size=longest * _BYTES_A_CHARACTER)
+        app.add_routes(
+            [
+                web.get("/health", self._health),
+                web.post(messages.CONTENTS, self._guarded(self._contents)),
+                web.post(messages.CHAT, self._guarded(self._chat)),
+                web.post(messages.CONTEXT_DOC, self._guarded(self._context_doc)),
+                web.post(messages.GENERATION, self._guarded(self._generation)),
+            ]
+        )
+        # Who leaves stops the detectors.
+        self._runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
+
+    async def start(self, host: str, port: int) -> None:
+        """Begins to serve; port 0 takes a free one.
+
+        Raises:
+            Unavailable: The address cannot be listened on.
+        """
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host, port).start()
+        except OSError as error:
+            await self._runner.cleanup()
+            raise Unavailable(
+                f"Cannot listen on {host}:{port}: {error.strerror}.", resource=f"{host}:{port}"
+            ) from error
+        self.port = self._runner.addresses[0][1]
+        _log.info("serving the detector API", port=self.port)
+
+    async def stop(self) -> None:
+        """Takes no new requests, and lets running ones finish."""
+        await self._runner.cleanup()
+
+    def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[object]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def guarded(request: web.Request) -> web.Response:
+            if self._calls >= _MOST_CALLS:
+                return _error(429, "too many requests at once", {"retry-after": "1"})
+            self._calls += 1
+            try:
+                return web.Response(
+                    body=msgspec.json.encode(await handler(request)), content_type="application/json"
+                )
+            except Refused as refused:
+                return _error(refused.status, refused.message)
+            except NotFound as error:
+                return _error(404, error.message)
+            except (PayloadTooLarge, web.HTTPRequestEntityTooLarge) as error:
+                return _error(413, getattr(error, "message", "the body is too large"))
+            except CausewayError as error:
+                return _error(422, error.message)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                _log.exception("a request for detections failed")
+                return _error(500, "internal error")
+            finally:
+                self._calls -= 1
+
+        return guarded
+
+    async def _health(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _contents(self, request: web.Request) -> object:
+        asked = await _read(request, messages.ContentsRequest)
+        verdicts = await self._judge(
+            request, DetectorKind.CONTENTS, asked.detector_params, asked.contents, DetectionContext()
+        )
+        return [_results(verdict) for verdict in verdicts]
+
+    async def _chat(self, request: web.Request) -> object:
+        asked = await _read(request, messages.ChatRequest)
+        tools = b"" if asked.tools is msgspec.UNSET else bytes(asked.tools)
+        context = DetectionContext(Direction.INPUT, messages=bytes(asked.messages), tools=tools)
+        (verdict,) = await self._judge(request, DetectorKind.CHAT, asked.detector_params, [""], context)
+        return _results(verdict)
+
+    async def _context_doc(self, request: web.Request) -> object:
+        asked = await _read(request, messages.ContextDocRequest)
+        if asked.context_type not in ("docs", "url"):
+            raise Refused(422, "`context_type` must be `docs` or `url`")
+        self._check_size(sum(map(len, asked.context)))
+        context = DetectionContext(passages=tuple(asked.context), urls=asked.context_type == "url")
+        (verdict,) = await self._judge(
+            request, DetectorKind.CONTEXT_DOC, asked.detector_params, [asked.content], context
+        )
+        return _results(verdict)
+
+    async def _generation(self, request: web.Request) -> object:
+        asked = await _read(request, messages.GenerationRequest)
+        context = DetectionContext(prompt=asked.prompt)
+        (verdict,) = await self._judge(
+            request, DetectorKind.GENERATION, asked.detector_params, [asked.generated_text], context
+        )
+        return _results(verdict)
+
+    async def _judge(
+        self,
+        request: web.Request,
+        kind: DetectorKind,
+        params: dict[str, object],
+        texts: Sequence[str],
+        context: DetectionContext,
+    ) -> list[Verdict]:
+        detector_id = request.headers.get(messages.DETECTOR_ID)
+        if not detector_id:
+            raise Refused(400, f"the header `{messages.DETECTOR_ID}` is missing")
+        if self._catalogue.info(detector_id).kind is not kind:
+            raise Refused(422, f"detector `{detector_id}` is not supported by this endpoint")
+        self._check_size(sum(map(len, texts)))
+        rules = self._catalogue.rules([DetectorSpec(detector_id, params=msgspec.json.encode(params))])
+        verdicts, failures = await judge(texts, rules, context, self._workers)
+        if failures:
+            raise Refused(failures[0].status or 500, failures[0].message)
+        return verdicts
+
+    def _check_size(self, size: int) -> None:
+        if size > self._longest:
+            raise PayloadTooLarge(f"The texts are longer than {self._longest} characters.")
+
+
+async def _read(request: web.Request, kind: type[M]) -> M:
+    if request.content_type != "application/json":
+        raise Refused(415, "the body must be application/json")
+    raw = await request.read()
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.ValidationError as error:
+        raise Refused(422, str(error)) from error
+    except (ValueError, RecursionError) as error:
+        raise Refused(400, f"the body is not JSON: {error}") from error
+
+
+def _results(verdict: Verdict) -> list[messages.Result]:
+    return [_result(finding.detection) for finding in verdict.findings]
+
+
+def _result(detection: Detection) -> messages.Result:
+    extra = msgspec.json.decode(detection.extra, type=dict[str, msgspec.Raw]) if detection.extra else {}
+    return messages.Result(
+        detection.type,
+        detection.name,
+        detection.score,
+        detection.start,
+        detection.end,
+        None if detection.start is None else detection.text,
+        extra.get("evidence", msgspec.UNSET),
+        extra.get("metadata", msgspec.UNSET),
+    )
+
+
+def _error(status: int, message: str, headers: dict[str, str] | None = None) -> web.Response:
+    body = msgspec.json.encode(messages.Refusal(status, message))
+    return web.Response(status=status, body=body, content_type="application/json", headers=headers)

@@ -1,0 +1,54 @@
+"""The registry of the built-in detectors: one line each."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from embedding.port import Embedder
+
+from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.counting import reading_time, token_limit
+from guardrails.detectors.factory import DetectorFactory
+from guardrails.detectors.file_type import file_type
+from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.invisible_text import invisible_text
+from guardrails.detectors.language import language
+from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.prompt_injection import prompt_injection
+from guardrails.detectors.regex import regex
+from guardrails.detectors.secrets import secrets
+from guardrails.detectors.structure.process import CheckProcesses
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the process lends to its detectors.
+
+    Attributes:
+        limits: Bounds of the detectors that search for patterns.
+        whole_text_limit: Code points of a growing text that a detector of whole texts may hold back.
+        open_embedder: Opens the embedding model; detectors open it when they are first asked.
+        model_seconds: Time that a question to a model may take.
+        check_processes: Where texts are parsed.
+    """
+
+    limits: Limits
+    whole_text_limit: int
+    open_embedder: Callable[[], Awaitable[Embedder]]
+    model_seconds: float
+    check_processes: CheckProcesses
+
+
+def built_in(resources: Resources) -> Sequence[DetectorFactory]:
+    """Return the factories of all built-in detectors."""
+    return [
+        ban_substrings(resources.limits),
+        file_type(resources.check_processes),
+        groundedness(resources.open_embedder, resources.model_seconds),
+        invisible_text(resources.limits),
+        language(resources.whole_text_limit),
+        prompt_injection(resources.limits),
+        reading_time(),
+        regex(resources.limits),
+        secrets(resources.limits),
+        token_limit(),
+    ]

@@ -1,0 +1,129 @@
+"""Checks that say why a text is not of a format. They run in the child process only: C parsers can crash.
+
+Each check bounds the depth of a text before it builds anything from it. Schemas are checked by jsonschema-rs with
+its linear engine for patterns, and without fetching what they refer to.
+"""
+
+import json
+import re
+from typing import Any
+from xml.etree.ElementTree import ParseError
+
+import jsonschema_rs
+import yaml
+from defusedxml import DefusedXmlException  # type: ignore[import-untyped]  # has no types
+from defusedxml.ElementTree import DefusedXMLParser  # type: ignore[import-untyped]  # has no types
+
+FORMATS = ("json", "yaml", "xml", "json-within")
+SCHEMA = "-with-schema:"
+
+_DEEPEST = 200
+_TOO_DEEP = f"nested deeper than {_DEEPEST} levels"
+_MOST_ALIASES = 100  # of YAML; each may repeat all before it
+_PATTERN_BYTES = 1024 * 1024  # of one compiled pattern of a schema
+_OBJECT = re.compile(r"""\{\s*(?:"|\})""")  # what looks like the beginning of an object
+_BRACKET_OR_STRING = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+
+
+def reason(text: str, kind: str, required: int) -> str:
+    """Return why a text is not of a format; empty where it is.
+
+    Args:
+        text: The text.
+        kind: One of `FORMATS`, or ``json`` or ``yaml`` with `SCHEMA` and a JSON Schema behind it.
+        required: Objects that the text must have, for ``json-within``.
+    """
+    name, _, schema = kind.partition(SCHEMA)
+    try:
+        if name == "xml":
+            _xml(text)
+        elif name == "json-within":
+            elements = _objects(text)
+            if elements < required:
+                return f"{elements} of {required} objects"
+        else:
+            value = _json(text) if name == "json" else _yaml(text)
+            if schema:
+                validator(schema).validate(value)
+    except RecursionError:
+        return _TOO_DEEP
+    except (ValueError, yaml.YAMLError, ParseError, DefusedXmlException) as error:
+        return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    return ""
+
+
+def validator(schema: str) -> Any:
+    """Return the validator of a JSON Schema.
+
+    Raises:
+        ValueError: The schema cannot be used.
+    """
+
+    def refuse(address: str) -> Any:
+        raise ValueError(f"{address} is not part of the schema")
+
+    try:
+        options = jsonschema_rs.RegexOptions(size_limit=_PATTERN_BYTES)
+        return jsonschema_rs.validator_for(_json(schema), retriever=refuse, pattern_options=options)
+    except jsonschema_rs.ReferencingError as error:
+        raise ValueError(str(error)) from error
+
+
+def _json(text: str) -> Any:
+    depth = 0
+    for match in _BRACKET_OR_STRING.finditer(text):
+        depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
+        if depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+    return json.loads(text)
+
+
+def _yaml(text: str) -> Any:
+    depth = aliases = 0
+    # Events come without recursion, and the parser looks only a few tokens ahead.
+    for event in yaml.parse(text, yaml.CSafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        aliases += isinstance(event, yaml.AliasEvent)
+        if depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+    if aliases > _MOST_ALIASES:
+        raise ValueError(f"more than {_MOST_ALIASES} aliases")
+    value = yaml.load(text, yaml.CSafeLoader)  # the safe loader
+    if not isinstance(value, dict | list):
+        # Any sentence is a YAML scalar.
+        raise ValueError("neither a mapping nor a sequence")  # noqa: TRY004  # the text's error, as a parser's
+    return value
+
+
+class _Depth:
+    """A target of the XML parser that builds nothing, and bounds the depth."""
+
+    def __init__(self) -> None:
+        self._depth = 0
+
+    def start(self, *_: object) -> None:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise ValueError(_TOO_DEEP)
+
+    def end(self, *_: object) -> None:
+        self._depth -= 1
+
+    def close(self) -> None:
+        """End the document."""
+
+
+def _xml(text: str) -> None:
+    parser = DefusedXMLParser(target=_Depth(), forbid_dtd=True)
+    parser.feed(text)
+    parser.close()
+
+
+def _objects(text: str) -> int:
+    decoder = json.JSONDecoder()
+    elements, at = 0, 0
+    while (match := _OBJECT.search(text, at)) is not None:
+        _, at = decoder.raw_decode(text, match.start())
+        elements += 1
+    return elements

@@ -1,0 +1,101 @@
+"""Which detectors there are, and those that were made lately."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+
+from servicekit.errors import InvalidRequest, NotFound
+
+from guardrails.detectors.factory import ConfiguredDetector, DetectorFactory
+from guardrails.detectors.params import BadParam
+from guardrails.domain import DetectorInfo, DetectorSpec, Health
+from guardrails.moderation.rules import Rule
+
+_MOST_RULES = 32
+
+
+def _none() -> Sequence[DetectorFactory]:
+    return ()
+
+
+class Catalogue:
+    """Makes detectors as requests ask for them, and keeps the latest, because compiling patterns takes time.
+
+    Args:
+        factories: What is built in.
+        size: Detectors that are kept.
+        remote: What else there is at the moment; what is built in comes before it.
+    """
+
+    def __init__(
+        self,
+        factories: Sequence[DetectorFactory],
+        size: int,
+        remote: Callable[[], Sequence[DetectorFactory]] = _none,
+    ) -> None:
+        self._built_in = {factory.detector_id: factory for factory in factories}
+        self._remote = remote
+        self._size = size
+        self._made: OrderedDict[tuple[DetectorFactory, bytes], ConfiguredDetector] = OrderedDict()
+
+    def rules(self, specs: Sequence[DetectorSpec]) -> tuple[Rule, ...]:
+        """What the request asks for, ready to judge.
+
+        Raises:
+            NotFound: There is no such detector.
+            InvalidRequest: No detector, too many, or a parameter is wrong; names the field.
+        """
+        if not 0 < len(specs) <= _MOST_RULES:
+            raise InvalidRequest(f"`detectors` must name 1 to {_MOST_RULES} detectors.", field="detectors")
+        rules = []
+        for index, spec in enumerate(specs):
+            made = self._detector(spec, f"detectors[{index}].params")
+            rules.append(
+                Rule(spec.detector_id, made.detector, spec.action, spec.on_error, made.replacement, made.threshold)
+            )
+        return tuple(rules)
+
+    def info(self, detector_id: str) -> DetectorInfo:
+        """One detector.
+
+        Raises:
+            NotFound: There is no such detector.
+        """
+        return self._factory(detector_id).info()
+
+    def infos(self) -> list[DetectorInfo]:
+        """All detectors, ordered by id."""
+        return [factory.info() for factory in self._factories()]
+
+    async def healths(self) -> list[Health]:
+        """How each of `infos` is."""
+        return list(await asyncio.gather(*(factory.health() for factory in self._factories())))
+
+    def _factories(self) -> list[DetectorFactory]:
+        factories = {factory.detector_id: factory for factory in self._remote()} | self._built_in
+        return [factories[detector_id] for detector_id in sorted(factories)]
+
+    def _factory(self, detector_id: str) -> DetectorFactory:
+        factory = self._built_in.get(detector_id)
+        if factory is None:
+            factory = next((each for each in self._remote() if each.detector_id == detector_id), None)
+        if factory is None:
+            raise NotFound(f"detector `{detector_id}` not found", resource=detector_id)
+        return factory
+
+    def _detector(self, spec: DetectorSpec, field: str) -> ConfiguredDetector:
+        factory = self._factory(spec.detector_id)
+        key = (factory, spec.params)
+        made = self._made.get(key)
+        if made is not None:
+            self._made.move_to_end(key)
+            return made
+        try:
+            made = factory.make(spec.params)
+        except BadParam as error:
+            path = f"{field}.{error.path}" if error.path else field
+            raise InvalidRequest(f"`{path}`: {error.message}", field=path) from error
+        self._made[key] = made
+        if len(self._made) > self._size:
+            self._made.popitem(last=False)
+        return made

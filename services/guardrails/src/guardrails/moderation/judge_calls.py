@@ -1,0 +1,70 @@
+"""Asking a detector that takes its time, within its time, and what it finds as places in the text."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from guardrails.chunking.chunkers import Window, Windows
+from guardrails.detectors.port import DetectorFailed, Judge, NotAsked
+from guardrails.domain import Detection, DetectionContext, DetectorKind
+from guardrails.moderation.metrics import FOUND, working
+from guardrails.moderation.rules import Rule
+
+_TIMEOUT = 504
+
+
+async def ask(rule: Rule, windows: Sequence[Window], context: DetectionContext) -> list[list[Detection]]:
+    """What a rule's detector, a `Judge`, finds in each window, placed in the text that the windows are of.
+
+    Blank windows are not asked, but for a conversation's (a message may be calls of tools alone) and those of
+    detectors that judge blank texts.
+
+    Raises:
+        DetectorFailed: It failed, or took longer than its time.
+        NotAsked: It compares texts with passages, and there are none.
+    """
+    judge = rule.detector
+    assert isinstance(judge, Judge)
+    blank = judge.judges_blank or judge.kind is DetectorKind.CHAT
+    asked = [(index, window) for index, window in enumerate(windows) if blank or window.text.strip()]
+    answers: list[list[Detection]] = [[] for _ in windows]
+    if not asked:
+        return answers
+    with working(rule.detector_id) as work:
+        if judge.kind is DetectorKind.CONTEXT_DOC and not any(map(str.strip, context.passages)):
+            raise NotAsked
+        try:
+            async with asyncio.timeout(judge.seconds):
+                found = await judge.judge([window.text for _, window in asked], context)
+        except TimeoutError:
+            raise DetectorFailed(f"the detector took longer than {judge.seconds:g} s", _TIMEOUT) from None
+        if any(found):
+            work.outcome = FOUND
+    for (index, window), detections in zip(asked, found, strict=True):
+        answers[index] = [_placed(detection, window.start) for detection in detections]
+    return answers
+
+
+async def windows(judge: Judge, text: str) -> list[Window]:
+    """What of a whole text is judged at a time.
+
+    Raises:
+        DetectorFailed: It cannot be cut.
+    """
+    ready = asyncio.Event()
+    cutting = Windows(judge.chunker(ready.set), len(text))
+    try:
+        found = cutting.feed(text, last=True)
+        while not cutting.complete:
+            await ready.wait()
+            ready.clear()
+            found += cutting.feed("", last=False)
+    finally:
+        cutting.close()
+    return found
+
+
+def _placed(detection: Detection, start: int) -> Detection:
+    if detection.start is None or detection.end is None or not start:
+        return detection
+    return replace(detection, start=detection.start + start, end=detection.end + start)

@@ -1,0 +1,213 @@
+"""The texts of one answer while they grow, and what is waited for."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+
+from servicekit.errors import InvalidRequest
+
+from guardrails.chunking.chunkers import Chunking
+from guardrails.detectors.port import Judge
+from guardrails.domain import Action, DetectionContext, Direction, Piece, Progress
+from guardrails.moderation.cross_choice import CrossChoice
+from guardrails.moderation.hold_back import GrowingText, HoldLimits, Scan
+from guardrails.moderation.rules import Rule
+from guardrails.moderation.thread_pool import ThreadPool
+
+_MOST_CHOICES = 128
+
+# Code points that may wait for detectors at work; with more no piece is taken, so that the client's stream stops.
+_AHEAD = 4096
+
+
+class Session:
+    """The choices of one answer while they grow, each by itself; a block ends them all.
+
+    Args:
+        rules: What they are judged by.
+        context: What detectors may look at beside the choices.
+        chunking: Where they may be cut when they are released; none: anywhere.
+        holding: How much of each may be held back.
+        all_hold: Text waits for rules that only report, too.
+
+    Attributes:
+        blocked: Whether a rule has blocked; nothing may be fed any more.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        context: DetectionContext | None = None,
+        chunking: Chunking | None = None,
+        holding: HoldLimits | None = None,
+        *,
+        all_hold: bool = False,
+    ) -> None:
+        self._rules = rules
+        self._context = context or DetectionContext()
+        self._chunking = chunking
+        self._holding = holding or HoldLimits()
+        self._all_hold = all_hold
+        quick = [rule.detector for rule in rules if not isinstance(rule.detector, Judge)]
+        self._slow = len(quick) < len(rules)
+        self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
+        self._quick = bool(quick)
+        self._texts: dict[int, GrowingText] = {}
+        self._ready = asyncio.Event()
+        output = self._context.direction is Direction.OUTPUT
+        self._cross_choices = [
+            CrossChoice(rule, self._context, self._holding.whole, self._ready.set)
+            if isinstance(rule.detector, Judge) and rule.detector.cross_choice and output
+            else None
+            for rule in rules
+        ]
+        self.blocked = False
+
+    def run(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        """What the pieces change, as soon as it is known, until all are judged or a rule blocks.
+
+        Use with ``contextlib.aclosing``: leaving stops the detectors at once.
+
+        Args:
+            batches: Pieces; the next ones are not asked for while too much waits for detectors.
+            workers: Where long pieces are scanned.
+
+        Raises:
+            InvalidRequest: See `feed`.
+        """
+        return self._waiting_for_judges(batches, workers) if self._slow else self._at_once(batches, workers)
+
+    async def _at_once(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        try:
+            async for pieces in batches:
+                yield self.apply(await workers.run(self.inline(pieces), self.scan, pieces))
+                if self.blocked:
+                    return
+        finally:
+            self._close()
+
+    async def _waiting_for_judges(
+        self, batches: AsyncIterator[Sequence[Piece]], workers: ThreadPool
+    ) -> AsyncGenerator[list[Progress], None]:
+        reading: asyncio.Task[Sequence[Piece] | None] | None = None
+        told = asyncio.create_task(self._ready.wait())
+        ended = False
+        try:
+            while not ended or self._busy():
+                if not ended and reading is None and self._waiting() <= _AHEAD:
+                    reading = asyncio.create_task(_next(batches))
+                await asyncio.wait({told} if reading is None else {told, reading}, return_when="FIRST_COMPLETED")
+                if told.done():
+                    self._ready.clear()
+                    told = asyncio.create_task(self._ready.wait())
+                    yield self.settle()
+                if not self.blocked and reading is not None and reading.done():
+                    taken, reading = reading.result(), None
+                    ended = taken is None
+                    if ended:
+                        for cross_choice in filter(None, self._cross_choices):
+                            cross_choice.ask()
+                    if taken is not None:
+                        yield self.apply(await workers.run(self.inline(taken), self.scan, taken))
+                if self.blocked:
+                    return
+        finally:
+            told.cancel()
+            self._close()
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await reading
+
+    def feed(self, pieces: Sequence[Piece]) -> list[Progress]:
+        """Takes pieces, those of one choice as one, and says what they change; nothing where nothing changes.
+
+        Raises:
+            InvalidRequest: A piece for a choice that is complete, or too many choices.
+        """
+        return self.apply(self.scan(pieces))
+
+    def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
+        """The first half of `feed`; may run in a thread."""
+        return [self._text(piece.choice).scan(piece) for piece in _joined(pieces)]
+
+    def apply(self, scans: Sequence[Scan]) -> list[Progress]:
+        """The second half of `feed`; runs in the event loop."""
+        return self._steps(self._texts[scan.piece.choice].apply(scan) for scan in scans)
+
+    def settle(self) -> list[Progress]:
+        """What detectors that took their time have changed."""
+        return self._steps(text.settle() for text in tuple(self._texts.values()))
+
+    def inline(self, pieces: Sequence[Piece]) -> bool:
+        """Whether `scan` is so fast that the event loop may wait for it."""
+        if not self._quick:
+            return True
+        size = sum(len(piece.text) for piece in pieces)
+        size += sum(text.undecided for text in self._texts.values())
+        return size <= self._inline_limit
+
+    def _steps(self, changes: Iterable[list[Progress]]) -> list[Progress]:
+        steps = []
+        for change in changes:
+            steps += change
+            if change and change[-1].action is Action.BLOCK:
+                self.blocked = True
+                break
+        return steps
+
+    def _close(self) -> None:
+        for text in self._texts.values():
+            text.close()
+
+    def _busy(self) -> bool:
+        return any(text.busy for text in self._texts.values())
+
+    def _waiting(self) -> int:
+        return sum(text.waiting for text in self._texts.values())
+
+    def _text(self, number: int) -> GrowingText:
+        text = self._texts.get(number)
+        if text is None:
+            if len(self._texts) == _MOST_CHOICES:
+                raise InvalidRequest(f"There are more than {_MOST_CHOICES} choices.", field="piece.choice")
+            text = self._texts[number] = GrowingText(
+                number,
+                self._rules,
+                self._context,
+                self._chunking,
+                self._holding,
+                self._ready.set,
+                all_hold=self._all_hold,
+                cross_choices=self._cross_choices,
+            )
+        if text.complete:
+            raise _complete(number)
+        return text
+
+
+async def _next(batches: AsyncIterator[Sequence[Piece]]) -> Sequence[Piece] | None:
+    return await anext(batches, None)
+
+
+def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
+    if len(pieces) == 1:
+        return pieces
+    choices: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        of_choice = choices.setdefault(piece.choice, [])
+        if of_choice and of_choice[-1].last:
+            raise _complete(piece.choice)
+        of_choice.append(piece)
+    return [
+        Piece(choice, "".join(piece.text for piece in of_choice), of_choice[-1].last, of_choice[-1].reply)
+        for choice, of_choice in choices.items()
+    ]
+
+
+def _complete(choice: int) -> InvalidRequest:
+    return InvalidRequest(f"A piece came for choice {choice}, which was complete.", field="piece.choice")

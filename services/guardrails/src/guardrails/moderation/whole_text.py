@@ -1,0 +1,96 @@
+"""Whole texts under the rules of a request."""
+
+import asyncio
+from collections.abc import Sequence
+
+from guardrails.chunking.chunkers import Window
+from guardrails.detectors.port import Judge
+from guardrails.domain import (
+    Action,
+    Detection,
+    DetectionContext,
+    DetectorKind,
+    Direction,
+    Failure,
+    Finding,
+    Verdict,
+)
+from guardrails.moderation.cross_choice import spread
+from guardrails.moderation.judge_calls import ask, windows
+from guardrails.moderation.metrics import CLEAN, FOUND, working
+from guardrails.moderation.rules import Rule, arranged, place, redacted, strictest
+from guardrails.moderation.thread_pool import ThreadPool
+
+_Found = Sequence[Detection] | Exception
+"""What a rule's detector says of one text."""
+
+
+async def judge(
+    texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
+) -> tuple[list[Verdict], list[Failure]]:
+    """A verdict for each text, and the detectors that failed on any of them.
+
+    A text on which a detector failed is blocked where the rule says so. Detectors that take their time work side by
+    side, and each is asked once about all texts.
+    """
+    size = sum(map(len, texts))
+    found = await asyncio.gather(*(_of_rule(rule, texts, size, context, workers) for rule in rules))
+    failures: dict[Failure, None] = {}  # each once, in order
+    verdicts = [_verdict(text, rules, [each[at] for each in found], failures) for at, text in enumerate(texts)]
+    return verdicts, list(failures)
+
+
+def _verdict(text: str, rules: Sequence[Rule], found: Sequence[_Found], failures: dict[Failure, None]) -> Verdict:
+    findings: list[Finding] = []
+    action = Action.NONE
+    for rule, detections in zip(rules, found, strict=True):
+        if isinstance(detections, Exception):
+            failures[rule.failure(detections)] = None
+            action = Action.BLOCK if rule.blocks_on(detections) else action
+        else:
+            findings += rule.findings(detections)
+    findings.sort(key=place)
+    action = max(action, strictest(findings))
+    text = redacted(text, findings) if action is Action.REDACT else ""
+    return Verdict(action, arranged(findings), text)
+
+
+async def _of_rule(
+    rule: Rule, texts: Sequence[str], size: int, context: DetectionContext, workers: ThreadPool
+) -> Sequence[_Found]:
+    detector = rule.detector
+    if isinstance(detector, Judge):
+        try:
+            return await _asked(rule, detector, texts, context)
+        except Exception as error:  # a detector's failure is not the request's
+            return [error] * len(texts)
+
+    def scan() -> list[_Found]:
+        found: list[_Found] = []
+        with working(rule.detector_id) as work:
+            for text in texts:
+                try:
+                    found.append(detector.detect(text))
+                except Exception as error:  # as above
+                    found.append(error)
+                    work.failed(error)
+            if work.outcome == CLEAN and any(found):
+                work.outcome = FOUND
+        return found
+
+    return await workers.run(size <= detector.inline_limit, scan)
+
+
+async def _asked(
+    rule: Rule, judge: Judge, texts: Sequence[str], context: DetectionContext
+) -> list[list[Detection]]:
+    chunks: Sequence[Sequence[Window]]
+    if judge.judges_blank or judge.kind is DetectorKind.CHAT:
+        chunks = [[Window(0, text)] for text in texts]
+    else:
+        chunks = await asyncio.gather(*(windows(judge, text) for text in texts))
+    if judge.cross_choice and context.direction is Direction.OUTPUT:
+        # All that is found counts for every text; in the others it has no span.
+        return spread(await ask(rule, [Window(0, text) for text in texts], context))
+    answers = iter(await ask(rule, [window for each in chunks for window in each], context))
+    return [[detection for _ in each for detection in next(answers)] for each in chunks]

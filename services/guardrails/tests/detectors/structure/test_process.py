@@ -1,0 +1,83 @@
+"""guardrails.detectors.structure.process: no text harms the service, and limits are real."""
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from guardrails.detectors.port import DetectorFailed
+from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
+
+SCRIPT = """
+import os, signal, sys, time
+from guardrails.detectors.structure import child
+
+def check(text, kind, required):
+    if text == "hang":
+        time.sleep(600)
+    if text == "spin":
+        while True: pass
+    if text == "eat":
+        kept = [bytes(50_000_000) for _ in range(1000)]
+    if text == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if text == "defect":
+        raise ZeroDivisionError
+    if text == "noise":
+        print("printed by a library", flush=True)
+    if text == "environment":
+        return " ".join(sorted(os.environ))
+    return str(os.getppid())
+
+sys.exit(child.serve(check))
+"""
+
+
+@pytest.fixture
+async def processes(tmp_path: Path) -> AsyncIterator[CheckProcesses]:
+    """Processes whose check does as the text says."""
+    script = tmp_path / "child.py"
+    script.write_text(SCRIPT)
+    made = CheckProcesses(CheckLimits(seconds=3, memory=200 * 1024**2), (sys.executable, str(script)))
+    yield made
+    await made.aclose()
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "status"),
+    [
+        ("hang", "longer than 3 s", 504),
+        ("spin", "longer than 3 s", 504),
+        ("eat", "more memory", 0),
+        ("crash", "SIGSEGV", 0),
+        ("defect", "failed on the text", 0),
+    ],
+)
+async def test_a_text_that_ends_its_check(text: str, says: str, status: int, processes: CheckProcesses) -> None:
+    """The detector fails on the text, and the next text is checked."""
+    with pytest.raises(DetectorFailed, match=says) as raised:
+        await processes.reasons(text, ["json"], 0)
+    assert raised.value.status == status
+    assert await processes.reasons("good", ["json"], 0)
+
+
+async def test_the_process_is_kept(processes: CheckProcesses) -> None:
+    """One process forks for many texts, also after a crash; what libraries print does not harm the answers."""
+    first = await processes.reasons("good", ["json"], 0)
+    with pytest.raises(DetectorFailed):
+        await processes.reasons("crash", ["json"], 0)
+    assert await processes.reasons("noise", ["json"], 0) == first
+
+
+async def test_secrets_stay_outside(processes: CheckProcesses, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process has nothing of the service's environment."""
+    monkeypatch.setenv("CAUSEWAY_NATS_URL", "nats://guardrails:secret@127.0.0.1")
+    (names,) = await processes.reasons("environment", ["json"], 0)
+    assert "CAUSEWAY_NATS_URL" not in names
+
+
+async def test_a_process_that_does_not_start() -> None:
+    """The detector fails, and says so."""
+    broken = CheckProcesses(CheckLimits(), (sys.executable, "-c", "raise SystemExit(1)"))
+    with pytest.raises(DetectorFailed, match="does not start"):
+        await broken.reasons("{}", ["json"], 0)

@@ -1,0 +1,53 @@
+"""guardrails.moderation.judge_calls: questions to detectors that take their time."""
+
+import pytest
+from causeway_testing.guardrails.fake import ScriptedJudge
+from guardrails.chunking.chunkers import Window
+from guardrails.detectors.port import DetectorFailed, NotAsked
+from guardrails.domain import Action, DetectionContext, DetectorKind, OnError
+from guardrails.moderation.judge_calls import ask
+from guardrails.moderation.rules import Rule
+
+_WINDOWS = [Window(0, "secret"), Window(6, " \n "), Window(9, "🔑 secret")]
+
+
+def _rule(judge: ScriptedJudge, action: Action = Action.REPORT) -> Rule:
+    return Rule("judge", judge, action, OnError.BLOCK, "#")
+
+
+async def test_places() -> None:
+    """What is found stands where it is in the text; blank windows are not asked about."""
+    judge = ScriptedJudge("secret")
+    found = await ask(_rule(judge), _WINDOWS, DetectionContext())
+    assert judge.asked == [["secret", "🔑 secret"]]
+    assert [[(each.start, each.end) for each in of_window] for of_window in found] == [[(0, 6)], [], [(11, 17)]]
+    assert await ask(_rule(judge), [Window(0, " ")], DetectionContext()) == [[]]
+    assert len(judge.asked) == 1
+
+
+async def test_conversations() -> None:
+    """A message of a conversation is judged without words, too: it may call tools."""
+    judge = ScriptedJudge("secret", kind=DetectorKind.CHAT)
+    assert await ask(_rule(judge), [Window(0, "")], DetectionContext()) == [[]]
+    assert judge.asked == [[""]]
+
+
+async def test_time() -> None:
+    """A detector that takes longer than its time has failed, and is stopped."""
+    judge = ScriptedJudge("secret", seconds=0.05)
+    judge.gate.clear()
+    with pytest.raises(DetectorFailed, match=r"longer than 0.05 s") as raised:
+        await ask(_rule(judge), _WINDOWS, DetectionContext())
+    assert (raised.value.status, judge.cancelled) == (504, 1)
+
+
+@pytest.mark.parametrize("passages", [(), ("", " \n")])
+async def test_nothing_to_compare_with(passages: tuple[str, ...]) -> None:
+    """A detector that compares with passages is not asked without any; of blank windows it never would be."""
+    judge = ScriptedJudge("secret", kind=DetectorKind.CONTEXT_DOC)
+    with pytest.raises(NotAsked, match="no passages") as raised:
+        await ask(_rule(judge), _WINDOWS, DetectionContext(passages=passages))
+    assert (raised.value.status, judge.asked) == (422, [])
+    assert await ask(_rule(judge), [Window(0, " ")], DetectionContext(passages=passages)) == [[]]
+    await ask(_rule(judge), _WINDOWS, DetectionContext(passages=("The pump.",)))
+    assert len(judge.asked) == 1

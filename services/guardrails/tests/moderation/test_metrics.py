@@ -1,0 +1,111 @@
+"""guardrails.moderation.metrics: what detectors cost, as scrapes see it."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+
+import pytest
+from causeway_testing.guardrails.fake import ScriptedDetector, ScriptedJudge
+from causeway_testing.servers import measured
+from guardrails.chunking.chunkers import Window
+from guardrails.detectors.port import Detector, DetectorFailed, Judge, NotAsked
+from guardrails.domain import Action, DetectionContext, DetectorKind, OnError, Piece
+from guardrails.moderation.judge_calls import ask
+from guardrails.moderation.metrics import Hold
+from guardrails.moderation.rules import Rule
+from guardrails.moderation.session import Session
+from guardrails.moderation.thread_pool import ThreadPool
+from guardrails.moderation.whole_text import judge
+
+SECONDS = "causeway_detector_duration_seconds"
+HELD = "causeway_guardrails_hold_duration_seconds"
+
+
+@pytest.fixture
+def name() -> str:
+    """A detector's id that nobody else has: what is measured is there for the whole process."""
+    measured("")
+    return uuid.uuid4().hex
+
+
+def rule(name: str, detector: Detector | Judge, action: Action = Action.BLOCK) -> Rule:
+    return Rule(name, detector, action, OnError.ALLOW, "#")
+
+
+def counted(name: str) -> dict[str, float]:
+    """How often, by outcome."""
+    return {
+        labels["causeway_outcome"]: value
+        for labels, value in measured(f"{SECONDS}_count")
+        if labels["causeway_detector"] == name
+    }
+
+
+def total(name: str) -> float:
+    return sum(value for _, value in measured(name))
+
+
+async def run(session: Session, *pieces: Sequence[Piece]) -> None:
+    async def batches() -> AsyncIterator[Sequence[Piece]]:
+        for each in pieces:
+            yield each
+
+    workers = ThreadPool(1)
+    async with aclosing(session.run(batches(), workers)) as steps:
+        async for _ in steps:
+            pass
+    workers.close()
+
+
+async def test_a_growing_text_is_counted_once(name: str) -> None:
+    """However many pieces it comes in; by what came of it, and also where it is stopped."""
+    held = total(f"{HELD}_count")
+    for text in ("clean", "ssn", "poison"):
+        detector = ScriptedDetector("ssn", poison="poison")
+        await run(Session([rule(name, detector)]), *([Piece(0, each)] for each in text), [Piece(0, "", last=True)])
+    assert counted(name) == {"clean": 1, "found": 1, "failed": 1}
+    assert total(f"{HELD}_count") > held
+
+
+async def test_questions_are_counted(name: str) -> None:
+    """Each, with its outcome; one that is stopped is nobody's failure."""
+    judge_ = ScriptedJudge("secret", poison="poison", kind=DetectorKind.CONTEXT_DOC)
+    around = DetectionContext(passages=("p",))
+    for text in ("clean", "secret", "secret"):
+        await ask(rule(name, judge_), [Window(0, text)], around)
+    with pytest.raises(DetectorFailed):
+        await ask(rule(name, judge_), [Window(0, "poison")], around)
+    with pytest.raises(NotAsked):
+        await ask(rule(name, judge_), [Window(0, "x")], DetectionContext())
+    judge_.gate.clear()
+    stopped = asyncio.create_task(ask(rule(name, judge_), [Window(0, "x")], around))
+    await asyncio.sleep(0)
+    stopped.cancel()
+    await asyncio.wait([stopped])
+    assert counted(name) == {"clean": 1, "found": 2, "failed": 1, "not_asked": 1}
+
+
+async def test_whole_texts_are_counted_together(name: str) -> None:
+    """Those of one request."""
+    workers = ThreadPool(1)
+    for texts in (["a", "b"], ["a", "ssn"], ["ssn", "poison"]):
+        await judge(texts, [rule(name, ScriptedDetector("ssn", poison="poison"))], DetectionContext(), workers)
+    workers.close()
+    assert counted(name) == {"clean": 1, "found": 1, "failed": 1}
+
+
+def test_the_longest_wait_counts() -> None:
+    """Of a text's pieces; a text of which nothing was released is not counted."""
+    measured("")
+    held = total(f"{HELD}_count")
+    hold = Hold()
+    hold.came(3)
+    hold.end()
+    assert total(f"{HELD}_count") == held
+    hold.came(5)
+    hold.left(2)
+    hold.left(5)
+    hold.left(5)
+    hold.end()
+    assert total(f"{HELD}_count") == held + 1

@@ -1,0 +1,104 @@
+"""guardrails.moderation.rules: what follows from detections."""
+
+from causeway_testing.guardrails.fake import ScriptedDetector
+from guardrails.detectors.port import DetectorFailed
+from guardrails.domain import Action, Detection, Failure, Finding, OnError
+from guardrails.moderation.rules import Rule, arranged, place, redacted, strictest, unions
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def _rule(action: Action) -> Rule:
+    return Rule("d", ScriptedDetector("x"), action, OnError.BLOCK, "#")
+
+
+def _finding(start: int, end: int, action: Action = Action.REDACT, replacement: str = "#") -> Finding:
+    return Finding(Detection("t", "n", "", start, end), "d", action, replacement)
+
+
+def test_findings() -> None:
+    """A rule gives its detections its action; only what is redacted has a replacement."""
+    detection = Detection("t", "n", "x", 0, 1)
+    assert list(_rule(Action.REDACT).findings([detection])) == [Finding(detection, "d", Action.REDACT, "#")]
+    assert list(_rule(Action.REPORT).findings([detection])) == [Finding(detection, "d", Action.REPORT, "")]
+
+
+def test_what_has_no_span_cannot_be_redacted() -> None:
+    """A finding about the whole text blocks where spans would be redacted: no less strict than asked."""
+    (finding,) = _rule(Action.REDACT).findings([Detection("t", "n")])
+    assert finding.action is Action.BLOCK
+
+
+def test_failure() -> None:
+    """The client is told of a detector's own failure, and not of the inside of a defect."""
+    rule = _rule(Action.REPORT)
+    assert rule.failure(DetectorFailed("too slow")) == Failure("d", "too slow")
+    assert rule.failure(ZeroDivisionError("secret")) == Failure("d", "the detector met an unexpected error")
+
+
+def test_strictest() -> None:
+    """Block wins over redact over report; without findings there is nothing to do."""
+    report, redact, block = (_finding(0, 1, action) for action in (Action.REPORT, Action.REDACT, Action.BLOCK))
+    assert strictest([report, block, redact]) is Action.BLOCK
+    assert strictest([report, redact]) is Action.REDACT
+    assert strictest([]) is Action.NONE
+
+
+def test_place() -> None:
+    """Findings are ordered by start and end, those without a span last."""
+    whole = Finding(Detection("t", "n"), "d", Action.REPORT)
+    assert sorted([whole, _finding(3, 5), _finding(3, 4), _finding(0, 9)], key=place) == [
+        _finding(0, 9),
+        _finding(3, 4),
+        _finding(3, 5),
+        whole,
+    ]
+
+
+def test_unions() -> None:
+    """Spans that overlap become one with the first's replacement; those that only touch stay apart."""
+    findings = [_finding(0, 3, replacement="A"), _finding(2, 5), _finding(5, 6, replacement="B")]
+    assert unions([*findings, _finding(8, 9, Action.REPORT)]) == [(0, 5, "A"), (5, 6, "B")]
+
+
+def test_arranged() -> None:
+    """Of overlapping spans only the first keeps its replacement."""
+    findings = [
+        _finding(0, 9),
+        _finding(1, 3, Action.REPORT, ""),
+        _finding(2, 4),
+        _finding(8, 11),
+        _finding(11, 12),
+    ]
+    assert [finding.replacement for finding in arranged(findings)] == ["#", "", "", "", "#"]
+
+
+_SPANS = st.lists(
+    st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_from([Action.REPORT, Action.REDACT])), max_size=6
+)
+
+
+@given(st.text(min_size=26, max_size=30), _SPANS)
+def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
+    """Redacted spans are gone, everything else is as it was; replacing the findings one by one is the same."""
+    findings = sorted((_finding(start, start + size, action) for start, size, action in spans), key=place)
+    hidden = {
+        at
+        for finding in findings
+        if finding.action is Action.REDACT
+        for at in range(finding.detection.start or 0, finding.detection.end or 0)
+    }
+    merged = unions(findings)
+    starts, inside = {start for start, _, _ in merged}, {at for start, end, _ in merged for at in range(start, end)}
+    assert inside == hidden
+    expected = "".join(
+        "#" if at in starts else "" if at in hidden else character for at, character in enumerate(text)
+    )
+    assert redacted(text, findings) == expected
+    one_by_one, done = "", 0
+    for finding in arranged(findings):
+        start, end = finding.detection.start or 0, finding.detection.end or 0
+        if finding.action is Action.REDACT:
+            one_by_one += text[done:start] + finding.replacement
+            done = max(done, end)
+    assert one_by_one + text[done:] == expected

@@ -1,0 +1,266 @@
+"""Pages → chunks: whole sentences, rows or definitions of one section of one page, as many as a model reads well.
+
+A chunk is a stretch of its section's text, unchanged. Each begins with the last sentences of the one before, as
+many as the overlap has room for, so that what a sentence refers to is at hand. Sections are divided evenly: two
+halves serve a search better than a full chunk and a crumb.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from embedding.port import Tokenizer
+from text.sentences import sentence_spans
+
+from ingest.domain import Chunk
+from ingest.parsing.content import Page
+
+_SEPARATORS = re.compile(r"[\W_]+")
+_CHARACTERS_A_TOKEN = 10
+"""Bounds what tokenizers make one token of, such as a word of 1000 letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How large chunks are.
+
+    Attributes:
+        tokens: Most tokens of a chunk's text, as the embedding model counts them.
+        overlap: Most tokens that a chunk repeats of the one before.
+        indexed_tokens: Most tokens of the indexed text: what the model reads of it.
+    """
+
+    tokens: int
+    overlap: int
+    indexed_tokens: int
+
+    @property
+    def characters(self) -> int:
+        """Most characters of a chunk's text."""
+        return _CHARACTERS_A_TOKEN * self.tokens
+
+    @classmethod
+    def fitting(cls, model_tokens: int, tokens: int = 200, overlap: int = 30) -> "Shape":
+        """The shape for a model that reads so many tokens: a fifth of them is left for names and headings.
+
+        No more than half of a chunk repeats the one before.
+        """
+        tokens = max(16, min(tokens, model_tokens * 4 // 5))
+        return cls(tokens, min(overlap, tokens // 2), model_tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """A sentence, a row, a definition, or a part of one that is too long for a chunk.
+
+    Attributes:
+        start: In code points of the section's text.
+        end: Exclusive.
+        tokens: Of this stretch by itself.
+        goes_on: It goes on with what the piece before had no room for.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    goes_on: bool = False
+
+
+class Chunker:
+    """Cuts documents into chunks. Pure; callable from any thread.
+
+    Args:
+        tokenizer: Of the embedding model.
+        shape: How large chunks are.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, shape: Shape) -> None:
+        self._tokenizer = tokenizer
+        self._shape = shape
+
+    def chunks(self, pages: Iterable[Page], sourcefile: str) -> Iterator[Chunk]:
+        """The chunks of a document, in reading order."""
+        number = 0
+        name = document_name(sourcefile)
+        for page in pages:
+            for section in page.sections:
+                before = None
+                for start, end in self.split(section.text, section.whole):
+                    text = section.text[start:end]
+                    indexed = self._indexed(name, section.headings, text)
+                    overlap, separator = _joint(section.text, before, start)
+                    yield Chunk(number, text, indexed, page.number, section.headings, overlap, separator)
+                    number += 1
+                    before = end
+
+    def chunks_of(self, text: str) -> Iterator[Chunk]:
+        """The chunks of a text that came as it is: what they add one after the other is the text."""
+        before = 0
+        spans = self.split(text)
+        for number, (start, end) in enumerate(spans):
+            stop = end if number + 1 < len(spans) else len(text)
+            overlap, separator = _joint(text, before, start)
+            yield Chunk(number, text[start:stop], text[start:end], 0, (), overlap, separator)
+            before = end
+
+    def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+        """Spans of a section's chunks in code points. Everything but white space lies in at least one.
+
+        Args:
+            text: Of the section.
+            whole: See `ingest.parsing.content.Section`; spans that cannot be are passed over.
+        """
+        pieces = list(self._pieces(text, whole))
+        total = sum(piece.tokens for piece in pieces)
+        room = self._shape.tokens - self._shape.overlap
+        parts = 1 if total <= self._shape.tokens else math.ceil((total - self._shape.overlap) / room)
+        target = total / parts
+        spans: list[tuple[int, int]] = []
+        first = 0
+        while first < len(pieces):
+            starts = self._starts(text, pieces, first, spans)
+            begin, overlap = starts.pop()
+            last = first
+            fresh = pieces[first].tokens
+            while last + 1 < len(pieces) and fresh < target:
+                more = pieces[last + 1]
+                if not self._fits(text, begin, more.end, overlap + fresh + more.tokens, last + 1 - first):
+                    break
+                last += 1
+                fresh += more.tokens
+            while starts and not self._fits(text, begin, pieces[last].end, overlap + fresh, last - first):
+                begin, overlap = starts.pop()
+            spans.append((begin, pieces[last].end))
+            first = last + 1
+        return spans
+
+    def _fits(self, text: str, start: int, end: int, estimate: int, joints: int) -> bool:
+        if end - start > self._shape.characters:
+            return False
+        # Parts and whole may differ by what stands at their joints; far from the limit that does not matter.
+        if estimate + (joints + 1) * 2 <= self._shape.tokens:
+            return True
+        return estimate <= 2 * self._shape.tokens and self._tokenizer.count(text[start:end]) <= self._shape.tokens
+
+    def _starts(
+        self, text: str, pieces: Sequence[_Piece], first: int, spans: Sequence[tuple[int, int]]
+    ) -> list[tuple[int, int]]:
+        """Where the chunk whose first new piece is ``first`` may begin, each with the tokens that it then repeats.
+
+        The farther back, the later in the list; never as far as the chunk before begins.
+        """
+        starts = [(pieces[first].start, 0)]
+        if spans and pieces[first].goes_on:
+            return starts + self._within(text, pieces[first - 1], pieces[first].start, spans[-1][0])
+        tokens = 0
+        for piece in reversed(pieces[:first] if spans else ()):
+            tokens += piece.tokens
+            if piece.start <= spans[-1][0] or tokens > self._shape.overlap:
+                break
+            starts.append((piece.start, tokens))
+        return starts
+
+    def _within(self, text: str, piece: _Piece, end: int, after: int) -> list[tuple[int, int]]:
+        """As `_starts`, within a piece that goes on at ``end``: at a space if there is one, else at a token."""
+        overlap = self._shape.overlap
+        spans = self._tokenizer.spans(text[piece.start : end])
+        bounds = [start for (_, before), (start, _) in itertools.pairwise(spans) if before <= start]
+        inside = [piece.start + at for at in bounds if at >= spans[-overlap:][0][0]] if overlap else []
+        spaced = [at for at in inside if text[at - 1].isspace()]
+        for at in spaced or inside:
+            tokens = self._tokenizer.count(text[at:end])
+            if at > after and tokens <= overlap:
+                return [(at, tokens)]
+        return []
+
+    def _pieces(self, text: str, whole: Sequence[tuple[int, int]]) -> Iterator[_Piece]:
+        """The section's pieces, in order."""
+        done = 0
+        for start, end in whole:
+            if done <= start < end <= len(text):
+                yield from self._sentences(text, done, start)
+                yield from self._together(text, start, end)
+                done = end
+        yield from self._sentences(text, done, len(text))
+
+    def _together(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """What is to stay together: whole if a chunk can hold it, else by line."""
+        piece = self._whole(text, start, end)
+        if piece is not None:
+            yield piece
+            return
+        for line in text[start:end].splitlines(keepends=True):
+            piece = self._whole(text, start, start + len(line))
+            if piece is not None:
+                yield piece
+            else:
+                yield from self._sentences(text, start, start + len(line))
+            start += len(line)
+
+    def _whole(self, text: str, start: int, end: int) -> _Piece | None:
+        """A stretch as one piece, with its indentation; None if that is too long, or blank."""
+        stretch = text[start:end].rstrip()
+        if not stretch or len(stretch) > self._shape.characters:
+            return None
+        tokens = self._tokenizer.count(stretch)
+        return _Piece(start, start + len(stretch), tokens) if tokens <= self._shape.tokens else None
+
+    def _sentences(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """Sentences of a stretch, each whole if a chunk can hold it."""
+        for first, last in sentence_spans(text[start:end]):
+            yield from self._parts(text, start + first, start + last)
+
+    def _parts(self, text: str, start: int, end: int) -> Iterator[_Piece]:
+        """A sentence, in parts if no chunk can hold it; then there is room for the overlap before each."""
+        shape, limit, goes_on = self._shape, self._shape.tokens, False
+        while start < end:
+            stop = self._cut(text, start, end, limit)
+            if stop < end and not goes_on:
+                limit = max(1, shape.tokens - shape.overlap)
+                stop = self._cut(text, start, end, limit)
+            yield _Piece(start, stop, self._tokenizer.count(text[start:stop]), goes_on)
+            start, goes_on = stop, True
+            while start < end and text[start].isspace():
+                start += 1
+
+    def _cut(self, text: str, start: int, end: int, tokens: int) -> int:
+        """How far a piece that begins at ``start`` may go: to a space if there is one late enough."""
+        limit = end
+        if end - start > self._shape.characters:
+            limit = start + self._shape.characters
+        spans = self._tokenizer.spans(text[start:limit])
+        if limit == end and len(spans) <= tokens:
+            return end
+        if len(spans) > tokens:
+            limit = start + max(1, spans[tokens][0])
+        while True:
+            middle = start + (limit - start) // 2
+            space = next((at for at in range(limit - 1, middle, -1) if text[at].isspace()), limit)
+            stop = start + max(1, len(text[start:space].rstrip()))
+            excess = self._tokenizer.count(text[start:stop]) - tokens
+            if excess <= 0 or stop == start + 1:
+                return stop
+            limit = max(start + 1, stop - excess)  # a part of a word may have more tokens than it had in the word
+
+    def _indexed(self, name: str, headings: tuple[str, ...], text: str) -> str:
+        """Name and headings in front of the text, as far as the model reads; what the text says is not repeated."""
+        lines = [*(line for line in (name, *headings) if line and line not in text), text]
+        while len(lines) > 1 and self._tokenizer.count("\n".join(lines)) > self._shape.indexed_tokens:
+            # The outermost heading says least; the name goes last.
+            lines.pop(1 if len(lines) > 2 else 0)
+        return "\n".join(lines)
+
+
+def _joint(text: str, before: int | None, start: int) -> tuple[int, str | None]:
+    """Overlap and separator of a chunk that begins at ``start``, after one that ended at ``before``."""
+    if before is None:
+        return 0, None
+    return max(0, before - start), text[before:start]
+
+
+def document_name(sourcefile: str) -> str:
+    """A file's name as words: ``reports/annual_review-2024.pdf`` is ``annual review 2024``."""
+    return " ".join(_SEPARATORS.sub(" ", PurePosixPath(sourcefile.replace("\\", "/")).stem).split())

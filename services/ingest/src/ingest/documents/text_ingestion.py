@@ -1,0 +1,149 @@
+"""One job with texts: nothing is parsed, each text becomes a document of the index."""
+
+import asyncio
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration, UnreadableDocument
+
+from ingest.documents.embedding_models import IndexingModel, IndexingModels
+from ingest.documents.index_writer import Done, Storing
+from ingest.documents.originals import fetched
+from ingest.documents.report import Report
+from ingest.domain import Document, Outcome, Progress, State, Text, TextsJob
+from ingest.ports import Index, Originals, TextReader
+
+_AT_ONCE = 4
+"""Documents under way: while one is written to the disk, others are embedded."""
+_CONTENT_TYPE = "text/plain"
+
+
+class TextIngestion:
+    """Makes texts findable.
+
+    Args:
+        originals: Where the texts are.
+        reader: Reads them.
+        models: Text → chunks → vectors, as the index has them.
+        storing: Chunks → the index.
+        index: Says what is there.
+        max_characters: Longer texts are refused.
+        max_chunks: Likewise texts of more chunks.
+    """
+
+    def __init__(
+        self,
+        originals: Originals,
+        reader: TextReader,
+        models: IndexingModels,
+        storing: Storing,
+        index: Index,
+        *,
+        max_characters: int,
+        max_chunks: int,
+    ) -> None:
+        self._originals = originals
+        self._reader = reader
+        self._models = models
+        self._storing = storing
+        self._index = index
+        self._max_characters = max_characters
+        self._max_chunks = max_chunks
+
+    async def run(self, job: TextsJob, report: Report, *, alone: bool = False) -> tuple[Outcome, ...]:
+        """Ingests the job's texts, and says what became of each, in their order.
+
+        Running it again changes nothing. Nothing is stored unless every text can be. For ``alone`` see
+        `Ingestion.run`.
+
+        Raises:
+            UnreadableDocument, PayloadTooLarge: A text's own fault.
+            NotFound: The texts are gone.
+            Conflict: The index has vectors of an embedding model that is not configured.
+            Unavailable, DeadlineExceeded: Something that is needed does not answer.
+            Settled: Somebody else has taken or ended the job.
+        """
+        async with fetched(self._originals, job.object_name, job.size_bytes, job.sha256) as path:
+            model = await self._models.of(job)
+            await asyncio.to_thread(self._check, job, model, path)
+            await report.progress(Progress(documents_total=job.count), State.INDEXING)
+            return await self._store_all(job, model, self._reader.read(path), report, alone=alone)
+
+    def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
+        count = 0
+        for text in self._reader.read(path):
+            count += 1
+            if len(text.text) > self._max_characters:
+                raise PayloadTooLarge(
+                    f"Document {text.document_id!r} has more than {self._max_characters} characters."
+                )
+            if len(text.text) > self._max_chunks:  # else it cannot have more chunks
+                self._storing.limited(model.chunker.chunks_of(text.text))
+        if count != job.count:
+            raise UnreadableDocument(f"The job speaks of {job.count} documents, {count} are there.")
+
+    async def _store_all(
+        self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, *, alone: bool
+    ) -> tuple[Outcome, ...]:
+        outcomes = [Outcome.UNCHANGED] * job.count
+        numbered = enumerate(texts)
+        documents = chunks = 0
+
+        async def done(count: int) -> None:
+            nonlocal chunks
+            chunks += count
+            await report.progress(Progress(0, 0, chunks, 0, documents, job.count))
+
+        async def work() -> None:
+            nonlocal documents
+            for number, text in numbered:
+                outcomes[number] = await self._store(job, model, text, report, done, alone=alone)
+                documents += 1
+                await done(0)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(min(_AT_ONCE, job.count)):
+                    tasks.create_task(work())
+        except ExceptionGroup as group:
+            raise group.exceptions[0] from group
+        await done(0)
+        return tuple(outcomes)
+
+    async def _store(
+        self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, *, alone: bool
+    ) -> Outcome:
+        document = _document(job, text)
+        there = await self._index.find(job, text.document_id)
+        if there is not None and there.generation == job.generation:
+            return Outcome.STORED  # an attempt before this one got as far as that
+        if alone and there is not None and there.says_the_same_as(document):
+            return Outcome.UNCHANGED
+        try:
+            if there is not None and there.reads_as(document):
+                try:
+                    await report.commit()
+                    return Outcome.STORED if await self._index.update(job, document) else Outcome.UNCHANGED
+                except NotFound:
+                    there = None  # it has just been removed
+            if there is None and job.existing_only:
+                return Outcome.NOT_FOUND
+            chunks = await asyncio.to_thread(list, model.chunker.chunks_of(text.text))
+            await self._storing.store(job, document, model, chunks, report, done)
+        except StaleGeneration:
+            return Outcome.SUPERSEDED
+        return Outcome.STORED
+
+
+def _document(job: TextsJob, text: Text) -> Document:
+    raw = text.text.encode()
+    return Document(
+        document_id=text.document_id,
+        sourcefile=text.document_id,
+        sha256=hashlib.sha256(raw).hexdigest(),
+        size_bytes=len(raw),
+        metadata_json=text.metadata_json,
+        generation=job.generation,
+        content_type=_CONTENT_TYPE,
+    )

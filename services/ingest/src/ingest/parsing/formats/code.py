@@ -1,0 +1,248 @@
+"""Source code: a section for each function, method and type, by the syntax of its language.
+
+The text is the file's own lines, each in one section. Where there is no grammar for the language, blank lines and
+indentation say what belongs together.
+"""
+
+import importlib
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tree_sitter import Language, Node, Parser
+
+from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.registry import format_named
+from ingest.parsing.text.clean import clean
+from ingest.parsing.text.decode import text_of
+
+# Modules of grammars, with the function that gives each. C is read as C++, JavaScript as TypeScript.
+_GRAMMARS = {
+    "c++": ("tree_sitter_cpp", "language"),
+    "c#": ("tree_sitter_c_sharp", "language"),
+    "go": ("tree_sitter_go", "language"),
+    "java": ("tree_sitter_java", "language"),
+    "php": ("tree_sitter_php", "language_php"),
+    "python": ("tree_sitter_python", "language"),
+    "ruby": ("tree_sitter_ruby", "language"),
+    "rust": ("tree_sitter_rust", "language"),
+    "tsx": ("tree_sitter_typescript", "language_tsx"),
+    "typescript": ("tree_sitter_typescript", "language_typescript"),
+}
+_SUFFIXES = {
+    "c++": ".c .h .cc .cpp .cxx .hh .hpp .hxx .ipp .cu",
+    "c#": ".cs",
+    "go": ".go",
+    "java": ".java",
+    "php": ".php",
+    "python": ".py .pyi .pyw",
+    "ruby": ".rb .rake",
+    "rust": ".rs",
+    "tsx": ".js .jsx .mjs .cjs .tsx",
+    "typescript": ".ts .mts .cts",
+}
+_OF_SUFFIX = {suffix: language for language, suffixes in _SUFFIXES.items() for suffix in suffixes.split()}
+_SHEBANG = re.compile(r"#!.*?\b(python|ruby|node|php)[\d.]*\b")
+_OF_INTERPRETER = {"python": "python", "ruby": "ruby", "node": "tsx", "php": "php"}
+
+_INTERPRETED = re.compile(rb"(?:\xef\xbb\xbf)?\s*#!")
+_SMALL = 800
+"""Characters; a type that is no longer is a section with its methods."""
+_LONGEST_NAME = 100
+_DEEPEST = 50
+_WORD = re.compile(r"\w")
+# fmt: off
+_FUNCTIONS = frozenset((
+    "function_definition", "function_declaration", "generator_function_declaration", "method_definition",
+    "method_declaration", "constructor_declaration", "compact_constructor_declaration", "destructor_declaration",
+    "operator_declaration", "local_function_statement", "function_item", "macro_definition", "method",
+    "singleton_method", "preproc_function_def", "variable_declarator",
+))
+_TYPES = frozenset((
+    "class_definition", "class_declaration", "abstract_class_declaration", "class_specifier", "struct_specifier",
+    "union_specifier", "enum_specifier", "interface_declaration", "enum_declaration", "record_declaration",
+    "struct_declaration", "annotation_type_declaration", "trait_declaration", "delegate_declaration",
+    "type_alias_declaration", "type_spec", "impl_item", "struct_item", "enum_item", "trait_item", "union_item",
+    "class", "module",
+))
+_SPACES = frozenset((
+    "namespace_declaration", "namespace_definition", "internal_module", "mod_item", "module_declaration",
+))
+# Hold a definition together with what stands before it.
+_WRAPPERS = frozenset((
+    "decorated_definition", "export_statement", "ambient_declaration", "template_declaration", "type_declaration",
+    "lexical_declaration", "variable_declaration", "declaration", "type_definition",
+))
+_BODIES = frozenset((
+    "block", "class_body", "declaration_list", "field_declaration_list", "interface_body", "enum_body",
+    "statement_block", "body_statement", "linkage_specification", "enum_body_declarations", "preproc_ifdef",
+    "preproc_if", "preproc_else", "namespace_use_group", "compound_statement", "expression_statement",
+))
+_BEFORE = frozenset(("comment", "line_comment", "block_comment", "attribute_item"))
+# fmt: on
+
+
+@dataclass(frozen=True, slots=True)
+class _Definition:
+    """Lines of a definition, the last one exclusive."""
+
+    first: int
+    last: int
+    name: str
+    node: Node
+    is_function: bool
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether the first line of a text names an interpreter."""
+    return _INTERPRETED.match(head) is not None
+
+
+def grammar(suffix: str, text: str) -> Language | None:
+    """Return the grammar of a file's language, by its name, or by the interpreter that its first line asks for."""
+    language = _OF_SUFFIX.get(suffix, "")
+    if format_named(suffix) is None:
+        shebang = _SHEBANG.match(text)
+        language = _OF_INTERPRETER[shebang[1]] if shebang else ""
+    if not language:
+        return None
+    module, function = _GRAMMARS[language]
+    return Language(getattr(importlib.import_module(module), function)())
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page of a source file.
+
+    Raises:
+        Unreadable: It has no text.
+    """
+    text = clean(text_of(request))
+    language = grammar(request.suffix.lower(), text)
+    lines = text.split("\n")
+    if language is None:
+        sections = _joined([_section((), lines)])
+    else:
+        tree = Parser(language).parse(text.encode())
+        sections = _joined(_sections(tree.root_node, lines, 0, len(lines), ()))
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Head("text/x-source")
+    yield Page(0, sections)
+
+
+def _joined(sections: Iterable[Section | None]) -> tuple[Section, ...]:
+    """The sections that are there; one of mere signs, as a bracket that closes a class, goes to the one before."""
+    joined: list[Section] = []
+    for section in sections:
+        if section is None:
+            continue
+        if joined and not _WORD.search(section.text):
+            before = joined.pop()
+            text = f"{before.text}\n{section.text}"
+            section = Section(before.headings, text, (*before.whole, (len(before.text) + 1, len(text))))
+        joined.append(section)
+    return tuple(joined)
+
+
+def _sections(
+    scope: Node, lines: Sequence[str], first: int, last: int, path: tuple[str, ...]
+) -> Iterator[Section | None]:
+    """The lines from ``first`` to ``last``, which are the scope's, in sections."""
+    at = first
+    for definition in _definitions(scope, lines, first, last):
+        yield _section(path, lines[at : definition.first])
+        inner = (*path, definition.name) if definition.name else path
+        size = sum(map(len, lines[definition.first : definition.last]))
+        if definition.is_function or size <= _SMALL or len(path) > _DEEPEST:
+            yield _section(inner, lines[definition.first : definition.last])
+        else:
+            yield from _sections(definition.node, lines, definition.first, definition.last, inner)
+        at = definition.last
+    yield _section(path, lines[at:last])
+
+
+def _definitions(scope: Node, lines: Sequence[str], first: int, last: int) -> Iterator[_Definition]:
+    """The outermost definitions within a scope, each with the comments above it; no line is of two."""
+    at = first
+    for node, outer in _outermost(scope):
+        begin, end = outer.start_point.row, outer.end_point.row + 1
+        if outer.end_point.column == 0:
+            end -= 1
+        if begin < at or end > last or end <= begin:
+            continue  # it begins on the line where another one ends
+        begin = _with_comments(outer, begin, at)
+        name = _name(node, lines)
+        yield _Definition(begin, end, name, node, node.type in _FUNCTIONS)
+        at = end
+
+
+def _outermost(scope: Node) -> Iterator[tuple[Node, Node]]:
+    """Definitions with what wraps them, in order, without those inside others."""
+    pending: list[tuple[Node, Node | None]] = [(child, None) for child in reversed(scope.named_children)]
+    while pending:
+        node, outer = pending.pop()
+        if _is_definition(node):
+            yield node, outer or node
+        elif node.type in _WRAPPERS:
+            pending += [(child, outer or node) for child in reversed(node.named_children)]
+        elif node.type in _BODIES:
+            pending += [(child, None) for child in reversed(node.named_children)]
+
+
+def _is_definition(node: Node) -> bool:
+    if node.type == "variable_declarator":  # const f = () => …
+        value = node.child_by_field_name("value")
+        return value is not None and value.type in ("arrow_function", "function_expression", "class")
+    if node.type in ("class_specifier", "struct_specifier", "union_specifier", "enum_specifier"):
+        return node.child_by_field_name("body") is not None  # else a mere mention of the type
+    return node.type in _FUNCTIONS or node.type in _TYPES or node.type in _SPACES
+
+
+def _with_comments(node: Node, begin: int, at: int) -> int:
+    """The row where what belongs to a node begins: comments and attributes that touch it do."""
+    before = node.prev_named_sibling
+    while before is not None and before.type in _BEFORE and at <= before.start_point.row:
+        end = before.end_point.row - (before.end_point.column == 0)
+        if end < begin - 1 or end >= begin:
+            break
+        begin = before.start_point.row
+        before = before.prev_named_sibling
+    return begin
+
+
+def _name(node: Node, lines: Sequence[str]) -> str:
+    """What a definition is called."""
+    named = node.child_by_field_name("type" if node.type == "impl_item" else "name")
+    declarator = node.child_by_field_name("declarator")
+    while named is None and declarator is not None:  # C: the name is inside pointers and parameters
+        inner = declarator.child_by_field_name("declarator")
+        named, declarator = (declarator, None) if inner is None else (None, inner)
+    text = named.text.decode(errors="replace") if named is not None and named.text else ""
+    if not text:
+        text = lines[node.start_point.row].strip().rstrip("{:( ")
+    return " ".join(text.split())[:_LONGEST_NAME]
+
+
+def _section(path: tuple[str, ...], lines: Sequence[str]) -> Section | None:
+    """A section of whole lines; blocks of it that belong together stay so. None where there is nothing."""
+    lines = [line.rstrip() for line in lines]
+    while lines and not lines[-1]:
+        lines.pop()
+    lines = list(itertools.dropwhile(lambda line: not line, lines))
+    if not lines:
+        return None
+    whole: list[tuple[int, int]] = []
+    begin = end = at = 0
+    for line in lines:
+        if at - end > 1 and line and not line[0].isspace() and line[0] not in ")}]":  # behind a blank one
+            whole.append((begin, end))
+            begin = at
+        at += len(line)
+        end = at if line else end
+        at += 1
+    whole.append((begin, end))
+    return Section(path, "\n".join(lines), tuple(whole))

@@ -1,0 +1,48 @@
+"""CSV and its like: one labelled line a row."""
+
+import csv
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.text import grids
+from ingest.parsing.text.clean import clean, flat
+from ingest.parsing.text.decode import text_of
+from ingest.parsing.text.outline import Outline
+
+_DELIMITERS = ",;\t|"
+_SAMPLE = 50
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Head and the one page of a table in text.
+
+    Raises:
+        Unreadable: It has no text.
+    """
+    text = text_of(request)
+    yield Head("text/csv")
+    csv.field_size_limit(max(len(text), csv.field_size_limit()))  # the whole text is in memory already
+    lines = clean(text).split("\n")
+    outline = Outline()
+    reader = csv.reader((line + "\n" for line in lines), delimiter=_delimiter(lines))
+    grids.fill(outline, ([flat(cell) for cell in row] for row in reader))
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+def _delimiter(lines: list[str]) -> str:
+    """The sign that divides the first rows into equally many cells, more than one; the comma where none does."""
+    sample = [line + "\n" for line in itertools.islice((line for line in lines if line.strip()), _SAMPLE)]
+
+    def evenness(delimiter: str) -> tuple[float, int]:
+        widths = Counter(len(row) for row in csv.reader(sample, delimiter=delimiter))
+        width, count = max(widths.items(), key=lambda item: (item[1], item[0]), default=(1, 0))
+        return (count / max(1, widths.total()) if width > 1 else 0.0), width
+
+    return max(_DELIMITERS, key=evenness)

@@ -1,0 +1,197 @@
+"""PDF: text by page, headings by the size of their letters."""
+
+import contextlib
+import ctypes
+import io
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
+import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text.clean import flat
+from ingest.parsing.text.layout import COLUMN, HYPHEN, Line, Style
+from ingest.parsing.text.outline import Outline
+
+_TAIL = 4096
+_SAMPLE = 16
+_PASSWORD = 4  # FPDF_ERR_PASSWORD
+# pdfium ends a line with a line break, or with this sign in place of a hyphen.
+_PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
+_LOOSE = 0.52
+"""Letters of running text take about 0.45 of their size each; a line with more may have gaps between columns."""
+_COLUMN_GAP = 1.2
+"""Gap between columns, in letter sizes; a space takes a quarter."""
+
+LONGEST_SIDE = 1536
+"""Pixels; the models that are known scale down to about as much, and small print can still be read."""
+LARGEST = 768 * 1024
+"""Bytes; a picture is one message of the broker, which takes 1 MiB."""
+_QUALITIES = (80, 60, 40)
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether the header is there, behind some junk (ISO 32000-1, annex H, note 13: 1024 bytes at most)."""
+    return b"%PDF-" in head[:1024]
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the pages of a PDF, the first ``max_pictures`` of them with a picture.
+
+    Raises:
+        Unreadable: It is encrypted, truncated, damaged, or has no text.
+        TooLarge: It has more pages than ``max_pages``.
+    """
+    path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures
+    _check_end(path)
+    with contextlib.closing(_open(path)) as document:
+        count = len(document)
+        if count > max_pages:
+            raise TooLarge(f"The document has {count} pages; at most {max_pages} are read.")
+        yield Head("application/pdf", count, _language(document))
+        sample = {number: _lines(document, number) for number in _spread(count, _SAMPLE)}
+        style = Style.of(sample)
+        outline = Outline()
+        empty = True
+        for number in range(count):
+            lines = sample.pop(number, None) or _lines(document, number)
+            style.fill(outline, lines, number)
+            sections = outline.end_page()
+            empty = empty and not sections
+            yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
+        if empty:
+            raise Unreadable(
+                "The document has no text: its pages are images, as a scanner makes them."
+                if _has_images(document)
+                else "The document has no text."
+            )
+
+
+def _check_end(path: Path) -> None:
+    """A PDF ends with %%EOF (ISO 32000-1, 7.5.5); without it pdfium might show what is left as if it were all."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(0, size - _TAIL))
+        if b"%%EOF" not in file.read():
+            raise Unreadable("The PDF is truncated: its end is missing.")
+
+
+def _open(path: Path) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(path)
+    except pdfium.PdfiumError as error:
+        if error.err_code == _PASSWORD:
+            raise Unreadable("The PDF is encrypted: it opens with a password only.") from error
+        raise Unreadable("The PDF is damaged: it cannot be opened.") from error
+
+
+def _language(document: pdfium.PdfDocument) -> str:
+    buffer = ctypes.create_string_buffer(128)
+    length = raw.FPDFCatalog_GetLanguage(document, ctypes.cast(buffer, ctypes.POINTER(raw.FPDF_WCHAR)), len(buffer))
+    if not 2 < length <= len(buffer):
+        return ""
+    text = buffer.raw[: length - 2].decode("utf-16-le", "ignore").strip()
+    return text if text.replace("-", "").isalnum() and text.isascii() else ""
+
+
+def _lines(document: pdfium.PdfDocument, number: int) -> list[Line]:
+    """The lines of a page, in the order in which the page draws them."""
+    try:
+        page = document[number]
+        text_page = page.get_textpage()
+    except pdfium.PdfiumError as error:
+        raise Unreadable(f"The PDF is damaged: page {number + 1} cannot be read.") from error
+    try:
+        count = raw.FPDFText_CountChars(text_page)
+        text = "".join(chr(raw.FPDFText_GetUnicode(text_page, index)) for index in range(count))
+        lines = (_line(text_page, match[0], match.start()) for match in _PIECE.finditer(text))
+        return [line for line in lines if line is not None]
+    finally:
+        text_page.close()
+        page.close()
+
+
+def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line | None:
+    """The line that a piece of the page's text makes; ``start`` is the index of its first character."""
+    hyphenated = piece[-1] in (HYPHEN, "\x02")
+    if hyphenated:
+        piece = piece[:-1]
+    shown = [index for index, character in enumerate(piece) if not character.isspace()]
+    if not shown:
+        return None
+    first, last = start + shown[0], start + shown[-1]
+    x, y = ctypes.c_double(), ctypes.c_double()
+    raw.FPDFText_GetCharOrigin(text_page, first, x, y)
+    right = max(_box(text_page, last)[1], x.value)
+    matrix = raw.FS_MATRIX()
+    raw.FPDFText_GetMatrix(text_page, first, matrix)
+    # The font's size counts in the text's own space, which the page may scale.
+    size = raw.FPDFText_GetFontSize(text_page, first) * (math.hypot(matrix.c, matrix.d) or 1.0)
+    loose = right - x.value > _LOOSE * size * len(piece)
+    text = _cells(text_page, piece, start, size) if loose else _text(piece)
+    return Line(text + HYPHEN * hyphenated, x.value, right, y.value, size) if text else None
+
+
+def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int, size: float) -> str:
+    """The text of a line that may be a table's row, with a sign between its cells."""
+    cells: list[str] = []
+    begin = 0
+    for gap in re.finditer(r"\s+", piece.rstrip()):
+        before, after = start + gap.start() - 1, start + gap.end()
+        if gap.start() and _box(text_page, after)[0] - _box(text_page, before)[1] > _COLUMN_GAP * size:
+            cells.append(_text(piece[begin : gap.start()]))
+            begin = gap.end()
+    cells.append(_text(piece[begin:]))
+    return COLUMN.join(cell for cell in cells if cell)
+
+
+def _box(text_page: pdfium.PdfTextPage, index: int) -> tuple[float, float]:
+    """Left and right edge of a character."""
+    left, right, bottom, top = (ctypes.c_double() for _ in range(4))
+    raw.FPDFText_GetCharBox(text_page, index, left, right, bottom, top)
+    return left.value, right.value
+
+
+def _text(piece: str) -> str:
+    # A character beyond the basic plane may come in two halves.
+    return flat(piece.encode("utf-16", "surrogatepass").decode("utf-16", "ignore"))
+
+
+def _has_images(document: pdfium.PdfDocument) -> bool:
+    for number in _spread(len(document), _SAMPLE):
+        page = document[number]
+        if next(iter(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None:
+            return True
+    return False
+
+
+def _spread(count: int, most: int) -> range:
+    """Numbers of at most ``most`` pages, spread evenly."""
+    return range(0, count, max(1, math.ceil(count / most)))
+
+
+def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
+    """JPEG of a page, counted from 0; empty where it cannot be drawn, or not small enough.
+
+    Whatever the page says of its size, the picture has `LONGEST_SIDE` pixels on its longer side.
+    """
+    try:
+        page = document[number]
+        try:
+            scale = LONGEST_SIDE / max(page.get_size())
+            image = page.render(scale=scale, may_draw_forms=False).to_pil().convert("RGB")
+        finally:
+            page.close()
+    except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError):
+        return b""  # its text counts all the same
+    for quality in _QUALITIES:
+        buffer = io.BytesIO()
+        image.save(buffer, "JPEG", quality=quality)
+        if buffer.tell() <= LARGEST:
+            return buffer.getvalue()
+    return b""

@@ -1,0 +1,35 @@
+"""Plain text: paragraphs as they stand, lines that were wrapped by hand joined again."""
+
+from collections.abc import Iterator
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.text.clean import clean
+from ingest.parsing.text.decode import text_of
+from ingest.parsing.text.layout import Line, paragraphs
+from ingest.parsing.text.outline import Outline
+
+_WIDEST_WRAP = 100
+"""Characters; a file with longer lines is not wrapped by hand."""
+_PROSE_SUFFIXES = ("", ".txt", ".text")
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page of a text; only the lines of prose (``.txt``) are joined."""
+    text = text_of(request)
+    yield Head("text/plain")
+    outline = Outline()
+    lines = clean(text).expandtabs(4).split("\n")
+    wrapped = request.suffix.lower() in _PROSE_SUFFIXES and all(len(line) <= _WIDEST_WRAP for line in lines)
+    if wrapped:
+        boxes = [
+            Line(line.strip(), len(line) - len(line.lstrip()), len(line.rstrip()), -number, 1)
+            for number, line in enumerate(lines)
+            if line.strip()
+        ]
+        for paragraph in paragraphs(boxes):
+            outline.block(paragraph)
+    else:
+        for block in "\n".join(line.rstrip() for line in lines).split("\n\n"):
+            outline.block(block.strip("\n"))
+    yield Page(0, outline.end_page())

@@ -1,0 +1,126 @@
+"""JSON and JSON Lines: one record a block, each of its values on a line behind its path."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.formats import plain
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.registry import format_named
+from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.decode import text_of
+from ingest.parsing.text.outline import Outline
+
+_JSON = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:\{\s*(?:\"|\})|\[\s*(?:[\[{\"\d\]-]|true|false|null))")
+_SMALL = 800
+"""Characters; an object that is no longer is a record, a longer one has sections."""
+_DEEPEST_HEADING = 5
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether a text begins as JSON does."""
+    return _JSON.match(head) is not None
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page of JSON, or of JSON Lines.
+
+    A file that only begins as JSON does, and is not named so, is read as plain text.
+
+    Raises:
+        Unreadable: It is not JSON, or has no text.
+    """
+    try:
+        value = _loaded(text_of(request))
+    except Unreadable:
+        if format_named(request.suffix.lower()) is not None:
+            raise
+        yield from plain.parse(request)
+        return
+    yield Head("application/json")
+    outline = Outline()
+    _fill(outline, value, 1)
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+def _loaded(text: str) -> Any:
+    """Objects as tuples of pairs, so that none is lost; arrays as lists; numbers as they are written."""
+    text = text.removeprefix("\ufeff").strip()
+    if not text:
+        raise Unreadable("The document has no text.")
+    try:
+        return _loads(text)
+    except json.JSONDecodeError as error:
+        lines = text.split("\n")
+        if error.msg != "Extra data" or error.pos < len(lines[0]):
+            raise _damaged(error, error.lineno) from error
+    values = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                values.append(_loads(line))
+            except json.JSONDecodeError as error:
+                raise _damaged(error, number) from error
+    return values
+
+
+def _damaged(error: json.JSONDecodeError, line: int) -> Unreadable:
+    return Unreadable(f"The JSON is damaged or truncated: {error.msg} at line {line}, column {error.colno}.")
+
+
+def _loads(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=str)
+
+
+def _fill(outline: Outline, value: Any, level: int) -> None:
+    """Puts a value into the outline; what it holds begins at this level of headings."""
+    if isinstance(value, list) and _is_deep(value):
+        for item in value:
+            outline.block(_record(item), whole=True)
+        return
+    record = _record(value)
+    if not isinstance(value, tuple) or len(record) <= _SMALL or level > _DEEPEST_HEADING:
+        outline.block(record, whole=True)
+        return
+    outline.block(_record(tuple((name, item) for name, item in value if not _is_deep(item))), whole=True)
+    for name, item in value:
+        if _is_deep(item) and next(_lines(item, ""), None):
+            outline.heading(level, flat(name))
+            _fill(outline, item, level + 1)
+
+
+def _is_deep(value: Any) -> bool:
+    """Whether a value is more than a scalar, or some of them."""
+    return isinstance(value, tuple) or (isinstance(value, list) and any(map(_is_deep, value)))
+
+
+def _record(value: Any) -> str:
+    return "\n".join(_lines(value, ""))
+
+
+def _lines(value: Any, path: str) -> Iterator[str]:
+    """What a value holds, ``address.city: Oban``; nulls and what is empty are left out."""
+    match value:
+        case tuple():
+            for name, item in value:
+                yield from _lines(item, f"{path}.{flat(name)}" if path else flat(name))
+        case list() if any(isinstance(item, list | tuple) for item in value):
+            for number, item in enumerate(value):
+                yield from _lines(item, f"{path}[{number}]")
+        case _:
+            text = ", ".join(filter(None, map(_text, value))) if isinstance(value, list) else _text(value)
+            if text:
+                yield f"{path}: {text}" if path else text
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else collapse(value)

@@ -1,0 +1,136 @@
+"""PowerPoint (PPTX): a page a slide, its title as heading, then text, tables, charts, diagrams and notes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pptx
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+from pptx.enum.shapes import PP_PLACEHOLDER
+from pptx.oxml import parse_xml
+
+from ingest.parsing import containers
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.office import charts, ooxml
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.outline import Outline
+from ingest.parsing.text.tables import rows
+
+_MAIN_PARTS = (b"presentationml.presentation.main+xml", b"ms-powerpoint.presentation.macroEnabled.main+xml")
+_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_DIAGRAM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
+_DIAGRAM_DATA = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}dm"
+_REPEATED = frozenset(
+    (PP_PLACEHOLDER.FOOTER, PP_PLACEHOLDER.DATE, PP_PLACEHOLDER.SLIDE_NUMBER, PP_PLACEHOLDER.HEADER)
+)
+_TITLES = frozenset((PP_PLACEHOLDER.TITLE, PP_PLACEHOLDER.CENTER_TITLE, PP_PLACEHOLDER.VERTICAL_TITLE))
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether the main part of the package is of this kind (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    return containers.has_main_part(path, head, *_MAIN_PARTS)
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Head and slides of a presentation; a slide that is hidden has no text.
+
+    Raises:
+        Unreadable: It is damaged, or has no text.
+        TooLarge: It has more than ``max_pages`` slides, or unpacks to too much for ``memory`` bytes.
+    """
+    path = Path(request.path)
+    ooxml.check(path, request.memory)
+    with ooxml.damaged("The presentation"):
+        slides = list(pptx.Presentation(str(path)).slides)
+    if len(slides) > request.max_pages:
+        raise TooLarge(f"The presentation has {len(slides)} slides; at most {request.max_pages} are read.")
+    yield Head(_MEDIA_TYPE, len(slides), _language(slides))
+    empty = True
+    for number, slide in enumerate(slides, 1):
+        outline = Outline()
+        if slide.element.get("show", "1") not in ("0", "false"):
+            with ooxml.damaged(f"Slide {number} of the presentation"):
+                _fill(outline, slide)
+        sections = outline.end_page()
+        empty = empty and not sections
+        yield Page(number, sections)
+    if empty:
+        raise Unreadable("The presentation has no text: its slides are pictures, hidden or empty.")
+
+
+def _language(slides: list[Any]) -> str:
+    """The language of the first words that name one."""
+    for slide in slides:
+        for properties in slide.element.iter(f"{_A}rPr"):
+            language = str(properties.get("lang", ""))
+            if language.replace("-", "").isalnum():
+                return language
+    return ""
+
+
+def _fill(outline: Outline, slide: Any) -> None:
+    title = slide.shapes.title
+    if title is not None:
+        outline.heading(1, flat(title.text_frame.text))
+    pending = list(reversed(slide.shapes))
+    while pending:
+        shape = pending.pop()
+        if hasattr(shape, "shapes"):  # a group
+            pending += reversed(shape.shapes)
+        elif getattr(shape, "has_table", False):
+            _table(outline, shape.table)
+        elif getattr(shape, "has_chart", False):
+            _rows(outline, charts.lines(shape.chart.element))
+        elif shape.has_text_frame:
+            _text(outline, shape)
+        else:
+            _diagram(outline, slide, shape)
+    if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
+        notes = collapse(slide.notes_slide.notes_text_frame.text)
+        outline.block(f"Notes: {notes}" if notes else "")
+
+
+def _text(outline: Outline, shape: Any) -> None:
+    kind = shape.placeholder_format.type if shape.is_placeholder else None
+    if kind in _REPEATED or kind in _TITLES:
+        return
+    paragraphs = [paragraph for paragraph in shape.text_frame.paragraphs if paragraph.text.strip()]
+    listed = len(paragraphs) > 1 and kind in (PP_PLACEHOLDER.BODY, PP_PLACEHOLDER.OBJECT)
+    for number, paragraph in enumerate(paragraphs):
+        mark = "  " * paragraph.level + "- " if listed else ""
+        outline.block(mark + collapse(paragraph.text), tight=number > 0)
+
+
+def _table(outline: Outline, table: Any) -> None:
+    grid = [
+        [_cell(table, cell, row, column) for column, cell in enumerate(line.cells)]
+        for row, line in enumerate(table.rows)
+    ]
+    count = 1 if table.first_row and len(grid) > 1 else 0
+    header = grid[0] if count else []
+    _rows(outline, rows(header, [cells for cells in grid[count:] if any(cells)]))
+
+
+def _cell(table: Any, cell: Any, row: int, column: int) -> str:
+    """A cell's text; one that is merged with cells above says what they say, one merged sideways nothing."""
+    while cell.is_spanned and row > 0 and cell._tc.vMerge:  # there is no other way to the origin
+        row -= 1
+        cell = table.cell(row, column)
+    return "" if cell.is_spanned else flat(cell.text)
+
+
+def _rows(outline: Outline, lines: Iterator[str]) -> None:
+    for number, line in enumerate(lines):
+        outline.block(line, tight=number > 0, whole=True)
+
+
+def _diagram(outline: Outline, slide: Any, shape: Any) -> None:
+    """The texts of SmartArt, a line each."""
+    for reference in shape.element.iter(f"{_DIAGRAM}relIds"):
+        data: etree._Element = parse_xml(slide.part.related_part(reference.get(_DIAGRAM_DATA)).blob)
+        points = ("".join(text.text or "" for text in point.iter(f"{_A}t")) for point in data.iter(f"{_DIAGRAM}pt"))
+        for number, line in enumerate(filter(None, map(flat, points))):
+            outline.block(f"- {line}", tight=number > 0)

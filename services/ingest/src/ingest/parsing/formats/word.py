@@ -1,0 +1,280 @@
+"""Word (DOCX): headings by style, numbers as Word shows them, tables by row, footnotes where they are referred to.
+
+What a reader does not see is left out: deletions, hidden text, field codes. So are tables of contents, headers and
+footers, which repeat what stands elsewhere.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import docx
+from docx.document import Document
+from docx.opc.constants import RELATIONSHIP_TYPE
+from docx.oxml import parse_xml
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing import containers
+from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.frames import Request
+from ingest.parsing.office import charts, ooxml
+from ingest.parsing.office.numbering import Numbers, W, value_of
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.outline import Outline
+from ingest.parsing.text.tables import rows
+
+_MAIN_PARTS = (b"wordprocessingml.document.main+xml",)
+_MEDIA_TYPE = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_CHART = "{http://schemas.openxmlformats.org/drawingml/2006/chart}chart"
+_REFERENCE = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
+_NAMED_HEADING = re.compile(r"heading ([1-9])", re.IGNORECASE)
+_SIGNS = {f"{W}tab": "\t", f"{W}br": "\n", f"{W}cr": "\n", f"{W}noBreakHyphen": "-"}
+_UNSEEN = frozenset(
+    (
+        *(W + name for name in ("del", "moveFrom", "instrText", "pPr", "rPr", "sdtPr", "delText", "rt")),
+        f"{_MC}Fallback",
+    )
+)
+_NOTES = {
+    f"{W}footnoteReference": RELATIONSHIP_TYPE.FOOTNOTES,
+    f"{W}endnoteReference": RELATIONSHIP_TYPE.ENDNOTES,
+}
+_HOLDERS = frozenset(
+    W + name for name in ("sdtContent", "ins", "moveTo", "customXml", "smartTag", "tc", "txbxContent")
+)
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether the main part of the package is of this kind (ECMA-376 part 1, 15.2.2; MS-OFFMACRO2)."""
+    return containers.has_main_part(path, head, *_MAIN_PARTS)
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Head and the one page of a Word document.
+
+    Raises:
+        Unreadable: It is damaged, or has no text.
+        TooLarge: It unpacks to too much for ``memory`` bytes.
+    """
+    path = Path(request.path)
+    ooxml.check(path, request.memory)
+    with ooxml.damaged("The Word document"):
+        document = docx.Document(str(path))
+        language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
+        sections = _Body(document).sections()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
+    yield Page(0, sections)
+
+
+@dataclass(slots=True)
+class _Style:
+    """What a paragraph style says; the style that it is based on says the rest."""
+
+    level: int | None = None
+    list_id: str = ""
+    depth: int = 0
+    is_contents: bool = False
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a paragraph holds besides its text."""
+
+    notes: list[tuple[int, str, str]]
+    boxes: list[etree._Element]
+    charts: list[str]
+
+
+class _Body:
+    """Visits a document's body and fills an outline."""
+
+    def __init__(self, document: Document) -> None:
+        self._document = document
+        self._outline = Outline()
+        self._styles = _styles(document)
+        self._numbers = Numbers(self._related(RELATIONSHIP_TYPE.NUMBERING))
+        self._notes: dict[str, dict[str, etree._Element]] = {}
+        self._note_count = 0
+        self._in_list = False
+
+    def sections(self) -> tuple[Section, ...]:
+        """The document's sections."""
+        self._blocks(self._document.element.body)
+        return self._outline.end_page()
+
+    def _blocks(self, holder: etree._Element) -> None:
+        for child in holder:
+            tag = child.tag
+            if tag == f"{W}p":
+                self._paragraph(child)
+            elif tag == f"{W}tbl":
+                self._table(child)
+            elif tag == f"{W}sdt":
+                gallery = child.find(f"{W}sdtPr/{W}docPartObj/{W}docPartGallery")
+                if gallery is None or gallery.get(f"{W}val") != "Table of Contents":
+                    self._blocks(child)
+            elif tag in _HOLDERS or tag in (f"{_MC}AlternateContent", f"{_MC}Choice"):
+                self._blocks(child)
+
+    def _paragraph(self, paragraph: etree._Element) -> None:
+        style = self._style_of(paragraph)
+        if style.is_contents:
+            return
+        found = _Found([], [], [])
+        text = self._text(paragraph, found)
+        mark = self._numbers.mark(style.list_id, style.depth) if style.list_id and text.strip() else ""
+        if style.level is not None:
+            self._outline.heading(style.level, flat(f"{mark} {text}" if mark != "-" else text))
+        elif text.strip():
+            line = f"{'  ' * style.depth}{mark} {collapse(text)}" if mark else collapse(text)
+            self._outline.block(line, tight=bool(mark) and self._in_list)
+        self._in_list = bool(mark) and style.level is None
+        for number, kind, name in found.notes:
+            note = self._note(kind, name)
+            if note is not None:
+                self._outline.block(f"[{number}] {flat(self._text(note, _Found([], [], [])))}")
+        for box in found.boxes:
+            self._blocks(box)
+        for reference in found.charts:
+            chart = parse_xml(self._document.part.related_parts[reference].blob)
+            for count, line in enumerate(charts.lines(chart)):
+                self._outline.block(line, tight=count > 0, whole=True)
+
+    def _style_of(self, paragraph: etree._Element) -> _Style:
+        properties = paragraph.find(f"{W}pPr")
+        name = value_of(properties, "pStyle") if properties is not None else ""
+        style = self._styles.get(name) or self._styles.get("") or _Style()
+        return style if properties is None else _merged(properties, style)
+
+    def _text(self, element: etree._Element, found: _Found) -> str:
+        """What a reader sees of an element's text; what stands beside it is put into ``found``."""
+        parts: list[str] = []
+        for child in element:
+            tag = child.tag
+            if tag in (f"{W}t", f"{_M}t"):
+                parts.append(child.text or "")
+            elif tag in _SIGNS:
+                parts.append(_SIGNS[tag])
+            elif tag in _NOTES:
+                self._note_count += 1
+                found.notes.append((self._note_count, _NOTES[tag], child.get(f"{W}id", "")))
+                parts.append(f"[{self._note_count}]")
+            elif tag == f"{W}txbxContent":
+                found.boxes.append(child)
+            elif tag == _CHART:
+                found.charts.append(child.get(_REFERENCE, ""))
+            elif isinstance(tag, str) and tag not in _UNSEEN and not (tag == f"{W}r" and _is_hidden(child)):
+                parts.append(self._text(child, found))
+                if tag == f"{W}p":
+                    parts.append("\n")
+        return "".join(parts)
+
+    def _note(self, kind: str, name: str) -> etree._Element | None:
+        if kind not in self._notes:
+            part = self._related(kind)
+            self._notes[kind] = {} if part is None else {note.get(f"{W}id", ""): note for note in part}
+        return self._notes[kind].get(name)
+
+    def _related(self, kind: str) -> etree._Element | None:
+        """The root of a part that the document refers to once."""
+        try:
+            return parse_xml(self._document.part.part_related_by(kind).blob)
+        except KeyError:
+            return None
+
+    def _table(self, table: etree._Element) -> None:
+        lines = [line for line in table.iter(f"{W}tr") if _table_of(line) is table]
+        grid: list[list[str]] = []
+        for line in lines:
+            grid.append(self._cells(line, grid[-1] if grid else []))
+        if len(grid) < 2 or max(map(len, grid)) < 2:  # made for layout
+            for cell in (cell for line in lines for cell in line.iter(f"{W}tc") if cell.getparent() is line):
+                self._blocks(cell)
+            return
+        count = max(1, sum(line.find(f"{W}trPr/{W}tblHeader") is not None for line in lines))
+        look = table.find(f"{W}tblPr/{W}tblLook")
+        if look is not None and look.get(f"{W}firstRow") == "0" and count == 1:
+            count = 0
+        count = min(count, len(grid) - 1)
+        header = [
+            " ".join(dict.fromkeys(filter(None, column))) for column in zip(*_even(grid[:count]), strict=True)
+        ]
+        for number, line in enumerate(rows(header, [cells for cells in grid[count:] if any(cells)])):
+            self._outline.block(line, tight=number > 0, whole=True)
+        self._in_list = False
+
+    def _cells(self, line: etree._Element, above: list[str]) -> list[str]:
+        """A row's texts, one a column of the grid; a cell that is merged with the one above says what that says."""
+        cells: list[str] = []
+        for cell in line.iter(f"{W}tc"):
+            if _table_of(cell) is not _table_of(line):
+                continue
+            merge = cell.find(f"{W}tcPr/{W}vMerge")
+            at = len(cells)
+            if merge is not None and merge.get(f"{W}val") != "restart" and at < len(above):
+                cells.append(above[at])
+            else:
+                cells.append(flat(self._text(cell, _Found([], [], []))))
+            properties = cell.find(f"{W}tcPr")
+            span = value_of(properties, "gridSpan") if properties is not None else ""
+            cells += [""] * (min(int(span), 1000) - 1 if span else 0)
+        return cells
+
+
+def _styles(document: Document) -> dict[str, _Style]:
+    """Paragraph styles by id; the default one has the empty id as well."""
+    elements = {style.style_id: style.element for style in document.styles if style.style_id}
+    made: dict[str, _Style] = {}
+    for name in elements:
+        chain, at = [], name
+        while at in elements and elements[at] not in chain:
+            chain.append(elements[at])
+            at = value_of(elements[at], "basedOn")
+        style = _Style()
+        for element in reversed(chain):
+            named = _NAMED_HEADING.fullmatch(value_of(element, "name"))
+            title = value_of(element, "name").lower()
+            if named or title == "title":
+                style.level = int(named[1]) if named else 0
+            style.is_contents = style.is_contents or title.startswith(("toc ", "table of figures"))
+            properties = element.find(f"{W}pPr")
+            style = style if properties is None else _merged(properties, style)
+        made[name] = style
+        if elements[name].get(f"{W}default") == "1" and elements[name].get(f"{W}type") == "paragraph":
+            made[""] = style
+    return made
+
+
+def _merged(properties: etree._Element, style: _Style) -> _Style:
+    """A style with what ``w:pPr`` says otherwise."""
+    merged = _Style(style.level, style.list_id, style.depth, style.is_contents)
+    level = value_of(properties, "outlineLvl")
+    if level:
+        merged.level = int(level) + 1 if int(level) < 9 else None  # 9: body text (17.3.1.20)
+    numbered = properties.find(f"{W}numPr")
+    if numbered is not None:
+        list_id = value_of(numbered, "numId")
+        merged.list_id = "" if list_id == "0" else list_id or merged.list_id
+        depth = value_of(numbered, "ilvl")
+        merged.depth = min(int(depth), 8) if depth else merged.depth
+    return merged
+
+
+def _is_hidden(run: etree._Element) -> bool:
+    vanish = run.find(f"{W}rPr/{W}vanish")
+    return vanish is not None and vanish.get(f"{W}val", "1") not in ("0", "false", "off")
+
+
+def _table_of(element: etree._Element) -> etree._Element | None:
+    return next(element.iterancestors(f"{W}tbl"), None)
+
+
+def _even(rows: list[list[str]]) -> list[list[str]]:
+    width = max(map(len, rows), default=0)
+    return [[*cells, *[""] * (width - len(cells))] for cells in rows]

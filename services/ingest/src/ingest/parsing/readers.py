@@ -1,0 +1,38 @@
+"""The modules that read the formats; loading them loads the libraries of all formats."""
+
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, cast
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.registry import FORMATS
+
+
+class Reader(Protocol):
+    """What a module of `ingest.parsing.formats` has."""
+
+    def parse(self, request: Request) -> Iterator[Head | Page]:
+        """Yield the head of a document, then its pages.
+
+        Raises:
+            Refusal: The document cannot be read.
+        """
+        ...
+
+    def recognises(self, path: Path, head: bytes) -> bool:
+        """Return whether a file has this format by its content; ``head`` is its beginning.
+
+        A module without this function reads kinds of text that only their names tell apart.
+
+        Raises:
+            Refusal: The file is damaged.
+        """
+        ...
+
+
+READERS = {
+    each.module: cast("Reader", importlib.import_module(f"ingest.parsing.formats.{each.module}"))
+    for each in FORMATS
+}

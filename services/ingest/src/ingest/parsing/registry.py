@@ -1,0 +1,95 @@
+"""The formats that are read: what people and web servers call them, and which module reads each.
+
+This is data alone, so that a worker knows the formats without loading a parser. `ingest.parsing.readers` loads the
+modules in the parsing child.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A format that is read.
+
+    Attributes:
+        name: Its name in messages.
+        module: The module of `ingest.parsing.formats` that reads it.
+        suffixes: How the names of its files end, in lower case, divided by spaces.
+        media_types: What web servers call such files; each with the suffix that a file of that type gets.
+        binary: What a file of a binary format is, with its article; empty for kinds of text.
+        zipped: Whether it is a ZIP file.
+    """
+
+    name: str
+    module: str
+    suffixes: str
+    media_types: Mapping[str, str] = field(default_factory=dict, hash=False)
+    binary: str = ""
+    zipped: bool = False
+
+
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+FORMATS = (
+    Format("PDF", "pdf", ".pdf", {"application/pdf": ".pdf"}, binary="a PDF"),
+    Format(
+        "Word (.docx)",
+        "word",
+        ".docx",
+        {f"{_OFFICE}.wordprocessingml.document": ".docx"},
+        binary="a Word document (.docx)",
+        zipped=True,
+    ),
+    Format(
+        "PowerPoint (.pptx)",
+        "slides",
+        ".pptx .pptm",
+        {f"{_OFFICE}.presentationml.presentation": ".pptx"},
+        binary="a PowerPoint presentation (.pptx)",
+        zipped=True,
+    ),
+    Format(
+        "Excel (.xlsx)",
+        "workbook",
+        ".xlsx .xlsm",
+        {f"{_OFFICE}.spreadsheetml.sheet": ".xlsx"},
+        binary="an Excel workbook (.xlsx)",
+        zipped=True,
+    ),
+    Format("HTML", "html", ".html .htm .xhtml", {"text/html": ".html", "application/xhtml+xml": ".html"}),
+    Format("Markdown", "markdown", ".md .markdown", {"text/markdown": ".md"}),
+    Format("CSV", "delimited", ".csv .tsv .tab", {"text/csv": ".csv", "text/tab-separated-values": ".tsv"}),
+    Format(
+        "JSON",
+        "records",
+        ".json .geojson .jsonl .ndjson",
+        {
+            "application/json": ".json",
+            "application/geo+json": ".json",
+            "application/ld+json": ".json",
+            "application/x-ndjson": ".jsonl",
+            "application/jsonl": ".jsonl",
+        },
+    ),
+    Format(
+        "source code",
+        "code",
+        ".c .h .cc .cpp .cxx .hh .hpp .hxx .ipp .cu .cs .go .java .php .py .pyi .pyw .rb .rake .rs .js .jsx "
+        ".mjs .cjs .tsx .ts .mts .cts .sh .bash .zsh .fish .ps1 .bat .sql .kt .kts .swift .scala .lua .pl .pm "
+        ".r .jl .dart .ex .exs .erl .hs .ml .mli .clj .lisp .el .f90 .f95 .pas .vb .groovy .gradle .m .mm "
+        ".proto .thrift .graphql .css .scss .less .tf .hcl .cmake .mk .asm .s .v .sv .vhd .zig .nim .d .cob "
+        ".cbl .abap .sol .vue .svelte",
+    ),
+    Format("plain text", "plain", ".txt .text"),
+)
+"""In the order in which their modules are asked whether they recognise a file; any other text is the last one's."""
+
+READABLE = f"{', '.join(each.name for each in FORMATS[:-1])} and {FORMATS[-1].name} are read."
+SUFFIXES = {media: suffix for each in FORMATS for media, suffix in each.media_types.items()}
+"""The suffix of files of a media type."""
+_BY_SUFFIX = {suffix: each for each in FORMATS for suffix in each.suffixes.split()}
+
+
+def format_named(suffix: str) -> Format | None:
+    """Return the format that files with such names have; ``suffix`` in lower case, with its dot."""
+    return _BY_SUFFIX.get(suffix)

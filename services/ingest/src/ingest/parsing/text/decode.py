@@ -1,0 +1,118 @@
+"""Bytes → text, whatever the encoding."""
+
+import codecs
+from pathlib import Path
+
+import charset_normalizer
+
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import TooLarge, Unreadable
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before UTF-16, whose mark it begins with
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# Encodings that text in the world still has, the likelier first: the order decides between equals.
+_LEGACY = (
+    "cp1252",
+    "cp1254",
+    "cp1250",
+    "cp1251",
+    "koi8_r",
+    "cp1253",
+    "cp1255",
+    "cp1256",
+    "cp932",
+    "euc_jp",
+    "gb18030",
+    "big5",
+    "cp949",
+)
+_CONTROLS = frozenset(range(32)) - frozenset(b"\t\n\r\f\x1b")
+_MOST_CONTROLS = 0.02
+_MOST_REPLACED = 0.02
+_PEEK = 64 * 1024
+_BYTES_A_CHARACTER = 4
+
+
+def data_of(request: Request) -> bytes:
+    """Return the content of a file of text.
+
+    Raises:
+        TooLarge: It has more bytes than the characters that are read can take.
+    """
+    path = Path(request.path)
+    if path.stat().st_size > _BYTES_A_CHARACTER * request.max_characters:
+        raise TooLarge.characters(request.max_characters)
+    return path.read_bytes()
+
+
+def text_of(request: Request) -> str:
+    """Return the decoded content of a file of text.
+
+    Raises:
+        TooLarge: See `data_of`.
+        Unreadable: See `decode`.
+    """
+    return decode(data_of(request))
+
+
+def is_text(data: bytes) -> bool:
+    """Whether bytes look like text in some encoding; decided on their beginning."""
+    head = data[:_PEEK]
+    if _marked(head) or _unmarked_utf16(head):
+        return True
+    if b"\0" in head:
+        return False
+    controls = sum(byte in _CONTROLS for byte in head)
+    return controls <= _MOST_CONTROLS * len(head)
+
+
+def decode(data: bytes) -> str:
+    """The text: by its byte order mark, as UTF-16 or UTF-8, else in the legacy encoding that fits best.
+
+    A few broken bytes in UTF-8 become U+FFFD: the rest is worth more than a guess at another encoding.
+
+    Raises:
+        Unreadable: No encoding fits.
+    """
+    encoding = _marked(data) or _unmarked_utf16(data[:_PEEK])
+    if encoding:
+        return data.decode(encoding, "replace")
+    text = data.decode("utf-8", "replace")
+    if "\ufffd" not in text:
+        return text
+    foreign = sum(not character.isascii() for character in text)
+    if text.count("\ufffd") <= _MOST_REPLACED * foreign:
+        return text
+    return _legacy(data)
+
+
+def _marked(data: bytes) -> str | None:
+    return next((encoding for mark, encoding in _MARKS if data.startswith(mark)), None)
+
+
+def _unmarked_utf16(head: bytes) -> str | None:
+    """UTF-16 of mostly Latin text shows in zeros at every other byte."""
+    if not head or len(head) % 2:
+        return None
+    even, odd = head[0::2], head[1::2]
+    zeros_even, zeros_odd = even.count(0) / len(even), odd.count(0) / len(odd)
+    if zeros_odd > 0.4 and zeros_even < 0.05:
+        return "utf-16-le"
+    if zeros_even > 0.4 and zeros_odd < 0.05:
+        return "utf-16-be"
+    return None
+
+
+def _legacy(data: bytes) -> str:
+    matches = charset_normalizer.from_bytes(data, cp_isolation=list(_LEGACY))
+    best = matches.best()
+    if best is None:
+        raise Unreadable("The encoding of its text is not recognised; UTF-8 is read best.")
+    equals = [match for match in matches if (match.chaos, match.coherence) == (best.chaos, best.coherence)]
+    chosen = min(equals, key=lambda match: _LEGACY.index(match.encoding))
+    return data.decode(chosen.encoding, "replace")

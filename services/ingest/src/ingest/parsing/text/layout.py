@@ -1,0 +1,237 @@
+"""Lines on a page → paragraphs and headings, by where the lines stand and how large they are."""
+
+import itertools
+import re
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from ingest.parsing.text.outline import Outline
+
+COLUMN = " | "
+"""Stands between the cells of a row."""
+HYPHEN = "\ufffe"
+"""Ends a line whose last word was divided, be it by a hyphen of its own or for want of space."""
+_SAME_SIZE = 0.05
+_HEADING = 1.05
+"""How many times larger than the body's a heading's letters are at least."""
+_LONGEST_HEADING = 200
+_LEADING = 1.3
+"""How many times the usual distance two lines of one paragraph are apart at most."""
+_INDENT = 3.0
+"""Lines whose left edges differ by fewer letter sizes share a right edge."""
+_EDGE_LINES = 2
+_RUNNING_SHARE = 0.6
+_RUNNING_PAGES = 3
+_ITEM = re.compile(r"(?:[-–—*•·▪◦‣●○■□]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])\s+\S")  # noqa: RUF001  # dashes that are meant
+_ENDS = frozenset(".!?:;。！？：；…")  # noqa: RUF001  # Chinese and Japanese
+_WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+_DIVIDED = re.compile(f"\\S*{HYPHEN}\\n?\\S*")
+_SAME_ROW = 0.3
+"""Baselines that differ by less than this many letter sizes are one row's."""
+_NUMBER = re.compile(r"(?<!\d)[0-9]{1,5}(?!\d)")
+_MOST_WORDS = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of text. Lengths are in any unit, the same for all; the vertical axis points up.
+
+    Attributes:
+        text: Without white space at its ends.
+        left: Left edge.
+        right: Right edge.
+        baseline: Height of its baseline.
+        size: Size of its letters.
+    """
+
+    text: str
+    left: float
+    right: float
+    baseline: float
+    size: float
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What a document's pages have in common.
+
+    Attributes:
+        body: Size of most of its letters.
+        running: Lines at the top or bottom that repeat from page to page, page numbers aside (see `_masks`).
+        words: Words that occur undivided on the pages seen so far, in lower case.
+    """
+
+    body: float
+    running: frozenset[str]
+    words: set[str]
+
+    @classmethod
+    def of(cls, pages: Mapping[int, Sequence[Line]]) -> "Style":
+        """The style of some of a document's pages, by page number."""
+        letters: Counter[float] = Counter()
+        edges: Counter[str] = Counter()
+        words: set[str] = set()
+        for number, lines in pages.items():
+            words |= _words(lines)
+            for line in lines:
+                letters[round(line.size * 2) / 2] += len(line.text)
+            edges.update({mask for line in _edges(lines) for mask in _masks(line.text, number)})
+        often = max(_RUNNING_PAGES, _RUNNING_SHARE * len(pages))
+        running = frozenset(text for text, pages_with in edges.items() if pages_with >= often)
+        return cls(max(letters, key=lambda size: (letters[size], -size), default=0.0), running, words)
+
+    def fill(self, outline: Outline, lines: Sequence[Line], number: int) -> None:
+        """Puts a page into an outline, without its running lines."""
+        running = {id(line) for line in _edges(lines) if self._is_running(line, number)}
+        # Pages that consist of nothing else, such as forms, keep their text.
+        kept = [line for line in lines if id(line) not in running] or lines
+        if len(self.words) < _MOST_WORDS:
+            self.words.update(_words(lines))
+        run: list[Line] = []
+        for line in kept:
+            if run and self._is_heading(run[-1]) != self._is_heading(line):
+                self._flush(outline, run)
+                run = []
+            run.append(line)
+        self._flush(outline, run)
+
+    def _is_running(self, line: Line, number: int) -> bool:
+        if self._is_heading(line) or line.text[-1] in _ENDS:  # a heading or a sentence belongs to its page
+            return False
+        return not self.running.isdisjoint(_masks(line.text, number))
+
+    def _is_heading(self, line: Line) -> bool:
+        return line.size >= _HEADING * self.body and any(character.isalpha() for character in line.text)
+
+    def _flush(self, outline: Outline, run: Sequence[Line]) -> None:
+        if not run or not self._is_heading(run[0]):
+            for text in paragraphs(run, self.words):
+                outline.block(text, whole=COLUMN in text)
+            return
+        for heading, size in _headings(run, self.words):
+            if len(heading) <= _LONGEST_HEADING:
+                outline.heading(-size, heading)
+            else:
+                outline.block(heading)
+
+
+def paragraphs(lines: Sequence[Line], words: AbstractSet[str] = frozenset()) -> list[str]:
+    """Lines of one page, in reading order, as paragraphs.
+
+    Within a paragraph lines are joined where the text was merely wrapped: where the next line's first word had
+    found no place, or a sentence goes on. Other line breaks (rows, verses, items) stay.
+
+    Args:
+        lines: The lines.
+        words: Words of the document, by which it is decided whether a word that was divided has a hyphen.
+    """
+    pitch = _pitch(lines)
+    done: list[str] = []
+    for index, line in enumerate(lines):
+        before = lines[index - 1] if index else None
+        if before is None or not _follows(before, line, pitch):
+            done.append(line.text)
+        elif abs(before.baseline - line.baseline) < _SAME_ROW * line.size:
+            done[-1] += COLUMN + line.text
+        elif _wrapped(before, line, lines):
+            done[-1] = _join(done[-1], line.text, words)
+        else:
+            done[-1] += "\n" + line.text
+    return [paragraph.replace(HYPHEN, "-") for paragraph in done]
+
+
+def _headings(run: Sequence[Line], words: AbstractSet[str]) -> Iterable[tuple[str, float]]:
+    text, last = "", run[0]
+    for line in run:
+        apart = abs(last.baseline - line.baseline) > 2 * line.size
+        if text and (apart or not _same_size(last, line) or _ITEM.match(line.text)):
+            yield text.replace(HYPHEN, "-"), round(last.size * 2) / 2
+            text = ""
+        text = _join(text, line.text, words) if text else line.text
+        last = line
+    yield text.replace(HYPHEN, "-"), round(last.size * 2) / 2
+
+
+def _same_size(one: Line, other: Line) -> bool:
+    return abs(one.size - other.size) <= _SAME_SIZE * max(one.size, other.size)
+
+
+def _pitch(lines: Sequence[Line]) -> float:
+    """The usual distance of two lines of a paragraph: the lower quartile of all."""
+    distances = [
+        one.baseline - other.baseline
+        for one, other in itertools.pairwise(lines)
+        if _same_size(one, other) and one.baseline - other.baseline > _SAME_ROW * one.size
+    ]
+    if len(distances) < 2:
+        return distances[0] if distances else 0.0
+    return statistics.quantiles(distances, n=4)[0]
+
+
+def _follows(before: Line, line: Line, pitch: float) -> bool:
+    distance = before.baseline - line.baseline
+    row = abs(distance) < _SAME_ROW * line.size
+    return _same_size(before, line) and (row or (line.left < before.right and 0 < distance <= _LEADING * pitch))
+
+
+def _wrapped(before: Line, line: Line, lines: Sequence[Line]) -> bool:
+    if before.text.endswith(HYPHEN):
+        return True
+    if _ITEM.match(line.text) or COLUMN in before.text or COLUMN in line.text:
+        return False
+    if before.text[-1] not in _ENDS and line.text[0].islower():
+        return True
+    letter = (line.right - line.left) / len(line.text)
+    word = len(line.text.split(maxsplit=1)[0])
+    edge = max(other.right for other in lines if abs(other.left - line.left) <= _INDENT * line.size)
+    return before.right + letter * (word + 1) > edge
+
+
+def _join(text: str, more: str, words: AbstractSet[str]) -> str:
+    if text.endswith(HYPHEN):
+        return text[:-1] + ("-" if _has_hyphen(text[:-1], more, words) else "") + more
+    if text.endswith("-") and text[-2:-1].isalpha() and more[:1].isalpha():
+        return text + more
+    if _without_spaces(text[-1:]) and _without_spaces(more[:1]):
+        return text + more
+    return f"{text} {more}"
+
+
+def _has_hyphen(text: str, more: str, words: AbstractSet[str]) -> bool:
+    """Whether the word that ends ``text`` and goes on in ``more`` is written with a hyphen there."""
+    if not more[:1].islower():
+        return True
+    head = next(iter(_WORD.findall(text)[-1:]), "").lower()
+    tail = next(iter(_WORD.findall(more)[:1]), "").lower()
+    if head + tail in words:
+        return False
+    return f"{head}-{tail}" in words or (head.rpartition("-")[2] in words and tail.partition("-")[0] in words)
+
+
+def _words(lines: Iterable[Line]) -> set[str]:
+    """The words of a page, without those that are divided between two lines."""
+    text = "\n".join(line.text for line in lines).lower()
+    return set(_WORD.findall(_DIVIDED.sub(" ", text)))
+
+
+def _without_spaces(character: str) -> bool:
+    """Whether the character is of a script that puts no spaces between words: Chinese or Japanese."""
+    return any(
+        first <= character <= last
+        for first, last in (("\u3000", "\u30ff"), ("\u3400", "\u9fff"), ("\uf900", "\ufaff"), ("\uff00", "\uff60"))
+    )
+
+
+def _edges(lines: Sequence[Line]) -> list[Line]:
+    """The lines at the top and at the bottom of a page."""
+    by_height = sorted(lines, key=lambda line: line.baseline)
+    return [*by_height[:_EDGE_LINES], *by_height[-_EDGE_LINES:]]
+
+
+def _masks(text: str, number: int) -> set[str]:
+    """What a running line has in common with those of other pages: all of it, or all but a number that counts."""
+    numbers = _NUMBER.finditer(text)
+    return {text} | {f"{text[: n.start()]}#{int(n[0]) - number}{text[n.end() :]}" for n in numbers}

@@ -1,0 +1,271 @@
+import itertools
+import os
+import re
+
+import pytest
+from causeway_testing.embedding import WordTokenizer
+from embedding.cache import default_cache_dir, entry
+from embedding.minilm import WordPieceTokenizer
+from embedding.port import Tokenizer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ingest.documents.chunking import Chunker, Shape, document_name
+from ingest.parsing.content import Page, Section
+from text.sentences import sentence_spans
+
+
+class CharacterTokenizer:
+    """Every character but white space is two tokens: worse than any real one."""
+
+    def count(self, text: str) -> int:
+        return len(self.spans(text))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        return [(at, at + 1) for at, character in enumerate(text) if not character.isspace() for _ in range(2)]
+
+
+# ruff: noqa: RUF001  # signs that are meant
+TOKENIZERS: list[Tokenizer] = [WordTokenizer(), CharacterTokenizer()]
+SHAPES = [Shape(16, 4, 24), Shape(20, 0, 20), Shape(40, 13, 60)]
+
+words = st.text(alphabet=st.sampled_from("abcé漢字。.!\n "), max_size=12)
+texts = st.lists(words, max_size=60).map(" ".join) | st.text(max_size=300)
+
+
+@st.composite
+def blocks(draw: st.DrawFn) -> Section:
+    """A section of prose and of blocks that are to stay together."""
+    text, whole = "", []
+    for piece, together in draw(st.lists(st.tuples(st.text("ab漢. \n", max_size=60), st.booleans()), max_size=12)):
+        text += "\n" if text else ""
+        if together:
+            whole.append((len(text), len(text) + len(piece)))
+        text += piece
+    return Section((), text, tuple(whole))
+
+
+def wordpiece() -> WordPieceTokenizer:
+    return WordPieceTokenizer(entry(default_cache_dir(os.environ), "int8") / "tokenizer.json")
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=150)
+def test_the_laws_of_splitting(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """Every visible code point is in a chunk, chunks go forward, none is over the limits, twice is the same."""
+    chunker = Chunker(tokenizer, shape)
+    spans = chunker.split(text)
+    assert spans == chunker.split(text)
+    covered: set[int] = set()
+    for start, end in spans:
+        covered.update(range(start, end))
+        assert text[start:end] == text[start:end].strip()
+        assert tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1
+        assert end - start <= shape.characters
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+    for (start, end), (next_start, next_end) in itertools.pairwise(spans):
+        assert start < next_start
+        assert end < next_end
+
+
+@given(section=blocks(), tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=150)
+def test_what_is_to_stay_together_does(section: Section, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A row is cut only if no chunk can hold it, and then between its lines if those fit; the laws hold as ever."""
+    text = section.text
+    spans = Chunker(tokenizer, shape).split(text, section.whole)
+    covered = {at for start, end in spans for at in range(start, end)}
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+    assert all(tokenizer.count(text[start:end]) <= shape.tokens or end == start + 1 for start, end in spans)
+    assert all(one[0] < other[0] and one[1] < other[1] for one, other in itertools.pairwise(spans))
+    for start, end in section.whole:
+        lines = [match.span() for match in re.compile(r"[^\n]+").finditer(text, start, end)]
+        for first, last in [(start, end)] if fits(text[start:end], tokenizer, shape) else lines:
+            stretch = text[first:last].rstrip()
+            if stretch and fits(stretch, tokenizer, shape):
+                assert any(begin <= first and first + len(stretch) <= stop for begin, stop in spans)
+
+
+def fits(text: str, tokenizer: Tokenizer, shape: Shape) -> bool:
+    return tokenizer.count(text.rstrip()) <= shape.tokens and len(text.rstrip()) <= shape.characters
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_the_overlap_is_as_asked(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A chunk repeats no more than the overlap, and as many sentences as that, and the chunk, have room for."""
+    spans = Chunker(tokenizer, shape).split(text)
+    found = sentence_spans(text)
+    for (before, stop), (start, end) in itertools.pairwise(spans):
+        assert tokenizer.count(text[start:stop]) <= shape.overlap
+        for first, _ in found:
+            room = tokenizer.count(text[first:end]) <= shape.tokens and end - first <= shape.characters
+            if before < first < start and room:  # it could have begun there
+                assert sum(tokenizer.count(text[a:b]) for a, b in found if first <= a < stop) > shape.overlap
+
+
+def test_spans_that_cannot_be_are_passed_over() -> None:
+    """A parser under a hostile document's control cannot make chunks repeat, or leave out, any text."""
+    text = "One two. Three four."
+    chunker = Chunker(WordTokenizer(), Shape(16, 0, 20))
+    for whole in ([(9, 20), (0, 8)], [(0, 99)], [(5, 5)], [(-3, 8)], [(8, 2)]):
+        assert chunker.split(text, whole) == [(0, len(text))]
+
+
+@pytest.mark.parametrize("text", ["字" * 600, "word " * 600, "x1-" * 600])
+def test_text_without_sentences_overlaps_too(text: str) -> None:
+    """Where a sentence is cut there is room for the overlap, and words are not cut for it."""
+    tokenizer = wordpiece()
+    spans = Chunker(tokenizer, Shape(100, 20, 120)).split(text)
+    for (_, stop), (start, _) in itertools.pairwise(spans):
+        assert 10 <= tokenizer.count(text[start:stop]) <= 20
+        assert "word" not in text or text[start - 1] == " "
+
+
+def test_rows_begin_chunks() -> None:
+    """Rows with sentences inside are not cut, and carry what they are into each chunk."""
+    rows = [f"Vessel: Ship {number}; Note: Old one. Slow one." for number in range(20)]
+    ends = list(itertools.accumulate(len(row) + 1 for row in rows))
+    whole = tuple((end - len(row) - 1, end - 1) for row, end in zip(rows, ends, strict=True))
+    page = Page(2, (Section(("Fleet",), "\n".join(rows), whole),))
+    chunks = list(Chunker(WordTokenizer(), Shape(30, 0, 40)).chunks([page], "fleet.xlsx"))
+    assert [line for chunk in chunks for line in chunk.text.split("\n")] == rows
+
+
+@given(st.lists(st.lists(texts, max_size=3), max_size=4), st.sampled_from(SHAPES))
+@settings(max_examples=50)
+def test_borders_are_never_crossed(pages: list[list[str]], shape: Shape) -> None:
+    """The chunks of a page's section are those that it has by itself, with its page and headings, in order."""
+    chunker = Chunker(WordTokenizer(), shape)
+    made = [
+        Page(number, tuple(Section((f"{number}.{at}",), text) for at, text in enumerate(page)))
+        for number, page in enumerate(pages, 1)
+    ]
+    expected = [
+        (page.number, section.headings, section.text[start:end])
+        for page in made
+        for section in page.sections
+        for start, end in chunker.split(section.text)
+    ]
+    chunks = list(chunker.chunks(made, "a.pdf"))
+    assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == expected
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_sentences_stay_whole(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """A sentence is cut only if it alone is over a limit."""
+    spans = Chunker(tokenizer, shape).split(text)
+    for start, end in sentence_spans(text):
+        if tokenizer.count(text[start:end]) <= shape.tokens and end - start <= shape.characters:
+            assert any(first <= start and end <= last for first, last in spans)
+
+
+@given(text=texts, headings=st.lists(words, max_size=3), tokenizer=st.sampled_from(TOKENIZERS))
+@settings(max_examples=100)
+def test_the_vector_sees_the_whole_text(text: str, headings: list[str], tokenizer: Tokenizer) -> None:
+    """The indexed text ends with the shown text and is within what the model reads; numbers have no gaps."""
+    shape = Shape(16, 4, 24)
+    page = Page(3, (Section(tuple(headings), text), Section((), text)))
+    chunks = list(Chunker(tokenizer, shape).chunks([page], "some_file.pdf"))
+    for number, chunk in enumerate(chunks):
+        assert chunk.number == number
+        assert chunk.page == 3
+        assert chunk.indexed_text.endswith(chunk.text)
+        assert tokenizer.count(chunk.indexed_text) <= shape.indexed_tokens or len(chunk.text) == 1
+
+
+def test_chunks_overlap_by_whole_sentences() -> None:
+    """A chunk begins with the end of the one before, as far as the overlap reaches."""
+    text = " ".join(f"This is sentence number {number}." for number in range(12))
+    spans = Chunker(WordTokenizer(), Shape(20, 6, 40)).split(text)
+    pieces = [text[start:end] for start, end in spans]
+    for before, after in itertools.pairwise(pieces):
+        last = before.split(". ")[-1]
+        assert after.startswith(last)
+
+
+def test_sections_are_divided_evenly() -> None:
+    """A little more than a chunk becomes two halves, not a chunk and a crumb."""
+    text = " ".join(f"Sentence {number} here." for number in range(14))  # 42 words
+    chunker = Chunker(WordTokenizer(), Shape(40, 0, 50))
+    sizes = [WordTokenizer().count(text[start:end]) for start, end in chunker.split(text)]
+    assert len(sizes) == 2
+    assert abs(sizes[0] - sizes[1]) <= 3
+
+
+def test_sections_and_pages_are_not_mixed() -> None:
+    """Each chunk is of one section of one page, and carries its headings."""
+    pages = [
+        Page(1, (Section(("A",), "Alpha one."), Section(("A", "B"), "Beta one."))),
+        Page(2, (Section(("A", "B"), "Beta two."),)),
+    ]
+    chunks = list(Chunker(WordTokenizer(), Shape.fitting(256)).chunks(pages, "dir/my-file_v2.pdf"))
+    assert [(chunk.page, chunk.headings, chunk.text) for chunk in chunks] == [
+        (1, ("A",), "Alpha one."),
+        (1, ("A", "B"), "Beta one."),
+        (2, ("A", "B"), "Beta two."),
+    ]
+    assert chunks[2].indexed_text == "my file v2\nA\nBeta two."  # "B" is in the text
+
+
+def test_headings_give_way_to_the_text() -> None:
+    """Where the model reads too little for all of them, the outermost headings go first and the name last."""
+    tokenizer = WordTokenizer()
+    page = Page(0, (Section(("one two three", "four five"), "w " * 14),))
+    expected = {20: "name\none two three\nfour five\n", 17: "name\nfour five\n", 16: "name\n", 14: ""}
+    for room, front in expected.items():
+        [chunk] = Chunker(tokenizer, Shape(16, 0, room)).chunks([page], "name.md")
+        assert chunk.indexed_text == front + chunk.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "字" * 3000,
+        "a" * 9000,
+        "渡轮每天早上八点出发，儿童免费。" * 200,
+        "안녕하세요 " * 900,
+        "word " * 3000,
+        "🚢" * 2500,
+        "https://example.org/" + "x/" * 4000,
+    ],
+)
+def test_the_models_tokenizer_and_text_without_sentences(text: str) -> None:
+    """With MiniLM's tokenizer, text without spaces or full stops is cut within the limits, and nothing is lost."""
+    tokenizer = wordpiece()
+    shape = Shape.fitting(254)
+    spans = Chunker(tokenizer, shape).split(text)
+    assert len(spans) > 1
+    for start, end in spans:
+        assert tokenizer.count(text[start:end]) <= shape.tokens
+        assert end - start <= shape.characters
+    covered = {at for start, end in spans for at in range(start, end)}
+    assert all(at in covered for at, character in enumerate(text) if not character.isspace())
+
+
+@pytest.mark.parametrize(
+    ("sourcefile", "name"),
+    [
+        ("annual_review-2024.pdf", "annual review 2024"),
+        ("dir/sub\\Bericht März.v2.md", "Bericht März v2"),
+        ("with\nline.txt", "with line"),
+        ("noextension", "noextension"),
+    ],
+)
+def test_names_become_words(sourcefile: str, name: str) -> None:
+    """Folders, separators and the extension are not part of what is searched."""
+    assert document_name(sourcefile) == name
+
+
+@given(text=texts, tokenizer=st.sampled_from(TOKENIZERS), shape=st.sampled_from(SHAPES))
+@settings(max_examples=100)
+def test_a_text_comes_out_of_its_chunks_to_the_letter(text: str, tokenizer: Tokenizer, shape: Shape) -> None:
+    """What the chunks of a given text add is the text; what is indexed has no white space around it."""
+    chunks = list(Chunker(tokenizer, shape).chunks_of(text))
+    added = [(chunk.separator or "") + chunk.text[chunk.overlap :] for chunk in chunks]
+    assert "".join(added) == (text if text.strip() else "")
+    assert [chunk.number for chunk in chunks] == list(range(len(chunks)))
+    for before, chunk in itertools.pairwise(chunks):
+        assert before.text.endswith(chunk.text[: chunk.overlap])
+    assert all(chunk.indexed_text == chunk.indexed_text.strip() != "" for chunk in chunks)

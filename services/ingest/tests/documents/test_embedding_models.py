@@ -1,0 +1,85 @@
+"""Which model makes a job's vectors."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.ingest.memory import MemoryIndex, make_job
+from embedding.models import EmbeddingModel, EmbeddingModels
+from ingest.documents.embedding_models import IndexingModels
+from ingest.domain import VectorSpace
+from servicekit.errors import Conflict, Unavailable
+
+JOB = make_job(b"x")
+KEY = (JOB.principal.tenant, JOB.index)
+
+
+class Recording(HashingEmbedder):
+    """Notes what it embeds."""
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__(dimension)
+        self.texts: list[str] = []
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        self.texts += texts
+        return await super().embed(texts)
+
+
+def models(index: MemoryIndex, *embedders: HashingEmbedder) -> IndexingModels:
+    embedding = EmbeddingModels([EmbeddingModel.of(each, "query: ", "passage: ") for each in embedders])
+    return IndexingModels(embedding, index, tokens=200, overlap=30)
+
+
+async def test_an_index_keeps_its_model() -> None:
+    """A new index gets the default, one that is there its own, and one that was deleted the default again."""
+    index, default, other = MemoryIndex(), HashingEmbedder(8), HashingEmbedder(16)
+    made = models(index, default, other)
+    assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
+    index.spaces[KEY] = VectorSpace(other.model, 16)
+    assert (await made.of(JOB)).space == VectorSpace(other.model, 16)
+    del index.spaces[KEY]
+    assert (await made.of(JOB)).space == VectorSpace(default.model, 8)
+
+
+async def test_an_index_says_how_it_is_cut() -> None:
+    """What an index wants of its chunks wins over the configuration, as far as the model reads; one by one."""
+    index = MemoryIndex()
+    made = models(index, HashingEmbedder(8))
+    text = "word " * 1000
+
+    async def sizes() -> tuple[int, int]:
+        first, second, *_ = (await made.of(JOB)).chunker.chunks_of(text)
+        return len(first.text.split()), len(second.text[: second.overlap].split())
+
+    assert await sizes() == (170, 30)
+    index.spaces[KEY] = VectorSpace(HashingEmbedder(8).model, 8)
+    assert await sizes() == (170, 30)
+    for chunking, expected in (((100, None), (70, 30)), ((None, 50), (150, 50)), ((40, 0), (40, 0))):
+        index.chunking = chunking
+        assert await sizes() == expected
+
+
+async def test_a_model_that_is_gone() -> None:
+    """Nothing is added to an index whose model is not configured, or makes vectors of another length now."""
+    index = MemoryIndex()
+    made = models(index, HashingEmbedder(8))
+    for space in (VectorSpace("gone", 8), VectorSpace(HashingEmbedder(8).model, 9)):
+        index.spaces[KEY] = space
+        with pytest.raises(Conflict, match=f"'{JOB.index}'.*'{space.model}'") as caught:
+            await made.of(JOB)
+        assert caught.value.resource == JOB.index
+    index.down = True
+    with pytest.raises(Unavailable):
+        await made.of(JOB)
+
+
+async def test_passages_get_their_prefix() -> None:
+    """It stands before each, and chunks leave room for it."""
+    embedder = Recording(8)
+    model = await models(MemoryIndex(), embedder).of(JOB)
+    await model.embedder.embed(["a", "b"])
+    assert embedder.texts == ["passage: a", "passage: b"]
+    assert model.embedder.max_tokens == embedder.max_tokens - 1

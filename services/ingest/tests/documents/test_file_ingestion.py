@@ -1,0 +1,275 @@
+import asyncio
+import errno
+import hashlib
+import json
+from dataclasses import dataclass, field, replace
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.ingest.memory import (
+    MemoryIndex,
+    MemoryJobs,
+    MemoryOriginals,
+    MemoryPictures,
+    TextParser,
+    make_job,
+)
+from causeway_testing.ingest.web import MemoryWeb
+from causeway_testing.servers import eventually
+from embedding.models import EmbeddingModel, EmbeddingModels
+from ingest.documents.downloads import Downloads
+from ingest.documents.embedding_models import IndexingModels
+from ingest.documents.file_ingestion import FileIngestion
+from ingest.documents.index_writer import Storing
+from ingest.documents.report import Report
+from ingest.domain import Fetched, FileJob, State, Validators
+from servicekit.errors import (
+    NotFound,
+    PayloadTooLarge,
+    StaleGeneration,
+    Unavailable,
+    UnreadableDocument,
+)
+
+TWO_PAGES = b"The first page says one thing.\fThe second page says another."
+
+
+@dataclass
+class Rig:
+    """An ingestion on fakes."""
+
+    ingestion: FileIngestion
+    originals: MemoryOriginals
+    index: MemoryIndex
+    jobs: MemoryJobs
+    pictures: MemoryPictures = field(default_factory=MemoryPictures)
+    web: MemoryWeb = field(default_factory=MemoryWeb)
+
+    def upload(
+        self, content: bytes, name: str = "notes.txt", generation: int = 1, *, pictures: bool = False
+    ) -> FileJob:
+        job = make_job(content, name, generation=generation)
+        self.originals.objects[job.object_name] = content
+        return replace(job, document=replace(job.document, has_pictures=pictures))
+
+    def pictured(self) -> list[tuple[str, int]]:
+        """Contents and pages of which there are pictures."""
+        return sorted((sha256, page) for _, _, _, sha256, page in self.pictures.kept)
+
+    async def run(self, job: FileJob, attempt: int = 1) -> State:
+        return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt))
+
+
+@pytest.fixture
+def rig() -> Rig:
+    originals, index = MemoryOriginals(), MemoryIndex()
+    models = IndexingModels(EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), index, tokens=16, overlap=0)
+    storing = Storing(index, max_chunks=100)
+    pictures = MemoryPictures()
+    web = MemoryWeb()
+    downloads = Downloads(web, originals)
+    ingestion = FileIngestion(
+        originals, downloads, TextParser(), models, storing, index, pictures, max_bytes=10_000
+    )
+    return Rig(ingestion, originals, index, MemoryJobs(), pictures, web)
+
+
+async def test_a_document_becomes_findable(rig: Rig) -> None:
+    """Chunks with page, record with what the parser found, progress with totals."""
+    job = rig.upload(TWO_PAGES)
+    assert await rig.run(job) is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert [(chunk.page, chunk.number) for chunk in chunks] == [(1, 0), (2, 1)]
+    assert (document.content_type, document.page_count, document.language) == ("application/x-pages", 2, "en")
+    assert document.generation == 1
+    states = [status.state for _, status in rig.jobs.history]
+    assert list(dict.fromkeys(states)) == [State.PARSING, State.INDEXING]
+    assert rig.jobs.history[-1][1].progress.chunks_total == 2
+
+
+async def test_the_same_again_is_unchanged(rig: Rig) -> None:
+    """Content, name, metadata and readers alike: no work but the newer generation, which an older job that is
+    still under way must not overwrite; another reader, and only what is said of the document changes.
+    """
+    await rig.run(rig.upload(TWO_PAGES))
+    again = rig.upload(TWO_PAGES, generation=2)
+    assert await rig.run(again) is State.UNCHANGED
+    other = replace(again, job_id="other", document=replace(again.document, groups=("staff",)))
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
+    report = await Report.begin(rig.jobs, again, 2)
+    newer = replace(again, document=replace(again.document, generation=3))
+    assert await rig.ingestion.run(newer, report, alone=True) is State.UNCHANGED
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 2
+    other = replace(other, document=replace(other.document, generation=3))
+    assert await rig.run(other) is State.SUCCEEDED
+    document, _ = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert (document.groups, document.language, document.page_count) == (("staff",), "en", 2)
+    assert rig.index.stored == 1
+
+
+async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
+    """A worker that died between commit and record leaves a job that succeeded, not one that changed nothing."""
+    job = rig.upload(TWO_PAGES)
+    await rig.run(job)
+    assert await rig.run(job, attempt=2) is State.SUCCEEDED
+    assert rig.index.stored == 1
+
+
+async def test_a_newer_version_is_not_overwritten(rig: Rig) -> None:
+    """A job that comes late finds the newer version, and leaves it."""
+    await rig.run(rig.upload(b"Newer text.", generation=5))
+    with pytest.raises(StaleGeneration):
+        await rig.run(rig.upload(b"Older text.", generation=4))
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].generation == 5
+
+
+async def test_a_documents_own_faults(rig: Rig) -> None:
+    """Unreadable, blank, too large, not what was uploaded, gone: each says so, and nothing is stored."""
+    swapped = rig.upload(TWO_PAGES)
+    rig.originals.objects[swapped.object_name] = b"something else"
+    gone = make_job(b"never uploaded")
+    cases: list[tuple[FileJob, type[Exception]]] = [
+        (rig.upload(b"x", "unreadable.pdf"), UnreadableDocument),
+        (rig.upload(b" \n \f "), UnreadableDocument),
+        (rig.upload(b"x" * 10_001), PayloadTooLarge),
+        (rig.upload(b"A short sentence of five. " * 380), PayloadTooLarge),
+        (swapped, UnreadableDocument),
+        (gone, NotFound),
+    ]
+    for job, error in cases:
+        with pytest.raises(error):
+            await rig.run(job)
+    assert not rig.index.documents
+
+
+async def test_faults_of_others_are_unavailable(rig: Rig) -> None:
+    """A store or a retriever that is away is not the document's fault."""
+    job = rig.upload(TWO_PAGES)
+    rig.index.down = True
+    with pytest.raises(Unavailable):
+        await rig.run(job)
+    rig.index.down, rig.originals.failures = False, 1
+    with pytest.raises(Unavailable):
+        await rig.run(job, 2)
+    assert await rig.run(job, 3) is State.SUCCEEDED
+
+
+async def test_pictures_are_kept_where_they_are_wanted(rig: Rig) -> None:
+    """One a page, and the record says so."""
+    await rig.run(rig.upload(TWO_PAGES))
+    assert rig.pictured() == []
+    assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+    job = rig.upload(TWO_PAGES, generation=2, pictures=True)
+    assert await rig.run(job) is State.SUCCEEDED
+    assert rig.pictured() == [(job.document.sha256, 1), (job.document.sha256, 2)]
+    assert rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+
+
+async def test_pictures_that_are_there_are_not_made_again(rig: Rig) -> None:
+    """The same document with other metadata keeps them."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    again = rig.upload(TWO_PAGES, generation=2, pictures=True)
+    assert await rig.run(replace(again, document=replace(again.document, category="x"))) is State.SUCCEEDED
+    assert rig.index.stored == 1
+    assert len(rig.pictured()) == 2
+
+
+@pytest.mark.parametrize("pictures", [True, False])
+async def test_another_version_has_its_own_pictures(rig: Rig, pictures: bool) -> None:
+    """Those of the version before go once it is replaced."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    job = rig.upload(b"Something else.", generation=2, pictures=pictures)
+    await rig.run(job)
+    assert rig.pictured() == ([(job.document.sha256, 1)] if pictures else [])
+
+
+async def test_without_them_from_now_on(rig: Rig) -> None:
+    """The same content uploaded without pictures has none."""
+    await rig.run(rig.upload(TWO_PAGES, pictures=True))
+    await rig.run(rig.upload(TWO_PAGES, generation=2))
+    assert rig.pictured() == []
+    assert not rig.index.documents["acme", "library", "id of notes.txt"][0].has_pictures
+
+
+async def test_a_document_that_cannot_be_read_leaves_no_pictures(rig: Rig) -> None:
+    """Also not of the pages that could be."""
+    with pytest.raises(UnreadableDocument):
+        await rig.run(rig.upload(b"one\fdamaged\fthree", pictures=True))
+    assert rig.pictured() == []
+
+
+async def test_a_full_disk_of_the_worker_is_an_outage(rig: Rig) -> None:
+    """It is not the document's fault, and another worker may have room; other errors of the disk are defects."""
+    for number, raised in ((errno.ENOSPC, Unavailable), (errno.EIO, OSError)):
+        rig.originals.defect = OSError(number, "of the disk")
+        with pytest.raises(raised):
+            await rig.run(rig.upload(TWO_PAGES))
+    assert not rig.index.documents
+
+
+URL = "https://docs.example.org/guide"
+
+
+def linked(rig: Rig, generation: int = 1) -> FileJob:
+    """A job for a URL."""
+    job = make_job(b"", "docs.example.org/guide", generation=generation)
+    document = replace(job.document, sha256="", size_bytes=0, metadata_json=b'{"year": 2024.0, "etag": "mine"}')
+    rig.originals.objects.pop(job.object_name, None)
+    return replace(job, document=document, url=URL)
+
+
+async def test_a_url_becomes_a_document(rig: Rig) -> None:
+    """Its content is the original, its record says where it is from; the job says that it is fetching."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"', "then")))
+    job = linked(rig)
+    rig.web.sending.clear()
+    running = asyncio.create_task(rig.run(job))
+    await eventually(lambda: any(status.progress.fetching for _, status in rig.jobs.history))
+    rig.web.sending.set()
+    assert await running is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
+    assert len(chunks) == 2
+    assert rig.originals.objects[job.object_name] == TWO_PAGES
+    assert (document.sha256, document.size_bytes) == (hashlib.sha256(TWO_PAGES).hexdigest(), len(TWO_PAGES))
+    assert json.loads(document.metadata_json) == {
+        "year": 2024.0,
+        "url": URL,
+        "etag": '"1"',
+        "last_modified": "then",
+    }
+    assert not rig.jobs.history[-1][1].progress.fetching
+
+
+async def test_a_url_that_has_not_changed(rig: Rig) -> None:
+    """Nothing is transferred where its server can tell, and nothing is made where only the content can."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    await rig.run(linked(rig))
+    assert await rig.run(replace(linked(rig, 2), job_id="second")) is State.UNCHANGED
+    assert (rig.web.bodies, rig.index.stored) == (1, 1)
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt"))
+    assert await rig.run(replace(linked(rig, 3), job_id="third")) is State.SUCCEEDED  # it has no ETag any more
+    assert await rig.run(replace(linked(rig, 4), job_id="fourth")) is State.UNCHANGED
+    assert (rig.web.bodies, rig.index.stored) == (3, 1)
+    rig.web.pages[URL] = (b"Something else.", Fetched(".txt"))
+    assert await rig.run(replace(linked(rig, 5), job_id="fifth")) is State.SUCCEEDED
+    assert rig.index.stored == 2
+
+
+async def test_what_an_attempt_has_fetched_the_next_one_finds(rig: Rig) -> None:
+    """The page may be another one by then: one job has one content."""
+    rig.web.pages[URL] = (TWO_PAGES, Fetched(".txt", Validators('"1"')))
+    job = linked(rig)
+    rig.originals.failures = 1
+    with pytest.raises(Unavailable):
+        await rig.run(job)
+    rig.web.pages[URL] = (b"Something else.", Fetched(".txt", Validators('"2"')))
+    assert await rig.run(job, attempt=2) is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of docs.example.org/guide"]
+    assert (len(chunks), json.loads(document.metadata_json)["etag"], rig.web.bodies) == (2, '"1"', 1)
+
+
+async def test_a_url_with_nothing_behind_it(rig: Rig) -> None:
+    """The job says so; what is there of it stays."""
+    with pytest.raises(NotFound):
+        await rig.run(linked(rig))
+    assert not rig.index.documents

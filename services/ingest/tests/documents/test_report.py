@@ -1,0 +1,147 @@
+import asyncio
+from dataclasses import replace
+
+import pytest
+from causeway_testing.ingest.memory import MemoryJobs, make_job
+from causeway_testing.servers import eventually
+from ingest.documents.report import Report, Settled
+from ingest.domain import Failure, Progress, State, Status
+from servicekit.errors import Unavailable
+
+JOB = make_job(b"x")
+
+
+async def test_a_job_goes_through_its_states() -> None:
+    """PARSING at the start, INDEXING soon, the end last; what the gateway recorded is kept."""
+    jobs = MemoryJobs()
+    await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
+    report = await Report.begin(jobs, JOB, 1)
+    await report.progress(Progress(chunks_total=3), State.INDEXING)
+    await eventually(lambda: jobs.history[-1][1].state is State.INDEXING)
+    await report.end(State.SUCCEEDED)
+    assert [status.state for _, status in jobs.history] == [
+        State.QUEUED,
+        State.PARSING,
+        State.INDEXING,
+        State.SUCCEEDED,
+    ]
+    last = jobs.history[-1][1]
+    assert (last.attempt, last.trace_id, last.progress.chunks_total) == (1, "abc", 3)
+
+
+async def test_what_is_over_in_a_moment_has_few_records() -> None:
+    """States that nobody could have seen are not recorded, nor after the end."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    await report.progress(Progress(chunks_total=3), State.INDEXING)
+    await report.end(State.SUCCEEDED)
+    await asyncio.sleep(0.3)
+    assert [status.state for _, status in jobs.history] == [State.PARSING, State.SUCCEEDED]
+
+
+async def test_progress_is_recorded_now_and_then() -> None:
+    """A thousand reports within a moment are a few records, and the last one is not lost."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    for number in range(1000):
+        await report.progress(Progress(pages_done=number))
+    await report.end(State.FAILED, Failure("X", "y"))
+    assert len(jobs.history) < 20
+    assert jobs.history[-1][1].progress.pages_done == 999
+
+
+async def test_a_job_that_is_over_is_left_alone() -> None:
+    """A redelivery of a finished job changes nothing."""
+    jobs = MemoryJobs()
+    await (await Report.begin(jobs, JOB, 1)).end(State.SUCCEEDED)
+    with pytest.raises(Settled) as settled:
+        await Report.begin(jobs, JOB, 2)
+    assert settled.value.state is State.SUCCEEDED
+
+
+async def test_an_earlier_attempt_cannot_overwrite_a_later_one() -> None:
+    """A worker that was taken for dead learns that it was, and its record does not count."""
+    jobs = MemoryJobs()
+    early = await Report.begin(jobs, JOB, 1)
+    late = await Report.begin(jobs, JOB, 2)
+    with pytest.raises(Settled) as settled:
+        await early.end(State.FAILED)
+    assert settled.value.state is None
+    await late.end(State.SUCCEEDED)
+    assert jobs.history[-1][1].state is State.SUCCEEDED
+
+
+async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
+    """An early worker's write that arrives late does not stop the later one."""
+    jobs = MemoryJobs()
+    late = await Report.begin(jobs, JOB, 2)
+    _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
+    await jobs.write(JOB, Status(State.INDEXING, 1), revision)
+    await late.end(State.SUCCEEDED)
+    assert jobs.history[-1][1] == Status(State.SUCCEEDED, 2, counted=1)
+
+
+async def test_a_cancelled_job_is_noticed() -> None:
+    """Who cancels a job writes its state; the worker stops at its next record."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
+    await jobs.write(JOB, Status(State.CANCELLED, 1), revision)
+    await report.progress(Progress(), State.INDEXING)
+    await asyncio.sleep(0.3)
+    assert jobs.history[-1][1].state is State.CANCELLED
+    with pytest.raises(Settled) as settled:
+        await report.commit()
+    assert settled.value.state is State.CANCELLED
+    assert jobs.history[-1][1].state is State.CANCELLED
+
+
+async def test_progress_survives_a_broker_that_is_away() -> None:
+    """Progress that cannot be recorded stops nobody; the end that cannot be recorded does."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    jobs.down = True
+    await report.progress(Progress(pages_done=3), State.INDEXING)
+    with pytest.raises(Unavailable):
+        await report.end(State.SUCCEEDED)
+    jobs.down = False
+    await report.end(State.SUCCEEDED)
+    assert jobs.history[-1][1].progress.pages_done == 3
+
+
+async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
+    """Who cancels before the commit wins; the commit's mark stays through what follows it, and through attempts."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    await asyncio.gather(report.commit(), report.progress(Progress(chunks_done=1), State.INDEXING))
+    await report.wait(Failure("UNAVAILABLE", "Away."))
+    later = await Report.begin(jobs, JOB, 2)
+    assert later.committing
+    await later.progress(Progress(chunks_done=2), State.INDEXING)
+    assert [status.committing for _, status in jobs.history[1:]] == sorted(
+        status.committing for _, status in jobs.history[1:]
+    )
+    assert jobs.history[-1][1].committing
+
+
+async def test_nothing_is_committed_that_was_cancelled() -> None:
+    """The worker learns of it at the latest when it would show what it made."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    status, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
+    await jobs.write(JOB, replace(status, state=State.CANCELLED), revision)
+    with pytest.raises(Settled):
+        await report.commit()
+    assert jobs.history[-1][1].state is State.CANCELLED
+
+
+async def test_which_attempts_count() -> None:
+    """Each that begins, until it is known that something else was away or that the worker stopped."""
+    jobs = MemoryJobs()
+    counted = []
+    for attempt, end in enumerate(("wait", "fail", "give_back", "wait"), 1):
+        report = await Report.begin(jobs, JOB, attempt)
+        arguments = [] if end == "give_back" else [Failure("X", "y")]
+        await getattr(report, end)(*arguments)
+        counted.append((report.counted, report.waited > 0))
+    assert counted == [(0, True), (1, False), (1, False), (1, True)]

@@ -1,0 +1,34 @@
+from causeway_testing.ingest.memory import MemoryJobs, make_job
+from causeway_testing.servers import measured
+from ingest.documents.report import Report
+from ingest.domain import Progress, State
+from ingest.jobs import metrics
+
+
+def seen(name: str, **labels: str) -> float:
+    return sum(value for found, value in measured(name) if labels.items() <= found.items())
+
+
+async def test_what_the_line_of_a_job_says() -> None:
+    """What it was, how it ended and the time of each stage, which add up to the whole; nothing of the document."""
+    measured("")
+    job = make_job(b"secret words", "private.txt")
+    before = seen("causeway_ingest_jobs_total", state="succeeded")
+    report = await Report.begin(MemoryJobs(), job, 1)
+    await report.progress(Progress(pages_done=2, pages_total=2))
+    await report.progress(Progress(2, 2, 5, 5), State.INDEXING)
+    fields = metrics.ended(job, report, "succeeded")
+    told = {name: fields[name] for name in ("state", "tenant", "index", "kind", "pages", "chunks")}
+    assert told == {
+        "state": "succeeded",
+        "tenant": "acme",
+        "index": "library",
+        "kind": "file",
+        "pages": 2,
+        "chunks": 5,
+    }
+    assert {name for name in fields if name.endswith("_ms")} == {"duration_ms", "parsing_ms", "indexing_ms"}
+    assert fields["duration_ms"] >= fields["parsing_ms"]
+    assert not any(word in str(fields) for word in ("secret", "private"))
+    assert seen("causeway_ingest_jobs_total", state="succeeded") == before + 1
+    assert seen("causeway_ingest_stage_seconds_count", causeway_stage="parsing") >= 1

@@ -1,0 +1,406 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.ingest.memory import (
+    LineReader,
+    MemoryIndex,
+    MemoryJobs,
+    MemoryOriginals,
+    MemoryPictures,
+    MemoryQueue,
+    TextParser,
+    make_job,
+    make_texts,
+)
+from causeway_testing.ingest.web import MemoryWeb
+from causeway_testing.servers import eventually
+from embedding.models import EmbeddingModel, EmbeddingModels
+from ingest.documents.downloads import Downloads
+from ingest.documents.embedding_models import IndexingModels
+from ingest.documents.file_ingestion import FileIngestion
+from ingest.documents.index_writer import Storing
+from ingest.documents.ingestion import Ingestion
+from ingest.documents.text_ingestion import TextIngestion
+from ingest.domain import Job, Outcome, State, Status
+from ingest.jobs.worker import Worker
+from ingest.parsing.content import Head, Page
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+
+class OddParser(TextParser):
+    """A `TextParser` with a defect for files that are called so."""
+
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False
+    ) -> AsyncGenerator[Head | Page, None]:
+        if "defect" in sourcefile:
+            raise ZeroDivisionError("a bug")
+        if sourcefile == "deaf.txt":
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+            await asyncio.sleep(3600)
+        async for part in super().parse(path, sourcefile, pictures=pictures):
+            yield part
+
+
+class Rig:
+    """A worker on fakes."""
+
+    def __init__(self) -> None:
+        self.queue, self.jobs, self.index, self.originals = (
+            MemoryQueue(),
+            MemoryJobs(),
+            MemoryIndex(),
+            MemoryOriginals(),
+        )
+        embedding = EmbeddingModels([EmbeddingModel.of(HashingEmbedder())])
+        models = IndexingModels(embedding, self.index, tokens=200, overlap=30)
+        storing = Storing(self.index, max_chunks=100)
+        ingestion = Ingestion(
+            FileIngestion(
+                self.originals,
+                Downloads(MemoryWeb(), self.originals),
+                OddParser(),
+                models,
+                storing,
+                self.index,
+                MemoryPictures(),
+                max_bytes=10_000,
+            ),
+            TextIngestion(
+                self.originals,
+                LineReader(),
+                models,
+                storing,
+                self.index,
+                max_characters=10_000,
+                max_chunks=100,
+            ),
+            self.originals,
+        )
+        self.worker = Worker(
+            self.queue,
+            self.jobs,
+            self.index,
+            ingestion,
+            slots=2,
+            max_attempts=3,
+            patience=60,
+            backoff=0.5,
+            heartbeat=0.05,
+        )
+        self.stop = asyncio.Event()
+        self.grace = 5.0
+        self.task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self.task = asyncio.create_task(self.worker.run(self.stop, self.grace))
+
+    def upload(
+        self,
+        name: str,
+        content: bytes = b"Some text.",
+        headers: dict[str, str] | None = None,
+        *,
+        generation: int = 1,
+    ) -> Job:
+        job = make_job(content, name, generation=generation)
+        self.originals.objects[job.object_name] = content
+        self.queue.put(job, headers)
+        return job
+
+    def state(self, job: Job) -> State:
+        record = self.jobs.records.get((job.principal.tenant, job.job_id))
+        return record[0].state if record else State.QUEUED
+
+    async def settled(self) -> None:
+        await eventually(lambda: self.queue.unsettled == 0, what="an empty queue")
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    rig = Rig()
+    yield rig
+    rig.stop.set()
+    rig.index.taking.set()
+    if rig.task is not None:
+        await rig.task
+
+
+async def test_jobs_are_done_and_taken_off(rig: Rig) -> None:
+    """Each ends in its state, and only then leaves the queue."""
+    good, bad = rig.upload("good.txt"), rig.upload("unreadable.pdf")
+    rig.start()
+    await rig.settled()
+    assert rig.state(good) is State.SUCCEEDED
+    assert rig.state(bad) is State.FAILED
+    [reason] = [status.failure.reason for _, status in rig.jobs.history if status.failure]
+    assert reason == "UNREADABLE_DOCUMENT"
+    assert not rig.queue.dead
+    assert not rig.queue.delays
+
+
+async def test_a_fault_of_others_is_tried_again(rig: Rig) -> None:
+    """The job goes back with a growing delay and its reason, and succeeds once the fault is gone."""
+    rig.originals.failures = 2
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.queue.delays == [0.5, 1.0]
+    assert rig.state(job) is State.SUCCEEDED
+    waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
+    assert [status.failure and status.failure.reason for status in waiting] == ["UNAVAILABLE"] * 2
+    assert rig.jobs.history[-1][1].failure is None
+
+
+async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
+    """The job fails without telling of the inside, is among the dead letters, and the next one is done."""
+    job, next_job = rig.upload("defect.txt"), rig.upload("good.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    [(dead, failure)] = rig.queue.dead
+    assert dead.job_id == job.job_id
+    assert failure.reason == "INTERNAL"
+    assert "bug" not in failure.message
+    attempts = [status.attempt for job_id, status in rig.jobs.history if job_id == job.job_id]
+    assert max(attempts) == 3
+    assert rig.state(next_job) is State.SUCCEEDED
+
+
+async def test_an_outage_costs_no_attempt(rig: Rig) -> None:
+    """However often something else is away: the job waits, says since when and for what, and succeeds at last."""
+    rig.originals.failures = 7  # of three attempts
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    waiting = [status for _, status in rig.jobs.history if status.state is State.QUEUED]
+    assert len(waiting) == 7
+    assert {status.counted for status in waiting} == {0}
+    assert len({status.waiting_since for status in waiting}) == 1
+    last = rig.jobs.history[-1][1]
+    assert (last.attempt, last.counted, last.waiting_since) == (8, 1, None)
+    assert not rig.queue.dead
+
+
+async def test_an_outage_without_an_end_is_given_up(rig: Rig) -> None:
+    """After the patience the job is among the dead letters, with what it waited for."""
+    rig.originals.failures = 1
+    job = rig.upload("a.txt")
+    long_ago = datetime.now(UTC) - timedelta(seconds=61)
+    rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=long_ago), 1)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    [(_, failure)] = rig.queue.dead
+    assert failure.reason == "UNAVAILABLE"
+    assert "waited" in failure.message
+
+
+async def test_a_clock_that_was_set_back_gives_nothing_up(rig: Rig) -> None:
+    """A job that has waited since tomorrow goes on waiting, and is done when what it waits for is there."""
+    rig.originals.failures = 4
+    job = rig.upload("a.txt")
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    rig.jobs.records["acme", job.job_id] = (Status(State.QUEUED, waiting_since=tomorrow), 1)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert not rig.queue.dead
+
+
+async def test_a_cancelled_job_leaves_nothing(rig: Rig) -> None:
+    """Cancelled while it waits or while it is worked on: nothing is stored, what it brought is gone."""
+    rig.index.taking.clear()
+    running = rig.upload("a.txt")
+    waiting = rig.upload("b.txt")
+    rig.jobs.records["acme", waiting.job_id] = (Status(State.CANCELLED), 1)
+    rig.start()
+    await eventually(lambda: rig.state(running) is State.INDEXING)
+    status, revision = rig.jobs.records["acme", running.job_id]
+    await rig.jobs.write(running, replace(status, state=State.CANCELLED), revision)
+    rig.index.taking.set()
+    await rig.settled()
+    assert [rig.state(job) for job in (running, waiting)] == [State.CANCELLED] * 2
+    assert rig.index.stored == 0
+    assert not rig.originals.objects
+
+
+async def test_originals_stay_with_their_documents(rig: Rig) -> None:
+    """Of each document one original is kept: that of the version that can be found."""
+    first = rig.upload("a.txt", b"One.")
+    rig.start()
+    await rig.settled()
+    rig.upload("a.txt", b"One.", generation=2)
+    await rig.settled()
+    assert list(rig.originals.objects) == [first.object_name]
+    newer = rig.upload("a.txt", b"Two.", generation=3)
+    rig.upload("unreadable.pdf")
+    await rig.settled()
+    assert list(rig.originals.objects) == [newer.object_name]
+
+
+async def test_what_belongs_to_a_job_goes_with_it(rig: Rig) -> None:
+    """The texts of a job are removed once it is over, also at a redelivery; those of a dead letter are kept."""
+    good, content = make_texts([("a", "Text.", "{}")])
+    late, _ = make_texts([("b", "Text.", "{}")])
+    dead, _ = make_texts([("c", "Text.", "{}")])
+    for job in (good, late, dead):
+        rig.originals.objects[job.object_name] = content
+        rig.queue.put(job)
+    rig.jobs.records["acme", late.job_id] = (Status(State.SUCCEEDED, 1), 1)
+    rig.jobs.records["acme", dead.job_id] = (Status(State.INDEXING, 0, counted=3), 1)
+    rig.start()
+    await rig.settled()
+    assert list(rig.originals.objects) == [dead.object_name]
+    assert [job.job_id for job, _ in rig.queue.dead] == [dead.job_id]
+    outcomes = {job_id: status.outcomes for job_id, status in rig.jobs.history}
+    assert outcomes[good.job_id] == (Outcome.STORED,)
+
+
+async def test_a_job_that_kills_its_workers_is_buried_unseen(rig: Rig) -> None:
+    """A delivery beyond the last attempt is not tried: its workers died before they could say so."""
+    job = make_job(b"x")
+    rig.jobs.records["acme", job.job_id] = (Status(State.INDEXING, 3, counted=3), 1)
+    rig.queue.put(job, attempt=4)
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.FAILED
+    assert len(rig.queue.dead) == 1
+    assert rig.index.stored == 0
+
+
+async def test_jobs_wait_while_the_retriever_is_away(rig: Rig) -> None:
+    """No attempt is used up by a retriever that is down for long."""
+    rig.index.down = True
+    job = rig.upload("a.txt")
+    rig.start()
+    await asyncio.sleep(0.3)
+    assert rig.jobs.history == []
+    rig.index.down = False
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert rig.jobs.history[-1][1].attempt == 1
+
+
+async def test_the_end_is_recorded_when_the_broker_is_back(rig: Rig) -> None:
+    """While states cannot be written nothing is shown, and the job stays on the queue; then both happen, once."""
+    rig.index.taking.clear()
+    job = rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.INDEXING)
+    rig.jobs.down = True
+    rig.index.taking.set()
+    await asyncio.sleep(0.1)
+    assert (rig.index.stored, rig.queue.unsettled) == (0, 1)
+    rig.jobs.down = False
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert (rig.index.stored, rig.queue.delays) == (1, [])
+
+
+async def test_a_defect_around_an_attempt_does_not_end_the_worker(rig: Rig) -> None:
+    """Even a store of states that fails in an unknown way costs one delivery, not the worker."""
+    rig.jobs.defect = ZeroDivisionError("a bug")
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    assert rig.state(job) is State.SUCCEEDED
+    assert len(rig.queue.delays) == 1
+
+
+async def test_signs_of_life_are_sent(rig: Rig) -> None:
+    """A long job says again and again that it is being worked on."""
+    rig.index.taking.clear()
+    rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.queue.signs_of_life >= 3)
+    rig.index.taking.set()
+    await rig.settled()
+
+
+async def test_a_redelivered_job_that_is_over_leaves_the_queue(rig: Rig) -> None:
+    """Nothing is done twice."""
+    job = rig.upload("a.txt")
+    rig.start()
+    await rig.settled()
+    rig.queue.put(job, attempt=2)
+    await rig.settled()
+    assert rig.index.stored == 1
+    assert rig.state(job) is State.SUCCEEDED
+
+
+async def test_stopping_lets_running_jobs_finish(rig: Rig) -> None:
+    """Within the grace a running job ends, and a waiting one is not begun."""
+    rig.index.taking.clear()
+    running = [rig.upload("a.txt"), rig.upload("b.txt")]
+    rig.start()
+    await eventually(lambda: all(rig.state(job) is State.INDEXING for job in running))
+    waiting = rig.upload("c.txt")
+    rig.stop.set()
+    await asyncio.sleep(0.05)
+    rig.index.taking.set()
+    assert rig.task is not None
+    await rig.task
+    assert [rig.state(job) for job in running] == [State.SUCCEEDED] * 2
+    assert rig.state(waiting) is State.QUEUED
+    assert rig.queue.unsettled == 1
+
+
+async def test_what_does_not_finish_in_time_is_given_back(rig: Rig) -> None:
+    """After the grace a job goes back at once, unfinished and with nothing stored."""
+    rig.grace = 0.1
+    rig.index.taking.clear()
+    job = rig.upload("a.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.INDEXING)
+    rig.stop.set()
+    assert rig.task is not None
+    await rig.task
+    assert rig.queue.delays == [0]
+    assert rig.queue.unsettled == 1
+    assert rig.index.stored == 0
+
+
+async def test_a_job_that_misses_that_it_is_over_holds_nobody(rig: Rig) -> None:
+    """A cancellation can get lost on the way; the worker ends all the same, and gives the job back."""
+    rig.grace = 0.1
+    job = rig.upload("deaf.txt")
+    rig.start()
+    await eventually(lambda: rig.state(job) is State.PARSING)
+    rig.stop.set()
+    assert rig.task is not None
+    await asyncio.wait_for(rig.task, 60)
+    assert rig.queue.unsettled == 1
+    assert rig.queue.delays == [0]
+
+
+async def test_a_job_links_to_its_upload(rig: Rig) -> None:
+    """The job's span begins a trace of its own and links to the upload's span."""
+    exporter = InMemorySpanExporter()
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    upload = "0af7651916cd43dd8448eb211c80319c"
+    job = rig.upload("a.txt", headers={"traceparent": f"00-{upload}-b7ad6b7169203331-01"})
+    rig.start()
+    await rig.settled()
+    await eventually(lambda: any(span.name == "process CAUSEWAY_INGEST" for span in exporter.get_finished_spans()))
+    [span] = [span for span in exporter.get_finished_spans() if span.name == "process CAUSEWAY_INGEST"]
+    assert span.parent is None
+    assert format(span.context.trace_id, "032x") != upload
+    assert [format(link.context.trace_id, "032x") for link in span.links] == [upload]
+    assert span.attributes is not None
+    assert span.attributes["causeway.job_id"] == job.job_id

@@ -1,0 +1,157 @@
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ingest.parsing.content import Page, Section
+from ingest.parsing.formats import code
+from ingest.parsing.registry import format_named
+from tree_sitter import Parser
+
+from ..conftest import parsed
+
+METHODS = "\n".join(f"    def step_{number}(self):\n        return {number} * 10  # why\n" for number in range(30))
+PYTHON = f'''"""Doc."""
+
+import os
+
+# Goes.
+@cached
+def go(a):
+    return a
+
+class Ferry(Boat):
+    """A boat."""
+
+    seats = 3
+
+{METHODS}
+x = 1
+'''
+SOURCES = {
+    ".c": ("/* Doc. */\nstatic int *go(int a) {\n  return 0;\n}\n\nstruct S { int a; };\n", ["go", "S"]),
+    ".cpp": (
+        "#include <x>\ntemplate <class T> class V {\n int m();\n};\nint V::m() { return 1; }\n",
+        ["V", "V::m"],
+    ),
+    ".cs": ("using X;\n/// <summary>s</summary>\n[A]\nclass C { int M() { return 1; } }\n", ["C"]),
+    ".go": ("package a\n// Ferry goes.\ntype Ferry struct { N int }\nfunc (f *Ferry) Go() {}\n", ["Ferry", "Go"]),
+    ".java": (
+        "package a;\n/** Doc. */\n@X\npublic class C { int m() { return 1; } }\ninterface I {}\n",
+        ["C", "I"],
+    ),
+    ".js": ("import a from 'b';\nexport const go = async () => {\n  return 1;\n};\nfunction f() {}\n", ["go", "f"]),
+    ".php": ("<?php\nclass C { function m() {} }\nfunction f() {}\n", ["C", "f"]),
+    ".rb": ("require 'x'\nclass C < D\n  def go; end\nend\ndef f; end\n", ["C", "f"]),
+    ".rs": ("use x;\n/// Doc\n#[a]\npub struct P { a: i32 }\nimpl A for P { fn f() {} }\n", ["P", "P"]),
+    ".ts": ("interface I { a: string }\nexport class C<T> { m(): void {} }\ntype A = 1;\n", ["I", "C", "A"]),
+}
+
+
+def sections(source: str, suffix: str) -> tuple[Section, ...]:
+    _, page = parsed(code.parse, source, suffix)
+    assert isinstance(page, Page)
+    return page.sections
+
+
+def test_functions_and_classes_are_sections() -> None:
+    """A function is a section with the comment above it, a long class one for each of its methods."""
+    made = sections(PYTHON, ".py")
+    paths = [section.headings for section in made]
+    assert paths[:3] == [(), ("go",), ("Ferry",)]
+    assert paths[3:33] == [("Ferry", f"step_{number}") for number in range(30)]
+    assert paths[33:] == [()]
+    assert made[1].text == "# Goes.\n@cached\ndef go(a):\n    return a"
+    assert made[2].text.startswith('class Ferry(Boat):\n    """A boat."""')
+    assert made[-1].text == "x = 1"
+
+
+@pytest.mark.parametrize("suffix", SOURCES)
+def test_languages(suffix: str) -> None:
+    """Definitions are found by each grammar, with the comments and attributes that belong to them."""
+    source, names = SOURCES[suffix]
+    made = sections(source, suffix)
+    assert [section.headings[-1] for section in made if section.headings] == names
+    assert "".join("".join(section.text.split()) for section in made) == "".join(source.split())
+    for section in made:
+        assert not section.text.rstrip().endswith(("Doc", "*/", "]", "goes."))
+
+
+def test_a_bracket_by_itself_is_no_section() -> None:
+    """What closes a type goes with its last method."""
+    methods = "\n".join(f"  int method{number}() {{ return {number}; }}" for number in range(60))
+    made = sections(f"class C {{\n{methods}\n}}\n", ".java")
+    assert made[-1].headings == ("C", "method59")
+    assert made[-1].text.endswith("\n}")
+
+
+@pytest.mark.parametrize("suffix", [".kt", ".sql", ".sh", ""])
+def test_without_a_grammar_blocks_stay_together(suffix: str) -> None:
+    """Blank lines before a line that is not indented divide what is left of a file."""
+    source = "fun a() {\n    x\n\n    y\n}\n\nfun b() {\n    z\n}"
+    [section] = sections(source, suffix)
+    assert section.text == source
+    assert [section.text[start:end] for start, end in section.whole] == [source[:24], source[26:]]
+
+
+def test_the_first_line_may_name_the_language() -> None:
+    """A script without a suffix is read by the interpreter that it asks for."""
+    source = "#!/usr/bin/env python3\ndef go():\n    pass\n"
+    assert [section.headings for section in sections(source, "")] == [("go",)]
+
+
+lines = st.sampled_from(
+    ["def f():", "    x = (1", "class C:", "    def g(self): pass", "}", "{", "", "# note", "int h() { return 1; }",
+     "@a", "  # in", '"""', "fn k() {}", "end", "const q = () => {", "namespace n {"]
+)  # fmt: skip
+
+
+@given(st.lists(lines, max_size=40), st.sampled_from([".py", ".cpp", ".ts", ".rs", ".rb", ".go", ".php", ".sql"]))
+def test_every_line_is_in_one_section(source: list[str], suffix: str) -> None:
+    """However broken the syntax, the sections are the file's lines in their order, and spans lie inside."""
+    if not any(line.strip() for line in source):
+        return
+    made = sections("\n".join(source), suffix)
+    got = [line for section in made for line in section.text.split("\n") if line.strip()]
+    assert got == [line.rstrip() for line in source if line.strip()]
+    for section in made:
+        assert "\n".join(section.text[a:b] for a, b in section.whole).split() == section.text.split()
+
+
+def test_indentation_is_kept() -> None:
+    """A method's text is as it stands in the file."""
+    source = textwrap.dedent(PYTHON)
+    assert sections(source, ".py")[3].text == "    def step_0(self):\n        return 0 * 10  # why"
+
+
+WITH = [".c", ".h", ".cpp", ".cs", ".go", ".java", ".php", ".py", ".rb", ".rs", ".js", ".jsx", ".tsx", ".ts"]
+
+
+@pytest.mark.parametrize("suffix", WITH)
+def test_grammars_are_at_hand(suffix: str) -> None:
+    """Each can be loaded, and parses."""
+    language = code.grammar(suffix, "")
+    assert language is not None
+    assert Parser(language).parse(b"x").root_node.end_byte == 1
+
+
+def test_other_names() -> None:
+    """Code without a grammar is code all the same; settings and prose are none."""
+    assert format_named(".kt") is format_named(".py")
+    assert code.grammar(".kt", "#!/usr/bin/python") is None
+    assert not any(format_named(name) is format_named(".py") for name in (".yaml", ".toml", ".txt", ".md", ""))
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        ("#!/usr/bin/env python3.12", True),
+        ("#!/usr/bin/ruby -w", True),
+        ("#!/usr/bin/env -S node --x", True),
+        ("#!/bin/sh", False),
+        ("# python", False),
+    ],
+)
+def test_the_first_line_names_the_language(line: str, known: bool) -> None:
+    """A file whose name says nothing has the language of the interpreter that it asks for."""
+    assert (code.grammar("", f"{line}\n") is not None) is known

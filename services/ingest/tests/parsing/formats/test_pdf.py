@@ -1,0 +1,202 @@
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fpdf import FPDF
+from fpdf.drawing_primitives import Transform
+from ingest.parsing.content import Head, Page
+from ingest.parsing.formats import pdf
+from ingest.parsing.frames import Request
+from ingest.parsing.process import Limits, ProcessParser
+from ingest.parsing.refusals import TooLarge, Unreadable
+from PIL import Image
+
+Read = Callable[..., tuple[Head, list[Page]]]
+
+
+def test_pages_are_kept(read: Read, make_pdf: Callable[..., bytes]) -> None:
+    """Each page's text comes with its number; an empty page has no text and keeps its number."""
+    head, pages = read(make_pdf("The first page.", "", "The third page."), "a.pdf")
+    assert (head.content_type, head.page_count) == ("application/pdf", 3)
+    assert [page.number for page in pages] == [1, 2, 3]
+    assert [[section.text for section in page.sections] for page in pages] == [
+        ["The first page."],
+        [],
+        ["The third page."],
+    ]
+
+
+def test_wrapped_lines_are_joined_and_paragraphs_kept(read: Read) -> None:
+    """A paragraph is one line of text; a blank line separates it from the next."""
+    document = FPDF()
+    document.set_font("Helvetica", size=11)
+    document.add_page()
+    first = "The ferry leaves at eight in the morning and takes an hour and a half to the outermost island. " * 3
+    second = (
+        "Children travel free of charge when an adult is with them, as long as there is room on the car deck. " * 3
+    )
+    for text in (first, second):
+        document.multi_cell(0, 6, text.strip(), new_x="LMARGIN", new_y="NEXT")
+        document.ln(6)
+    _, [page] = read(bytes(document.output()), "a.pdf")
+    assert page.sections[0].text == f"{first.strip()}\n\n{second.strip()}"
+
+
+def test_headings_by_size_make_a_path_that_goes_over_pages(read: Read) -> None:
+    """Larger letters are headings; a page without one belongs to the heading before it."""
+    document = FPDF()
+    body = "Some words of ordinary size, enough of them to be the body of the document. " * 4
+
+    def put(text: str, size: int) -> None:
+        document.set_font("Helvetica", size=size)
+        document.multi_cell(0, size / 2, text, new_x="LMARGIN", new_y="NEXT")
+
+    document.add_page()
+    put("Handbook", 24)
+    put("Fire", 16)
+    put(body, 11)
+    put("Flood", 16)
+    put(body, 11)
+    document.add_page()
+    put(body, 11)
+    _, pages = read(bytes(document.output()), "a.pdf")
+    paths = [[section.headings for section in page.sections] for page in pages]
+    assert paths == [[("Handbook", "Fire"), ("Handbook", "Flood")], [("Handbook", "Flood")]]
+    assert pages[0].sections[0].text.startswith("Handbook\nFire\n\nSome words")
+
+
+def test_a_scaled_page_has_the_same_headings(read: Read) -> None:
+    """The size that counts is the one that is seen, not the one that the font was set to."""
+    document = FPDF()
+    document.add_page()
+    document.set_font("Helvetica", size=5)
+    with document.transform(Transform.scaling(3)):
+        document.text(10, 20, "Shown three times as large")
+    document.set_font("Helvetica", size=9)
+    document.text(30, 100, "These words are written larger than the heading was, and shown smaller.")
+    document.text(30, 105, "They are the body of this little document, which is not long at all.")
+    _, [page] = read(bytes(document.output()), "a.pdf")
+    assert [section.headings for section in page.sections] == [("Shown three times as large",)]
+    assert "These words" in page.sections[0].text
+
+
+def test_running_lines_are_left_out(read: Read) -> None:
+    """What repeats at the foot of each page, page numbers aside, is not part of the text."""
+
+    class Numbered(FPDF):
+        def footer(self) -> None:
+            self.set_y(-15)
+            self.set_font("Helvetica", size=8)
+            self.cell(0, 10, f"Annual report - page {self.page_no()}")
+
+    document = Numbered()
+    for number in range(5):
+        document.add_page()
+        document.set_font("Helvetica", size=11)
+        document.multi_cell(
+            0, 6, f"Chapter text number {number}, which differs from page to page.", new_x="LMARGIN", new_y="NEXT"
+        )
+        document.multi_cell(0, 6, f"And a second line {'x' * number} of it.", new_x="LMARGIN", new_y="NEXT")
+        document.multi_cell(0, 6, f"And a third one {'y' * number} of it.", new_x="LMARGIN", new_y="NEXT")
+    _, pages = read(bytes(document.output()), "a.pdf")
+    assert all("Annual report" not in section.text for page in pages for section in page.sections)
+    assert all("Chapter text" in page.sections[0].text for page in pages)
+
+
+def test_rows_of_a_table_stay_rows(read: Read) -> None:
+    """Cells that stand apart are separated, and rows are not joined."""
+    document = FPDF()
+    document.add_page()
+    document.set_font("Helvetica", size=11)
+    for row in (("Ship", "Built", "Passengers"), ("Petrel", "2009", "420"), ("Fulmar", "1994", "300")):
+        for cell in row:
+            document.cell(60, 8, cell)
+        document.ln(8)
+    _, [page] = read(bytes(document.output()), "a.pdf")
+    assert page.sections[0].text == "Ship | Built | Passengers\nPetrel | 2009 | 420\nFulmar | 1994 | 300"
+
+
+def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
+    """Encrypted, truncated, damaged, scanned, without text, too long."""
+    whole = make_pdf("One.", "Two.", "Three.")
+    for content, says in (
+        (make_pdf("secret", password="x"), "encrypted"),
+        (whole[:-200], "truncated"),
+        (b"%PDF-1.4\ngarbage\n%%EOF", "damaged"),
+        (scanned_pdf, "images"),
+        (make_pdf("", ""), "no text"),
+    ):
+        with pytest.raises(Unreadable, match=says):
+            read(content, "a.pdf")
+    with pytest.raises(TooLarge, match="3 pages; at most 2"):
+        read(whole, "a.pdf", max_pages=2)
+
+
+def test_the_language_that_a_pdf_names(read: Read) -> None:
+    """The catalogue's language is kept."""
+    document = FPDF()
+    document.set_lang("de-DE")
+    document.add_page()
+    document.set_font("Helvetica", size=11)
+    document.cell(0, 8, "Guten Tag")
+    head, _ = read(bytes(document.output()), "a.pdf")
+    assert head.language == "de-DE"
+
+
+def parsed(content: bytes, folder: Path, most: int) -> list[Page]:
+    (folder / "a.pdf").write_bytes(content)
+    return [
+        part
+        for part in pdf.parse(Request(str(folder / "a.pdf"), ".pdf", 100, 10_000, 1024**3, 10, most))
+        if isinstance(part, Page)
+    ]
+
+
+def test_pages_have_pictures_up_to_a_number(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
+    """JPEG, upright, as large as models look at; the pages behind have text alone."""
+    first, second, third = parsed(make_pdf("One.", "Two.", "Three."), tmp_path, 2)
+    assert third.picture == b""
+    for page in (first, second):
+        assert len(page.picture) <= pdf.LARGEST
+        picture = Image.open(io.BytesIO(page.picture))
+        assert picture.format == "JPEG"
+        assert max(picture.size) in (pdf.LONGEST_SIDE, pdf.LONGEST_SIDE + 1)
+        assert picture.size[0] < picture.size[1]
+        assert sum(picture.convert("L").histogram()[:100]) > 0  # there is ink on it
+    assert first.picture != second.picture
+
+
+@pytest.mark.parametrize("size", [(14_400, 14_400), (1, 14_400), (3, 3)])
+def test_pages_of_any_size(size: tuple[int, int], tmp_path: Path) -> None:
+    """What a page says of its size decides nothing but its shape."""
+    document = FPDF(unit="pt", format=size)
+    document.set_font("Helvetica", size=1)
+    document.add_page()
+    document.text(0.5, 1, "x")
+    [page] = parsed(bytes(document.output()), tmp_path, 1)
+    assert max(Image.open(io.BytesIO(page.picture)).size) <= pdf.LONGEST_SIDE + 1
+
+
+def test_a_picture_that_cannot_be_made_small_is_none(
+    make_pdf: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page's text counts all the same."""
+    monkeypatch.setattr(pdf, "LARGEST", 100)
+    [page] = parsed(make_pdf("One."), tmp_path, 1)
+    assert page.picture == b""
+    assert page.sections[0].text == "One."
+
+
+async def test_pictures_come_out_of_the_child(make_pdf: Callable[..., bytes], tmp_path: Path) -> None:
+    """Only where they are wanted."""
+    (tmp_path / "a.pdf").write_bytes(make_pdf("One.", "Two."))
+    parser = ProcessParser(Limits(pictures=1))
+    try:
+        for wanted in (True, False):
+            parts = [part async for part in parser.parse(tmp_path / "a.pdf", "a.pdf", pictures=wanted)]
+            assert isinstance(parts[0], Head)
+            found = [part.picture[:2] for part in parts if isinstance(part, Page)]
+            assert found == ([b"\xff\xd8", b""] if wanted else [b"", b""])
+    finally:
+        await parser.aclose()

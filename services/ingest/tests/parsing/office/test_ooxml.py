@@ -1,0 +1,58 @@
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from ingest.parsing.office import ooxml
+from ingest.parsing.refusals import Refusal, TooLarge, Unreadable, Unsupported
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+
+MEMORY = 1024**2
+
+
+def package(tmp_path: Path, parts: dict[str, bytes]) -> Path:
+    path = tmp_path / "original"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, content in parts.items():
+            file.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "says"),
+    [
+        ({"a.xml": b" " * (MEMORY // 4 + 1)}, TooLarge, "text unpacks to 262145 bytes; at most 262144"),
+        ({"a.png": b" " * (MEMORY // 2 + 1)}, TooLarge, "document unpacks to 524289 bytes; at most 524288"),
+        ({"a.xml": b"<!DOCTYPE x>"}, Unreadable, "entities"),
+        ({"a.xml": "<!DOCTYPE x>".encode("utf-16")}, Unreadable, "entities"),
+        ({"_rels/.rels": b"http://purl.oclc.org/ooxml/officeDocument"}, Unsupported, "Strict"),
+    ],
+)
+def test_what_must_not_be_unpacked(
+    tmp_path: Path, parts: dict[str, bytes], error: type[Refusal], says: str
+) -> None:
+    """Too much, entities, and the variant that no library reads are refused before anything is unpacked."""
+    with pytest.raises(error, match=says):
+        ooxml.check(package(tmp_path, parts), MEMORY)
+
+
+def test_what_may(tmp_path: Path) -> None:
+    """Pictures may take more than text, and text is only looked at from its beginning."""
+    parts = {"a.png": b"<!DOCTYPE" + bytes(MEMORY // 4 + 9), "a.xml": b" " * 9999 + b"<!DOCTYPE"}
+    ooxml.check(package(tmp_path, parts), MEMORY)
+
+
+def test_what_libraries_raise_is_the_documents_fault() -> None:
+    """Any error makes a document unreadable, but for what says more: refusals, and the end of memory or stack."""
+    for error, expected in (
+        (KeyError("rId1"), Unreadable),
+        (zipfile.BadZipFile(), Unreadable),
+        (TooLarge("more"), TooLarge),
+        (MemoryError(), MemoryError),
+        (RecursionError(), RecursionError),
+    ):
+        with pytest.raises(expected), ooxml.damaged("It"):
+            raise error
+    for source, says in ((b"<a>", "broken"), (b"<a>" * 300 + b"</a>" * 300, "too deeply")):
+        with pytest.raises(Unreadable, match=says), ooxml.damaged("It"):
+            etree.parse(io.BytesIO(source))

@@ -1,0 +1,60 @@
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.text.decode import decode, is_text
+
+# ruff: noqa: RUF001  # letters and signs that are meant
+TEXTS = {
+    "utf-8": "Grüße 漢字 🚢",
+    "utf-8-sig": "Grüße 漢字 🚢",
+    "utf-16": "Grüße 漢字 🚢",
+    "utf-16-le": "Plain letters, no mark at all.",
+    "utf-16-be": "Plain letters, no mark at all.",
+    "utf-32": "Grüße 漢字",
+    "latin-1": "Grüße aus München, schöne Überfahrt!",
+    "cp1252": "The fare is “£18” – it’s valid.",
+    "cp1250": "Prom odpływa codziennie o ósmej rano. Dzieci podróżują bezpłatnie, większy bagaż należy zgłosić.",
+    "cp1251": "Паром отправляется каждый день в восемь часов утра. Дети едут бесплатно.",
+    "koi8-r": "Паром отправляется каждый день в восемь часов утра. Дети едут бесплатно.",
+    "shift_jis": "フェリーは毎日午前八時に出発します。子供は無料です。予約は電話で受け付けています。",
+    "gb18030": "渡轮每天早上八点出发。儿童免费。",
+    "euc-kr": "페리는 매일 아침 여덟 시에 출발합니다. 어린이는 무료입니다.",
+}
+
+
+@pytest.mark.parametrize("encoding", TEXTS)
+def test_encodings_are_recognised(encoding: str) -> None:
+    """Text comes out right from the encodings that files have."""
+    data = TEXTS[encoding].encode(encoding)
+    assert is_text(data)
+    assert decode(data) == TEXTS[encoding]
+
+
+def test_a_broken_byte_does_not_spoil_the_rest() -> None:
+    """One bad byte in a UTF-8 text is replaced; the text is not taken for another encoding."""
+    data = "Grüße, schöne Fähre. ".encode() * 20 + b"\xff" + "Ende über alles".encode()
+    assert decode(data).count("\ufffd") == 1
+    assert decode(data).endswith("Ende über alles")
+
+
+@pytest.mark.parametrize("data", [b"a\0b", bytes(range(256)), b"\x00\x00\x00", b"\x01\x02\x03 abc" * 9])
+def test_binary_data_is_no_text(data: bytes) -> None:
+    """Zeros and control characters give binary data away."""
+    assert not is_text(data)
+
+
+@given(st.text())
+def test_utf8_always_survives(text: str) -> None:
+    """Whatever is UTF-8 without a mark at its start is read as it was written."""
+    if not text.startswith("\ufeff") and "\0" not in text:
+        assert decode(text.encode()) == text
+
+
+@given(st.binary())
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
+    """Nothing but a refusal comes out of bytes that are no text."""
+    with contextlib.suppress(Unreadable):
+        assert isinstance(decode(data), str)

@@ -1,0 +1,109 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from ingest.parsing.text.layout import COLUMN, HYPHEN, Line, Style, paragraphs
+from ingest.parsing.text.outline import Outline
+
+
+def lines(*texts: str, width: float = 400, size: float = 10) -> list[Line]:
+    """Lines under each other; one that ends with | is short."""
+    return [
+        Line(text.removesuffix("|"), 50, 50 + (width / 3 if text.endswith("|") else width), 700 - 14 * number, size)
+        for number, text in enumerate(texts)
+    ]
+
+
+def test_full_lines_are_joined() -> None:
+    """A line that reaches the edge goes on in the next one."""
+    assert paragraphs(lines("The quick brown fox", "Jumps over the dog", "End.|")) == [
+        "The quick brown fox Jumps over the dog End."
+    ]
+
+
+def test_short_lines_are_kept() -> None:
+    """Where the next word had found its place, the break was meant."""
+    assert paragraphs(lines("A full line of text here", "Street 4|", "Town|")) == [
+        "A full line of text here Street 4\nTown"
+    ]
+
+
+def test_items_begin_lines() -> None:
+    """Bullets and numbers begin a line, however full the one before."""
+    assert paragraphs(lines("• one and a half", "• two and", "2. three")) == [
+        "• one and a half\n• two and\n2. three"
+    ]
+
+
+def test_a_larger_gap_begins_a_paragraph() -> None:
+    """Lines farther apart than usual do not belong together."""
+    one, two, three = lines("First line of it", "second line of it", "A new one")
+    far = Line(three.text, three.left, three.right, three.baseline - 10, three.size)
+    assert paragraphs([one, two, far]) == ["First line of it second line of it", "A new one"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"government"}, "the government is"),
+        ({"govern-ment"}, "the govern-ment is"),
+        ({"govern", "ment"}, "the govern-ment is"),
+        ({"govern"}, "the government is"),
+        (set(), "the government is"),
+    ],
+)
+def test_divided_words(words: set[str], expected: str) -> None:
+    """A word that was divided is put together as the document writes it elsewhere."""
+    assert paragraphs(lines(f"the govern{HYPHEN}", "ment is|"), words) == [expected]
+
+
+def test_a_hyphen_before_a_capital_stays() -> None:
+    """Only lower case goes on with a divided word."""
+    assert paragraphs(lines(f"the Anglo{HYPHEN}", "Saxon age|")) == ["the Anglo-Saxon age"]
+
+
+def test_chinese_lines_are_joined_without_a_space() -> None:
+    """Scripts without spaces get none."""
+    assert paragraphs(lines("渡轮每天早上八点", "出发。|")) == ["渡轮每天早上八点出发。"]
+
+
+def test_pieces_on_one_baseline_are_cells() -> None:
+    """Two pieces of one row stay one line."""
+    row = [Line("Petrel", 50, 80, 700, 10), Line("420", 300, 320, 700, 10)]
+    assert paragraphs(row) == [f"Petrel{COLUMN}420"]
+
+
+def test_running_lines_may_count_pages() -> None:
+    """A footer with a page number, from any start, is left out; a heading that counts pages is not."""
+    pages = {
+        number: [
+            Line(f"Exercise {number}", 50, 200, 780, 16),
+            *[
+                Line(f"Words of page {number} in line {row} " + "x" * number, 50, 400, 700 - 14 * row, 10)
+                for row in (1, 2, 3)
+            ],
+            Line(f"Review 2024, page {number + 7} of 20", 50, 200, 30, 8),
+        ]
+        for number in range(1, 7)
+    }
+    style = Style.of(pages)
+    for number, page in pages.items():
+        outline = Outline()
+        style.fill(outline, page, number)
+        [section] = outline.end_page()
+        assert section.headings == (f"Exercise {number}",)
+        assert section.text.count("Words of page") == 3
+        assert "Review" not in section.text
+
+
+@given(st.lists(st.tuples(st.text("abc .-•", min_size=1), st.floats(0, 300), st.floats(0, 800)), max_size=20))
+def test_any_page_gives_its_text(pieces: list[tuple[str, float, float]]) -> None:
+    """Lines in any order and place: no error, and no letter is lost."""
+    page = [
+        Line(text.strip(), left, left + 5 * len(text), baseline, 10)
+        for text, left, baseline in pieces
+        if text.strip()
+    ]
+    outline = Outline()
+    Style.of({1: page}).fill(outline, page, 1)
+    got = "".join(section.text for section in outline.end_page())
+    assert sorted(c for c in got if c in "abc") == sorted(c for line in page for c in line.text if c in "abc")

@@ -1,0 +1,41 @@
+from hypothesis import given
+from hypothesis import strategies as st
+from ingest.parsing.text.outline import Outline
+
+
+def test_a_path_goes_over_pages() -> None:
+    """A heading is in force until one of its level or farther out comes."""
+    outline = Outline()
+    outline.heading(1, "A")
+    outline.block("one")
+    assert [section.headings for section in outline.end_page()] == [("A",)]
+    outline.block("two")
+    outline.heading(2, "B")
+    assert [(section.headings, section.text) for section in outline.end_page()] == [
+        (("A",), "two"),
+        (("A", "B"), "B"),
+    ]
+
+
+def test_a_repeated_title_is_one_heading() -> None:
+    """A title on the cover and again below it does not nest in itself."""
+    outline = Outline()
+    outline.heading(1, "Handbook")
+    outline.heading(2, "Handbook")
+    outline.block("text")
+    [section] = outline.end_page()
+    assert section.headings == ("Handbook",)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.text("ab \n", max_size=5), st.booleans())))
+def test_no_text_is_lost(steps: list[tuple[int, str, bool]]) -> None:
+    """Everything that went in comes out, in order."""
+    outline = Outline()
+    for level, text, tight in steps:
+        if level:
+            outline.heading(level, text)
+        else:
+            outline.block(text, tight=tight)
+    got = "".join(section.text for section in outline.end_page())
+    assert got.replace("\n", "") == "".join(text for _, text, _ in steps).replace("\n", "")
+    assert outline.end_page() == ()

@@ -1,0 +1,128 @@
+"""The example format of docs/extending.md works as the page says."""
+
+import contextlib
+import importlib.util
+import re
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from types import ModuleType
+
+import ingest
+import pytest
+from ingest.parsing.content import Head, Page
+from ingest.parsing.process import Limits, ProcessParser
+from ingest.parsing.registry import FORMATS
+from servicekit.errors import UnreadableDocument
+
+from .parsing.conftest import parsed
+
+_DOCS = Path(__file__).resolve().parents[3] / "docs"
+_CUES = "WEBVTT\n\n1\n00:01.000 --> 00:04.000\n<v Ann>The ferry leaves at nine.\n"
+_CHILD = """
+import runpy, sys
+sys.path.insert(0, sys.argv[1])
+runpy.run_module("ingest.parsing.child", run_name="__main__")
+"""
+
+
+def _blocks(language: str) -> list[str]:
+    """The fenced blocks of the section on file formats."""
+    section = (_DOCS / "extending.md").read_text().partition("\n## A file format\n")[2].partition("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+
+
+def _load(name: str, path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Import a module from a file, for the time of the test."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the package with the example's module and its line in the registry."""
+    module, registration, _ = _blocks("python")
+    shutil.copytree(Path(ingest.__file__).parent, tmp_path / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "ingest/parsing/formats/subtitles.py").write_text(module)
+    registry = tmp_path / "ingest/parsing/registry.py"
+    added, last = re.findall(r"^    Format\(.*\n", registration, re.MULTILINE)
+    assert registry.read_text().count(last) == 1
+    registry.write_text(registry.read_text().replace(last, added + last))
+    return tmp_path
+
+
+@pytest.fixture
+async def parser(copy: Path) -> AsyncIterator[ProcessParser]:
+    """A parser whose child runs the copy."""
+    parser = ProcessParser(Limits(), (sys.executable, "-P", "-c", _CHILD, str(copy)))
+    yield parser
+    await parser.aclose()
+
+
+@pytest.mark.parametrize("name", ["talk.vtt", "talk", "talk.TXT2"])
+async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path, name: str) -> None:
+    """With the page's line in the registry, the parsing child finds the format by its content and reads it."""
+    (tmp_path / "original").write_text(_CUES)
+    async with contextlib.aclosing(parser.parse(tmp_path / "original", name)) as parts:
+        head, page = [part async for part in parts]
+    assert head == Head("text/vtt")
+    assert isinstance(page, Page)
+    assert [section.text for section in page.sections] == ["The ferry leaves at nine."]
+
+
+async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser, tmp_path: Path) -> None:
+    """The refusal of the example reaches the person who sent the file; the other formats are read as before."""
+    (tmp_path / "original").write_text("WEBVTT\n")
+    with pytest.raises(UnreadableDocument, match="no subtitles"):
+        [part async for part in parser.parse(tmp_path / "original", "talk.vtt")]
+    (tmp_path / "notes").write_text("# Tides\n\nHigh water at six.\n")
+    head, *_ = [part async for part in parser.parse(tmp_path / "notes", "notes.md")]
+    assert head == Head("text/markdown")
+
+
+def test_the_registration_is_all_that_others_need(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name, the media type and the list of formats in messages come from the one line."""
+    registry = _load("registry_with_the_example", copy / "ingest/parsing/registry.py", monkeypatch)
+    assert registry.format_named(".vtt").module == "subtitles"
+    assert registry.SUFFIXES["text/vtt"] == ".vtt"
+    assert "WebVTT" in registry.READABLE
+
+
+def test_the_tests_of_the_example_pass(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test function that the page shows passes."""
+    _load("ingest.parsing.formats.subtitles", copy / "ingest/parsing/formats/subtitles.py", monkeypatch)
+    conftest = ModuleType("example.conftest")
+    conftest.parsed = parsed  # type: ignore[attr-defined]  # as in tests/parsing/conftest.py
+    monkeypatch.setitem(sys.modules, "example", ModuleType("example"))
+    monkeypatch.setitem(sys.modules, "example.formats", ModuleType("example.formats"))
+    monkeypatch.setitem(sys.modules, "example.conftest", conftest)
+    (tmp_path / "test_subtitles.py").write_text(_blocks("python")[2])
+    tests = _load("example.formats.test_subtitles", tmp_path / "test_subtitles.py", monkeypatch)
+    functions = [each for name, each in vars(tests).items() if name.startswith("test_")]
+    assert len(functions) == 2
+    for function in functions:
+        function()
+
+
+def _table() -> list[str]:
+    section = (_DOCS / "ingest.md").read_text().partition("\n## Formats\n")[2]
+    return [line.replace("`", "") for line in section.splitlines() if line.startswith("|")][2:]
+
+
+def test_every_format_has_a_row() -> None:
+    """The table of formats in docs/ingest.md names every format of the registry."""
+    rows = _table()
+    assert [each.name for each in FORMATS if not any(row.startswith(f"| {each.name}") for row in rows)] == []
+
+
+def test_the_row_fits_the_table() -> None:
+    """The row that the page shows has the columns of the table of formats."""
+    [row] = _blocks("markdown")
+    assert row.startswith("| WebVTT |")
+    assert row.strip().count("|") == _table()[0].count("|")

@@ -1,0 +1,4 @@
+"""Rerankers on servers, over HTTP and on Triton.
+
+The decision when to call them, and what to do when they fail, belongs to `rerankers`.
+"""

@@ -1,0 +1,125 @@
+"""Rerankers behind HTTP: ``POST {url}/rerank`` as Cohere, Jina, vLLM, Infinity have it, or as Hugging Face's TEI.
+
+Cohere's: https://docs.cohere.com/reference/rerank; TEI's: https://huggingface.github.io/text-embeddings-inference.
+The two differ in the names of the texts and of the scores, and in whether the list of scores stands in an object.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import aiohttp
+import msgspec
+import structlog
+from servicekit import telemetry
+from servicekit.errors import CausewayError, RateLimited, Unavailable
+from servicekit.http_headers import retry_after
+from yarl import URL
+
+from retriever.clients.reranker_file import HttpEntry
+from retriever.ports.reranker import Rating, Unranked
+
+_log = structlog.get_logger(__name__)
+_MOST_BYTES = 8 * 1024 * 1024
+_MOST_WORDS = 2000
+_OK, _TOO_MANY = 200, 429
+_NOT_READY = (502, 503, 504)
+
+
+class HttpReranker:
+    """Asks a server; see `rerankers.port.Reranker`. Connected by the first request."""
+
+    def __init__(self, entry: HttpEntry) -> None:
+        self._entry = entry
+        self._url = URL(f"{entry.url.rstrip('/')}/rerank")
+        self._who = f"The reranker '{entry.name}'"
+        self._session: aiohttp.ClientSession | None = None
+
+    async def rate(self, query: str, texts: Sequence[str]) -> list[Rating]:
+        """One request for all of the texts."""
+        try:
+            async with self._connected().post(
+                self._url, data=self._body(query, texts), headers=self._headers()
+            ) as answer:
+                body = await _read(answer)
+                if answer.status != _OK or body is None:
+                    raise self._refusal(answer, body)
+        except (aiohttp.ClientError, OSError) as error:
+            raise Unavailable(f"{self._who} cannot be reached.") from error
+        try:
+            return _ratings(msgspec.json.decode(body), len(texts))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Unranked(f"{self._who} sent something else than a score for each text.") from error
+
+    async def aclose(self) -> None:
+        """Closes the connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _connected(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # How many requests there are at a time, and how long one may take, is `ResilientReranker`'s.
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=None, sock_connect=5)
+            )
+        return self._session
+
+    def _body(self, query: str, texts: Sequence[str]) -> bytes:
+        if self._entry.api == "tei":
+            return msgspec.json.encode({"query": query, "texts": list(texts), "truncate": True})
+        model = self._entry.public_model
+        return msgspec.json.encode({"model": model, "query": query, "documents": list(texts), "top_n": len(texts)})
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"content-type": "application/json", "accept": "application/json"}
+        telemetry.inject(headers)
+        if self._entry.api_key is not None:
+            headers["authorization"] = f"Bearer {self._entry.api_key.get_secret_value()}"
+        return headers
+
+    def _refusal(self, answer: aiohttp.ClientResponse, body: bytes | None) -> CausewayError:
+        if body is None:
+            return Unranked(f"{self._who} sent more than {_MOST_BYTES} bytes.")
+        said = body[:_MOST_WORDS].decode(errors="replace")
+        _log.warning("the reranker refused", reranker=self._entry.name, status=answer.status, said=said)
+        patience = retry_after(answer.headers)
+        if answer.status == _TOO_MANY:
+            return RateLimited(f"{self._who} takes no more at present.", retry_after=patience)
+        if answer.status in _NOT_READY:
+            return Unavailable(f"{self._who} is not ready.", retry_after=patience)
+        return Unranked(f"{self._who} answered with status {answer.status}.")
+
+
+async def _read(answer: aiohttp.ClientResponse) -> bytes | None:
+    """The body; None where it is longer than any answer could be."""
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > _MOST_BYTES:
+            return None
+    return bytes(body)
+
+
+def _ratings(said: Any, count: int) -> list[Rating]:
+    """One for each text.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError: There is not.
+    """
+    items = said if isinstance(said, list) else said["results"]
+    ratings: list[Rating | None] = [None] * count
+    for item in items:
+        score = float(item["relevance_score"] if "relevance_score" in item else item["score"])
+        if not (0 <= item["index"] < count and math.isfinite(score)):
+            raise ValueError(f"the index {item['index']} or the score {score} is none")
+        ratings[item["index"]] = Rating(score, _captions(item.get("captions") or ()))
+    whole = [rating for rating in ratings if rating is not None]
+    if len(whole) < count:
+        raise ValueError("a text has no score")
+    return whole
+
+
+def _captions(said: Sequence[Any]) -> tuple[str, ...]:
+    """Not part of either API; servers that add them send texts, or objects with one."""
+    return tuple(each if isinstance(each, str) else str(each["text"]) for each in said)

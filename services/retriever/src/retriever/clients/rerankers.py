@@ -1,0 +1,46 @@
+"""The rerankers of a configuration file, with their clients."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from servicekit.yaml_file import of_setting
+
+from retriever.clients import reranker_file
+from retriever.ports.reranker import Reranker
+from retriever.rerankers.registry import Rerankers
+from retriever.rerankers.resilience import ResilientReranker
+
+
+def open_rerankers(path: Path | None, environ: Mapping[str, str]) -> Rerankers:
+    """Return the rerankers of a file; none without a file. The first call of each opens its connection.
+
+    Raises:
+        InvalidRequest: The file cannot be used; the message has file, line and key.
+    """
+    if path is None:
+        return Rerankers()
+    with of_setting("rerankers_file"):
+        return Rerankers([_resilient(entry) for entry in reranker_file.read(path, environ)])
+
+
+def _resilient(entry: reranker_file.Entry) -> ResilientReranker:
+    return ResilientReranker(
+        _made(entry),
+        entry.name,
+        candidates=entry.candidates,
+        required=entry.required,
+        timeout=entry.timeout,
+        concurrency=entry.concurrency,
+        rest=entry.rest,
+    )
+
+
+def _made(entry: reranker_file.Entry) -> Reranker:
+    # Imported where they are used: each brings a library that only who has such a server shall pay for.
+    if isinstance(entry, reranker_file.HttpEntry):
+        from retriever.clients.http_reranker import HttpReranker
+
+        return HttpReranker(entry)
+    from retriever.clients.triton_reranker import TritonReranker
+
+    return TritonReranker(entry)

@@ -1,0 +1,44 @@
+"""A readers-writer lock for tasks of one event loop."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+
+class ReadersWriterLock:
+    """A lock that many tasks hold together, or one task holds alone.
+
+    It admits tasks in the order in which they come. It is not reentrant.
+    """
+
+    def __init__(self) -> None:
+        self._entrance = asyncio.Lock()  # a writer keeps it; a reader passes through it
+        self._readers = 0
+        self._no_readers = asyncio.Event()
+        self._no_readers.set()
+
+    @contextlib.asynccontextmanager
+    async def shared(self) -> AsyncIterator[None]:
+        """Hold the lock together with others, after the writers that came before."""
+        async with self._entrance:
+            self._readers += 1
+            self._no_readers.clear()
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            if not self._readers:
+                self._no_readers.set()
+
+    @contextlib.asynccontextmanager
+    async def exclusive(self, seconds: float) -> AsyncIterator[None]:
+        """Hold the lock alone, after all that came before.
+
+        Raises:
+            TimeoutError: They have not left after so many seconds.
+        """
+        async with contextlib.AsyncExitStack() as entered:
+            async with asyncio.timeout(seconds):
+                await entered.enter_async_context(self._entrance)
+                await self._no_readers.wait()
+            yield

@@ -1,0 +1,226 @@
+"""What the indexes hold: reading, listing and removing documents and indexes."""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+
+from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
+from servicekit.principal import Principal
+
+from retriever.concurrency.retry import retry_when_replaced
+from retriever.domain.access import may_see
+from retriever.domain.changes import Deleted
+from retriever.domain.document import Document
+from retriever.domain.filter import Filter
+from retriever.domain.index import IndexSpec, IndexSummary
+from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.open_index import Index
+
+MAX_PAGE_SIZE = 1000
+DEFAULT_PAGE_SIZE = 100
+MAX_TEXT_LENGTH = 1_000_000  # code points in one answer
+_MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata: with the text, and the rest, an answer stays below 16 MiB
+_TEXT_CHUNKS = 64  # read at a time
+_LIKELY_LENGTH = 500  # code points that a chunk adds, or more: how many to read first
+
+
+class Catalogue:
+    """The documents of the indexes, as far as the asker may see them."""
+
+    def __init__(self, indexes: Indexes) -> None:
+        self._indexes = indexes
+
+    @retry_when_replaced
+    async def document(self, principal: Principal, index_name: str, document_id: str) -> Document:
+        """One record.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the asker.
+        """
+        index = await self._indexes.get(principal.tenant, index_name)
+        found = await _visible(index, principal, document_id)
+        if found is None:
+            raise NotFound(
+                f"No such document: '{document_id}' exists in index '{index_name}'.", resource=document_id
+            )
+        return found
+
+    @retry_when_replaced
+    async def document_with_text(
+        self, principal: Principal, index_name: str, document_id: str, length: int
+    ) -> tuple[Document, DocumentText]:
+        """One record, and the first ``length`` code points of its text.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the asker.
+            InvalidRequest: So much text is not given at once.
+        """
+        if length > MAX_TEXT_LENGTH:
+            raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters are given at once.", field="text_length")
+        found = await self.document(principal, index_name, document_id)
+        return found, await text_of(await self._indexes.get(principal.tenant, index_name), found, length)
+
+    @retry_when_replaced
+    async def documents(
+        self, principal: Principal, index_name: str, filter_: Filter, asked: PageRequest
+    ) -> DocumentPage:
+        """A page of records, ordered by document id. A condition on ``page``, a chunk's field, holds for none.
+
+        It has fewer than were asked for where their metadata are too large for one answer.
+
+        Raises:
+            NotFound: There is no such index.
+            InvalidRequest: There is no such page.
+        """
+        size = _check(asked)
+        after = _from_token(asked.token)
+        index = await self._indexes.get(principal.tenant, index_name)
+        ids = sorted(await index.collection.document_ids(index.scope(principal, filter_)))
+        rest = ids[asked.offset or 0 :] if after is None else [each for each in ids if each > after]
+        records = await index.collection.records(rest[:size])
+        page = _fitting(rest[:size], records)
+        found = tuple(records[each] for each in page if each in records)
+        length = asked.text_length
+        return DocumentPage(
+            found,
+            _to_token(page[-1]) if len(rest) > len(page) else "",
+            len(ids),
+            () if length is None else tuple([await text_of(index, each, length) for each in found]),
+        )
+
+    @retry_when_replaced
+    async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
+        """Removes documents; none of them is found once this has returned, nor after a restart.
+
+        Raises:
+            NotFound: There is no such index.
+            InvalidRequest: No document is named.
+        """
+        if not document_ids:
+            raise InvalidRequest("No document is named.", field="document_ids")
+        deleted, not_found = [], []
+        for document_id in dict.fromkeys(document_ids):
+            async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
+                document = await _visible(index, principal, document_id)
+                if document is None:
+                    not_found.append(document_id)
+                else:
+                    async with index.lock.shared():
+                        await self._indexes.shield.run(_delete(index, document))
+                    deleted.append(document)
+        await index.collection.sync()
+        return Deleted(tuple(deleted), tuple(not_found))
+
+    async def index(self, principal: Principal, index_name: str) -> IndexSpec:
+        """What an index is; it costs no look at what is in it.
+
+        Raises:
+            NotFound: There is no such index.
+        """
+        return (await self._indexes.get(principal.tenant, index_name)).spec
+
+    @retry_when_replaced
+    async def summary(self, principal: Principal, index_name: str) -> IndexSummary:
+        """What an index is, with the numbers of what the asker may see in it.
+
+        Raises:
+            NotFound: There is no such index.
+        """
+        return await _counted(await self._indexes.get(principal.tenant, index_name), principal)
+
+    @retry_when_replaced
+    async def indexes(self, principal: Principal) -> list[IndexSummary]:
+        """The tenant's indexes, ordered by name, each with the numbers of what the asker may see."""
+        return [await _counted(index, principal) for index in await self._indexes.of(principal.tenant)]
+
+    async def compact(self, principal: Principal, index_name: str) -> None:
+        """Rebuilds an index without what was removed from it; it goes on serving.
+
+        Raises:
+            NotFound: There is no such index.
+            PermissionDenied: The asker is no administrator.
+            Unavailable: It could not be done; nothing changed.
+        """
+        index = await self._indexes.get(principal.tenant, index_name)
+        if not principal.sees_everything:
+            raise PermissionDenied("Only administrators can have an index compacted.", resource=index_name)
+        await index.collection.compact()
+
+    async def delete_index(self, principal: Principal, index_name: str) -> None:
+        """Removes an index with everything in it.
+
+        Raises:
+            NotFound: There is no such index.
+            PermissionDenied: It holds documents that the asker may not see.
+        """
+        await (await self._indexes.get(principal.tenant, index_name)).check_sees_all(principal)
+        await self._indexes.delete(principal.tenant, index_name)
+
+
+async def text_of(index: Index, document: Document, length: int) -> DocumentText:
+    """Return the first ``length`` code points of a document's text, put together from its chunks."""
+    text = ""
+    number = 0
+    while number < document.chunk_count and len(text) <= length:
+        wanted = min((length - len(text)) // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
+        chunks = await index.collection.chunks_of(document.version, number, wanted)
+        if not chunks:
+            break  # removed meanwhile
+        text += "".join(chunk.continuation for chunk in chunks)
+        number += wanted
+    return DocumentText(text[:length], is_truncated=len(text) > length or number < document.chunk_count)
+
+
+async def _counted(index: Index, principal: Principal) -> IndexSummary:
+    scope = index.scope(principal)
+    return IndexSummary(
+        index.spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
+    )
+
+
+async def _visible(index: Index, principal: Principal, document_id: str) -> Document | None:
+    found = (await index.collection.records([document_id])).get(document_id)
+    return found if found is not None and may_see(principal, found.access) else None
+
+
+async def _delete(index: Index, document: Document) -> None:
+    await index.collection.mark(document.document_id)
+    await index.collection.remove_record(document.document_id)
+    await index.settle(document.document_id)
+
+
+def _check(asked: PageRequest) -> int:
+    size = asked.size or DEFAULT_PAGE_SIZE
+    if size > MAX_PAGE_SIZE:
+        raise InvalidRequest(f"A page has 1 to {MAX_PAGE_SIZE} documents.", field="page_size")
+    if asked.token and asked.offset is not None:
+        raise InvalidRequest("A page begins at a token or at an offset, not at both.", field="offset")
+    if size * (asked.text_length or 0) > MAX_TEXT_LENGTH:
+        raise InvalidRequest(
+            f"A page has at most {MAX_TEXT_LENGTH} characters of text; {size} documents of {asked.text_length} "
+            "characters are more.",
+            field="text_length",
+        )
+    return size
+
+
+def _fitting(ids: Sequence[str], records: Mapping[str, Document]) -> Sequence[str]:
+    """As many as one answer can hold, at least one where there is any."""
+    size = 0
+    for place, id_ in enumerate(ids):
+        size += len(records[id_].metadata_json) if id_ in records else 0
+        if place and size > _MAX_PAGE_BYTES:
+            return ids[:place]
+    return ids
+
+
+def _to_token(document_id: str) -> str:
+    return base64.urlsafe_b64encode(document_id.encode()).decode()
+
+
+def _from_token(token: str) -> str | None:
+    try:
+        return base64.b64decode(token, altchars=b"-_", validate=True).decode() if token else None
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest("Not a token that a listing gave.", field="page_token") from error

@@ -1,0 +1,231 @@
+"""Storing documents: a generation that comes as begin, chunks, commit, or other fields for the one that is there.
+
+How a version takes the place of another, and what a crash in the middle leaves, is in `documents.versions`.
+"""
+
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+
+from servicekit import keys
+from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLimited
+from servicekit.principal import Principal
+
+from retriever.documents import versions
+from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, UpsertStep
+from retriever.domain.document import Chunk, Document
+from retriever.domain.fields import check_document
+from retriever.domain.index import IndexSpec
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.open_index import Index
+from retriever.ports.store import ChunkPoint, TermEncoder
+
+MAX_CHUNKS_A_MESSAGE = 64
+MAX_DIMENSION = 65_536
+_UNIT_TOLERANCE = 0.01
+_LONGEST_SEPARATOR = 10_000
+
+
+class Upserts:
+    """Takes documents in.
+
+    Args:
+        indexes: Where they go.
+        encoder: Makes the sparse vectors.
+        concurrent: Upserts that run at a time, each with one message in memory.
+        waiting: Upserts that may wait for one of these to end; more are refused.
+        idle_seconds: How long to wait for the next message of a stream.
+    """
+
+    def __init__(
+        self, indexes: Indexes, encoder: TermEncoder, *, concurrent: int, waiting: int, idle_seconds: float
+    ) -> None:
+        self._indexes = indexes
+        self._encoder = encoder
+        self._slots = asyncio.Semaphore(concurrent)
+        self._queue_left = waiting
+        self._idle_seconds = idle_seconds
+
+    async def upsert(self, steps: AsyncIterator[UpsertStep]) -> Upserted:
+        """Stores what the steps bring, wholly or not at all.
+
+        Raises:
+            InvalidRequest: Naming the field; nothing changed.
+            StaleGeneration: A newer generation is there.
+            PermissionDenied: The document is there, and the caller may not see it.
+            RateLimited: Too many upserts wait already.
+            DeadlineExceeded: The next message did not come.
+        """
+        begin = await self._next(steps)
+        if not isinstance(begin, Begin):
+            raise InvalidRequest("The first message must be 'begin'.", field="begin")
+        spec = _check(begin)
+        await self._take_slot()
+        try:
+            async with self._indexes.writing(spec) as index, index.changing(begin.document.document_id):
+                return await self._write(index, begin, steps)
+        finally:
+            self._slots.release()
+
+    async def _take_slot(self) -> None:
+        if self._slots.locked():
+            if not self._queue_left:
+                raise RateLimited("Too many documents are being written at once.", retry_after=1)
+            self._queue_left -= 1
+            try:
+                await self._slots.acquire()
+            finally:
+                self._queue_left += 1
+        else:
+            await self._slots.acquire()
+
+    async def update(self, principal: Principal, index_name: str, document: Document) -> Updated:
+        """Gives a document other fields and a higher generation, and keeps its chunks.
+
+        Args:
+            principal: Who asks.
+            index_name: Where the document is.
+            document: Its id and ``sha256``, and what to set: metadata, access, category, language, generation. Its
+                ``sourcefile``, where it says one, must be the stored one's: chunks are indexed with it.
+
+        Raises:
+            InvalidRequest: Naming the field; nothing changed.
+            NotFound: There is no such index or document, or its content is another one.
+            StaleGeneration: A newer generation is there.
+            PermissionDenied: The document is there, and the caller may not see it.
+            RateLimited: Too many wait already.
+        """
+        check_document(document)
+        await self._take_slot()
+        try:
+            async with self._indexes.changing(principal.tenant, index_name, document.document_id) as index:
+                return await self._update(index, principal, document)
+        finally:
+            self._slots.release()
+
+    async def _update(self, index: Index, principal: Principal, document: Document) -> Updated:
+        stored = (await index.collection.records([document.document_id])).get(document.document_id)
+        if stored is None or not _is_same_content(stored, document):
+            raise NotFound(
+                f"Index '{index.spec.name}' has no document '{document.document_id}' of this content.",
+                resource=document.document_id,
+            )
+        if versions.is_stored(stored, document, principal):
+            return Updated(changed=False, document=stored)
+        wanted = replace(
+            stored,
+            metadata_json=document.metadata_json,
+            access=document.access,
+            category=document.category,
+            language=document.language,
+            generation=document.generation,
+        )
+        made = await versions.put(self._indexes, index, wanted, lambda: _copy(index, stored, wanted))
+        return Updated(_says(stored) != _says(made), made)
+
+    async def _write(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Upserted:
+        document = begin.document
+        stored = (await index.collection.records([document.document_id])).get(document.document_id)
+        if stored is not None and versions.is_stored(stored, document, begin.principal):
+            return Upserted(Outcome.UNCHANGED, stored)
+        made = await versions.put(self._indexes, index, document, lambda: self._stage(index, begin, steps))
+        return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
+
+    async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> int:
+        count = 0
+        while True:
+            match await self._next(steps):
+                case Commit(chunk_count):
+                    if chunk_count != count:
+                        raise InvalidRequest(
+                            f"The commit speaks of {chunk_count} chunks, {count} came.", field="commit.chunk_count"
+                        )
+                    return count
+                case Begin():
+                    raise InvalidRequest("The upsert has begun already.", field="begin")
+                case None:
+                    raise InvalidRequest("The stream ended without a commit.", field="commit")
+                case chunks:
+                    _check_chunks(chunks, count, begin.dimension)
+                    await self._store(index, begin.document, chunks)
+                    count += len(chunks)
+
+    async def _store(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> None:
+        terms = await self._encoder.documents([chunk.indexed_text for chunk in chunks])
+        points = [
+            ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, each)
+            for chunk, each in zip(chunks, terms, strict=True)
+        ]
+        await index.collection.add_chunks(document, points)
+
+    async def _next(self, steps: AsyncIterator[UpsertStep]) -> UpsertStep | None:
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                return await anext(steps, None)
+        except TimeoutError as error:
+            raise DeadlineExceeded(f"No message came for {self._idle_seconds:g} s.") from error
+
+
+def _check(begin: Begin) -> IndexSpec:
+    check_document(begin.document)
+    if not begin.embedding_model:
+        raise InvalidRequest("The model that made the vectors is not named.", field="embedding_model")
+    if not 1 <= begin.dimension <= MAX_DIMENSION:
+        raise InvalidRequest(f"Vectors have 1 to {MAX_DIMENSION} numbers.", field="dimension")
+    return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension)
+
+
+def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:
+    if len(chunks) > MAX_CHUNKS_A_MESSAGE:
+        raise InvalidRequest(f"A message has at most {MAX_CHUNKS_A_MESSAGE} chunks.", field="chunks")
+    for place, chunk in enumerate(chunks):
+        field = f"chunks[{place}]"
+        if chunk.number != expected + place:
+            raise InvalidRequest(
+                f"Chunk {chunk.number} came where {expected + place} was due.", field=f"{field}.number"
+            )
+        if not chunk.text.strip():
+            raise InvalidRequest("The text is blank.", field=f"{field}.text")
+        if not chunk.indexed_text.strip():
+            raise InvalidRequest("The text to index is blank.", field=f"{field}.indexed_text")
+        if chunk.overlap > len(chunk.text):
+            raise InvalidRequest("The overlap is longer than the text.", field=f"{field}.overlap")
+        if chunk.separator is not None and len(chunk.separator) > _LONGEST_SEPARATOR:
+            raise InvalidRequest(
+                f"A separator has at most {_LONGEST_SEPARATOR} characters.", field=f"{field}.separator"
+            )
+        if len(chunk.vector) != dimension:
+            raise InvalidRequest(
+                f"The vector has {len(chunk.vector)} numbers instead of {dimension}.", field=f"{field}.vector"
+            )
+        # A length near 1 also rules out what is not a number, and infinity.
+        if not abs(math.hypot(*chunk.vector) - 1) <= _UNIT_TOLERANCE:
+            raise InvalidRequest("The vector is not of length 1.", field=f"{field}.vector")
+
+
+async def _copy(index: Index, stored: Document, wanted: Document) -> int:
+    """Stores the chunks of one version once more, as those of another; their number."""
+    count = 0
+    async for points in index.collection.points_of(stored.version):
+        again = [replace(point, id=_chunk_id(index.spec, wanted, point.chunk)) for point in points]
+        await index.collection.add_chunks(wanted, again)
+        count += len(points)
+    return count
+
+
+def _is_same_content(stored: Document, sent: Document) -> bool:
+    return stored.sha256 == sent.sha256 and sent.sourcefile in ("", stored.sourcefile)
+
+
+def _says(document: Document) -> tuple[object, ...]:
+    """What an update sets, besides the generation; the order and the spelling of metadata do not matter."""
+    metadata = json.dumps(json.loads(document.metadata_json or b"{}"), sort_keys=True)
+    access = frozenset(document.access.oids), frozenset(document.access.groups)
+    return metadata, access, document.category, document.language
+
+
+def _chunk_id(spec: IndexSpec, document: Document, chunk: Chunk) -> str:
+    collection = keys.collection(spec.tenant, spec.name)
+    return str(keys.point_id(collection, document.document_id, document.generation, chunk.number, chunk.text))

@@ -1,0 +1,98 @@
+"""Filters: conditions that a document or a chunk has to meet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Scalar = str | int | float | bool
+Field = tuple[str, Scalar]
+"""A name, and a value that it has; there are several where the value is a list."""
+
+
+@dataclass(frozen=True, slots=True)
+class MatchAny:
+    """The field, or one item of it where it is a list, equals one of the values.
+
+    A number equals a number of the same value, 1 and 1.0 for example; true, 1 and "1" are all different.
+    """
+
+    field: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The field, or one item of it where it is a list, is a number within the bounds that are set."""
+
+    field: str
+    gt: float | None = None
+    gte: float | None = None
+    lt: float | None = None
+    lte: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """All of ``must``, at least one of ``should`` where there is any, and none of ``must_not``."""
+
+    must: tuple["Condition", ...] = ()
+    should: tuple["Condition", ...] = ()
+    must_not: tuple["Condition", ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it says anything."""
+        return bool(self.must or self.should or self.must_not)
+
+
+Condition = MatchAny | Range | Filter
+
+
+NO_FILTER = Filter()
+
+
+PLAIN_FIELDS = frozenset({"document_id", "sourcefile", "category", "language", "page"})
+
+
+METADATA_PREFIX = "metadata."
+
+
+def is_field(name: str) -> bool:
+    """Whether a condition may ask for the field: a plain one, or ``metadata.<key>`` with dots for nesting."""
+    return name in PLAIN_FIELDS or (name.startswith(METADATA_PREFIX) and name != METADATA_PREFIX)
+
+
+def holds(condition: Condition, fields: Sequence[Field]) -> bool:
+    """Return whether fields meet a condition, for stores whose engine does not evaluate conditions."""
+    match condition:
+        case Filter():
+            return (
+                all(holds(each, fields) for each in condition.must)
+                and (not condition.should or any(holds(each, fields) for each in condition.should))
+                and not any(holds(each, fields) for each in condition.must_not)
+            )
+        case MatchAny():
+            return any(
+                _equal(value, wanted)
+                for name, value in fields
+                if name == condition.field
+                for wanted in condition.values
+            )
+        case Range():
+            return any(
+                _within(condition, value)
+                for name, value in fields
+                if name == condition.field and isinstance(value, int | float) and not isinstance(value, bool)
+            )
+
+
+def _equal(one: Scalar, other: Scalar) -> bool:
+    # Python's True equals 1.
+    return one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def _within(bounds: Range, value: float) -> bool:
+    return (
+        (bounds.gt is None or value > bounds.gt)
+        and (bounds.gte is None or value >= bounds.gte)
+        and (bounds.lt is None or value < bounds.lt)
+        and (bounds.lte is None or value <= bounds.lte)
+    )

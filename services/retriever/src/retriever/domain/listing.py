@@ -1,0 +1,43 @@
+"""Pages of a listing of documents."""
+
+from dataclasses import dataclass
+
+from retriever.domain.document import Document
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentText:
+    """The beginning of a document's text, and whether there is more of it."""
+
+    text: str
+    is_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PageRequest:
+    """Which page of a listing.
+
+    Attributes:
+        size: Most documents; 0: the default.
+        token: The ``next_token`` of the page before; empty for the first.
+        offset: Documents to pass over; None where the token says where the page begins.
+        text_length: Code points to give of each document's text; None: none.
+    """
+
+    size: int = 0
+    token: str = ""
+    offset: int | None = None
+    text_length: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentPage:
+    """A page of a listing; ``next_token`` is empty on the last, ``total`` counts all pages.
+
+    ``texts`` has one for each document, where they were asked for.
+    """
+
+    documents: tuple[Document, ...]
+    next_token: str
+    total: int
+    texts: tuple[DocumentText, ...] = ()

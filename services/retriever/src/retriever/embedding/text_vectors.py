@@ -1,0 +1,82 @@
+"""Vectors of texts, for callers who have no embedding model of their own."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from embedding.models import EmbeddingModels
+from embedding.port import Embedder, check_texts
+from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
+
+MAX_TEXTS = 256
+MAX_TEXT_LENGTH = 100_000  # code points; counting the tokens of so many blocks for 50 ms
+MAX_LENGTH = 1_000_000  # code points of all texts
+
+
+@dataclass(frozen=True, slots=True)
+class TextVector:
+    """A text's vector (L2-normalised), its tokens, and how many of these, the first ones, the vector is made of."""
+
+    vector: Sequence[float]
+    tokens: int
+    embedded_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What a model made of texts, in their order."""
+
+    model: str
+    vectors: tuple[TextVector, ...]
+
+
+class Embeddings:
+    """Embeds texts with the models of the indexes. Nothing is put before the texts: a caller whose text is a query
+    of a model that wants a prefix says so in the text.
+
+    Args:
+        models: Those that are configured.
+    """
+
+    def __init__(self, models: EmbeddingModels) -> None:
+        self._models = models
+
+    @property
+    def models(self) -> Sequence[Embedder]:
+        """The models, the default first."""
+        return tuple(model.plain for model in self._models)
+
+    async def embed(self, model: str, texts: Sequence[str]) -> Embedded:
+        """Embeds texts; the end of one that is longer than the model reads is cut off.
+
+        Raises:
+            NotFound: There is no such model.
+            InvalidRequest: Naming the text; none was embedded.
+            Unavailable, DeadlineExceeded, RateLimited: The model is closed, or its server does not answer.
+        """
+        found = self._models.get(model) if model else self._models.default
+        if found is None:
+            raise NotFound(f"No such embedding model: '{model}'.", resource=model)
+        embedder = found.plain
+        _check(texts)
+        vectors = await embedder.embed(texts)
+        # A thread at a time, with the loop in between: a tokenizer may hold the interpreter's lock.
+        counts = [await asyncio.to_thread(embedder.tokenizer.count, text) for text in texts]
+        return Embedded(
+            embedder.model,
+            tuple(
+                TextVector(vector.tolist(), count, min(count, embedder.max_tokens))
+                for vector, count in zip(vectors, counts, strict=True)
+            ),
+        )
+
+
+def _check(texts: Sequence[str]) -> None:
+    if not 1 <= len(texts) <= MAX_TEXTS:
+        raise InvalidRequest(f"1 to {MAX_TEXTS} texts can be embedded at once.", field="texts")
+    for place, text in enumerate(texts):
+        if len(text) > MAX_TEXT_LENGTH:
+            raise PayloadTooLarge(f"A text has at most {MAX_TEXT_LENGTH} characters.", field=f"texts[{place}]")
+    if sum(map(len, texts)) > MAX_LENGTH:
+        raise PayloadTooLarge(f"The texts have at most {MAX_LENGTH} characters in all.", field="texts")
+    check_texts(texts)

@@ -1,0 +1,279 @@
+"""The indexes of all tenants: which there are, and how they come, go, and take each other's place."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import structlog
+from servicekit import keys
+from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound
+
+from retriever.concurrency.shielding import Shield
+from retriever.domain.index import IndexSpec, no_such_index
+from retriever.indexes.open_index import Index
+from retriever.ports.store import Collection, Store
+
+_log = structlog.get_logger(__name__)
+
+_TIDY_SECONDS = 15.0
+
+
+class Indexes:
+    """All indexes of all tenants. Made by `open`.
+
+    Attributes:
+        shield: For what must be done to its end once it has begun: commits, and settling after them.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.shield = Shield()
+        self._store = store
+        self._indexes: dict[tuple[str, str], Index] = {}
+        # Indexes come and go one at a time.
+        self._changing = asyncio.Lock()
+        self._tidying: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, store: Store) -> "Indexes":
+        """The store's indexes, settled."""
+        indexes = cls(store)
+        await indexes.tidy()
+        if store.is_shared:
+            indexes._tidying = asyncio.create_task(indexes._tidy_again_and_again())
+        return indexes
+
+    async def tidy(self) -> None:
+        """Takes in what is in the store, and settles what a process that is gone has left there."""
+        await self._store.tidy()
+        for collection in await self._store.collections():
+            index = self._of_collection(collection)
+            settled = await index.settle_abandoned()
+            if settled:
+                _log.info("settled after an interruption", index=index.spec.name, documents=settled)
+
+    async def _tidy_again_and_again(self) -> None:
+        while True:
+            await asyncio.sleep(_TIDY_SECONDS)
+            try:
+                await self.tidy()
+            except CausewayError as error:
+                _log.warning("not tidied", why=error.message)
+            except Exception:
+                _log.exception("not tidied")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other processes have them, too."""
+        return self._store.is_shared
+
+    async def all(self) -> list[Index]:
+        """The indexes of all tenants."""
+        if self._store.is_shared:
+            return [self._of_collection(each) for each in await self._store.collections()]
+        return [index for index in self._indexes.values() if index.published]
+
+    async def get(self, tenant: str, name: str) -> Index:
+        """An index of a tenant.
+
+        Raises:
+            InvalidRequest: No index can have this name.
+            NotFound: The tenant has none of this name.
+        """
+        key = tenant, keys.index_name(name)
+        index = self._published(key)
+        if self._store.is_shared:
+            if index is None or not await index.collection.is_current():
+                index = await self._find(key)
+        elif index is not None and not await index.collection.is_current():
+            async with self._changing:  # another collection is taking its place at this moment
+                index = self._published(key)
+        if index is None:
+            raise no_such_index(name)
+        return index
+
+    async def of(self, tenant: str) -> list[Index]:
+        """A tenant's indexes, ordered by name."""
+        found = [index for index in await self.all() if index.spec.tenant == tenant]
+        return sorted(found, key=lambda index: index.spec.name)
+
+    @contextlib.asynccontextmanager
+    async def changing(self, tenant: str, name: str, document_id: str) -> AsyncIterator[Index]:
+        """The index, with one document of it held by who changes it.
+
+        Raises:
+            NotFound: The tenant has none of this name.
+        """
+        while True:
+            index = await self.get(tenant, name)
+            async with index.changing(document_id):
+                if (
+                    self._indexes.get((tenant, name)) is index
+                ):  # it may have been replaced in the time waited for it
+                    yield index
+                    return
+
+    async def create(self, spec: IndexSpec) -> Index:
+        """Makes an index with nothing in it.
+
+        Raises:
+            InvalidRequest: No index can have this name.
+            Conflict: There is one of this name.
+        """
+        key = spec.tenant, keys.index_name(spec.name)
+        async with self.writing(spec) as index:
+            if index.published or self._indexes.get(key) is not index:
+                raise Conflict(f"Index '{spec.name}' exists already.", resource=spec.name)
+            await self.shield.run(self.publish(index))
+            return index
+
+    @contextlib.asynccontextmanager
+    async def writing(self, spec: IndexSpec) -> AsyncIterator[Index]:
+        """The index to write a document to; made where it is not there, and gone again if nothing was committed.
+
+        Raises:
+            InvalidRequest: No index can have this name, or this one has vectors of another model or length.
+        """
+        key = spec.tenant, keys.index_name(spec.name)
+        if self._store.is_shared:
+            with contextlib.suppress(NotFound):
+                await self.get(*key)
+        async with self._changing:
+            index = self._indexes.get(key)
+            if index is None:
+                index = self._indexes[key] = Index(await self._store.create(spec), published=False)
+            _check_vectors(index.spec, spec)
+            index.writers += 1
+        try:
+            yield index
+        finally:
+            index.writers -= 1
+            if not index.published:
+                await self.shield.run(self._drop_unused(key, index))
+
+    async def publish(self, index: Index) -> None:
+        """Makes an index exist, if it does not yet."""
+        if index.published:
+            return
+        async with self._changing:
+            if not index.published:
+                await index.collection.publish()
+                index.published = True
+
+    async def delete(self, tenant: str, name: str) -> None:
+        """Removes an index; who still writes to it gets NotFound.
+
+        Raises:
+            NotFound: The tenant has none of this name.
+        """
+        index = await self.get(tenant, name)
+        async with self._changing:
+            if self._indexes.get((tenant, name)) is not index:
+                raise no_such_index(name)
+            del self._indexes[tenant, name]
+            await self.shield.run(index.collection.drop())
+
+    async def load(
+        self, spec: IndexSpec, snapshot: Path, check: Callable[[Index | None], Awaitable[None]]
+    ) -> Index:
+        """Makes an index from a snapshot, in the place of the one of the same name, in one step.
+
+        Who still writes to the one that was there gets Unavailable, and finds the new one when trying again.
+
+        Args:
+            spec: What to make.
+            snapshot: Its directory.
+            check: Raises what speaks against replacing the index that is there, if there is one. Asked first, and
+                again when the new one is built.
+
+        Raises:
+            InvalidRequest: No index can have this name, or the snapshot cannot be loaded; nothing changed.
+        """
+        key = spec.tenant, keys.index_name(spec.name)
+        await check(self._published(key))
+        collection = await self._store.restore(spec, snapshot)
+        try:
+            async with self._changing:
+                await check(self._published(key))
+                return await self.shield.run(self._put_in_place(key, collection))
+        finally:
+            await self.discard(collection)
+
+    async def replace(self, index: Index, collection: Collection) -> Index:
+        """Puts a collection in the place of an index's own, in one step. Nobody commits to it (`Index.lock`).
+
+        Raises:
+            Conflict: The index is another one by now.
+        """
+        key = index.spec.tenant, index.spec.name
+        async with self._changing:
+            if self._indexes.get(key) is not index:
+                raise Conflict(f"Index '{index.spec.name}' was replaced or deleted meanwhile.", resource=key[1])
+            return await self.shield.run(self._put_in_place(key, collection))
+
+    async def begin_beside(self, spec: IndexSpec) -> Collection:
+        """A new collection that is to replace an index's own."""
+        return await self._store.create(spec, beside=True)
+
+    async def discard(self, collection: Collection) -> None:
+        """Removes a collection, unless it has become an index's own."""
+        if all(index.collection is not collection for index in self._indexes.values()):
+            await self.shield.run(collection.drop())
+
+    async def _find(self, key: tuple[str, str]) -> Index | None:
+        """What another process may have made, replaced or removed."""
+        collection = await self._store.find(*key)
+        if collection is not None:
+            return self._of_collection(collection)
+        known = self._indexes.get(key)
+        if known is not None and known.published:
+            del self._indexes[key]
+        return None
+
+    def _of_collection(self, collection: Collection) -> Index:
+        """The index that has a published collection; there is one for it from now on."""
+        key = collection.spec.tenant, collection.spec.name
+        known = self._indexes.get(key)
+        if known is not None and known.collection is collection:
+            known.published = True
+            return known
+        self._indexes[key] = Index(collection, published=True)
+        return self._indexes[key]
+
+    def _published(self, key: tuple[str, str]) -> Index | None:
+        index = self._indexes.get(key)
+        return index if index is not None and index.published else None
+
+    async def _put_in_place(self, key: tuple[str, str], collection: Collection) -> Index:
+        old = self._indexes.get(key)  # it may be there for those alone who write its first document
+        await collection.publish(old.collection if old else None)
+        index = self._indexes[key] = Index(collection, published=True)
+        return index
+
+    async def aclose(self) -> None:
+        """Waits for what has begun; the store may be closed then."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+            await asyncio.gather(self._tidying, return_exceptions=True)
+        await self.shield.aclose()
+
+    async def _drop_unused(self, key: tuple[str, str], index: Index) -> None:
+        async with self._changing:
+            if not index.writers and not index.published and self._indexes.get(key) is index:
+                del self._indexes[key]
+                if not self._store.is_shared:  # else others may write to it: `Store.tidy`
+                    await index.collection.drop()
+
+
+def _check_vectors(index: IndexSpec, wanted: IndexSpec) -> None:
+    if index.embedding_model != wanted.embedding_model:
+        raise InvalidRequest(
+            f"Index '{index.name}' has vectors of the model {index.embedding_model!r}, "
+            f"not of {wanted.embedding_model!r}.",
+            field="embedding_model",
+        )
+    if index.dimension != wanted.dimension:
+        raise InvalidRequest(
+            f"Index '{index.name}' has vectors of length {index.dimension}, not {wanted.dimension}.",
+            field="dimension",
+        )

@@ -1,0 +1,88 @@
+"""One index that is open, and who works on it.
+
+The catalogue decides what exists: a chunk is part of an index if the record of its document names its generation.
+While chunks are written, or removed, the document carries a mark in the store, and of a document with a mark every
+search leaves out what its record does not name. `Index.settle` removes that and takes the mark away; it ends every
+upsert and deletion, whether that succeeded or not, and it is what is done for each mark that a crash has left.
+"""
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import AsyncIterator
+
+from servicekit.errors import PermissionDenied, Unavailable
+from servicekit.principal import Principal
+
+from retriever.concurrency.readers_writer_lock import ReadersWriterLock
+from retriever.domain import access
+from retriever.domain.filter import NO_FILTER, Filter
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING, Collection, Scope
+
+
+class Index:
+    """An index and who works on it.
+
+    Attributes:
+        collection: Where it is stored.
+        published: Whether it exists for others than those who write its first document.
+        writers: Number of upserts under way.
+        lock: Held shared by commits, and exclusively by the replacement of the collection.
+    """
+
+    def __init__(self, collection: Collection, *, published: bool) -> None:
+        self.collection = collection
+        self.published = published
+        self.writers = 0
+        self.lock = ReadersWriterLock()
+        # Weak: a lock is there as long as somebody holds it or waits for it.
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        return self.collection.spec
+
+    @property
+    def revision(self) -> int:
+        """Another one whenever another version of a document has come to be seen."""
+        return self.collection.revision
+
+    @contextlib.asynccontextmanager
+    async def changing(self, document_id: str) -> AsyncIterator[None]:
+        """Held by whoever changes a document, within this process; across processes the mark does it."""
+        async with self._locks.setdefault(document_id, asyncio.Lock()):
+            yield
+
+    def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
+        """What the caller may see of it."""
+        return Scope(filter_, access.held_by(principal))
+
+    async def check_sees_all(self, principal: Principal) -> None:
+        """Check that the caller may remove or copy the index as a whole.
+
+        Raises:
+            PermissionDenied: The index holds documents that the caller may not see.
+        """
+        all_documents = await self.collection.count_documents(EVERYTHING)
+        if await self.collection.count_documents(self.scope(principal)) < all_documents:
+            raise PermissionDenied(
+                f"Index '{self.spec.name}' holds documents that are not open to you.", resource=self.spec.name
+            )
+
+    async def settle(self, document_id: str) -> None:
+        """Removes the document's chunks of all generations that its record does not name; see the module."""
+        record = (await self.collection.records([document_id])).get(document_id)
+        await self.collection.remove_chunks(document_id, keep=record.generation if record else None)
+        await self.collection.unmark(document_id)
+
+    async def settle_abandoned(self) -> int:
+        """Settles what a process that is gone has left; the number of documents."""
+        settled = 0
+        for document_id in await self.collection.abandoned():
+            with contextlib.suppress(Unavailable):  # somebody else was faster
+                await self.collection.mark(document_id)
+                await self.settle(document_id)
+                settled += 1
+        return settled

@@ -1,0 +1,244 @@
+"""What the searches of all indexes found: one set of candidates with their scores, fused to one order."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from servicekit.principal import Principal
+
+from retriever.domain.document import Document
+from retriever.domain.index import Fusion
+from retriever.domain.query import Mode, Passage, Query, Source
+from retriever.domain.ranking import Hit, ranked
+from retriever.embedding.query_vectors import Vectors
+from retriever.indexes.open_index import Index
+from retriever.ports.store import StoredChunk, TermEncoder, Terms
+from retriever.search import expansion
+from retriever.search.fusion import combined, reciprocal_rank
+from retriever.search.ranking_options import RankingOptions
+from retriever.search.step_timer import StepTimer
+
+_LEAST_CANDIDATES = 50
+_CANDIDATES_FACTOR = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A query with what was made of it.
+
+    Attributes:
+        pool: How many passages are to be read: as many as are asked for, or as a reranker gets.
+    """
+
+    query: Query
+    options: RankingOptions
+    principal: Principal
+    pool: int
+    vectors: Vectors
+    terms: Terms
+
+    @property
+    def depth(self) -> int:
+        """How many candidates each search brings."""
+        return max(_CANDIDATES_FACTOR * self.query.top, self.pool, _LEAST_CANDIDATES)
+
+    @property
+    def fuses_scores(self) -> bool:
+        """Whether it is a hybrid search, by scores."""
+        return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the searches of one index brought, at one of its revisions."""
+
+    revision: int
+    dense: list[Hit]
+    sparse: list[Hit]
+
+
+async def search(index: Index, request: Request, timer: StepTimer) -> Found:
+    """Searches one index as the mode says."""
+    revision = index.revision
+    scope = index.scope(request.principal, request.query.filter)
+    dense: list[Hit] = []
+    sparse: list[Hit] = []
+    if request.query.mode is not Mode.TEXT:
+        with timer.time("dense"):
+            dense = await index.collection.dense(request.vectors[index.spec.space], request.depth, scope)
+    if request.query.mode is not Mode.VECTORS:
+        with timer.time("sparse"):
+            sparse = await index.collection.sparse(request.terms, request.depth, scope)
+    return Found(revision, dense, sparse)
+
+
+class Candidates:
+    """The candidates of a search.
+
+    Args:
+        found: What each index brought.
+        request: What is searched for.
+        encoder: Knows a passage's words.
+        timer: Times the steps.
+    """
+
+    def __init__(
+        self, found: Mapping[Index, Found], request: Request, encoder: TermEncoder, timer: StepTimer
+    ) -> None:
+        self.dense = {hit.id: hit.score for each in found.values() for hit in each.dense}
+        self.sparse = {hit.id: hit.score for each in found.values() for hit in each.sparse}
+        self._home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
+        self._source = {id_: self._source_of(id_) for id_ in self._home}
+        self._chunks: dict[str, StoredChunk] = {}
+        self._documents: dict[str, Document] = {}
+        self._request = request
+        self._encoder = encoder
+        self._timer = timer
+
+    async def order(self) -> list[Hit]:
+        """All of them in one order, by the mode's own score or by the fused one."""
+        query = self._request.query
+        if query.mode is Mode.VECTORS:
+            with self._timer.time("fuse"):
+                by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+            return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
+        words: Mapping[str, float] = self.sparse
+        if self._request.fuses_scores and not query.skip_missing_scores:
+            await self.add_missing(self._home)
+        if self._request.options.expand and len(self._home) >= expansion.LEAST_BACKGROUND:
+            with self._timer.time("fuse"):
+                first = self._fused(words)
+            words = await self._with_more_words(first)
+        with self._timer.time("fuse"):
+            return self._fused(words)
+
+    async def add_missing(self, ids: Iterable[str]) -> None:
+        """Finds out what is not known yet of these: cosine (where the query has a vector) and BM25 score."""
+        ids = list(ids)
+        if self._request.vectors:
+            await self.add_dense(ids)
+        with self._timer.time("sparse"):
+            for index, missing in self._missing(ids, self.sparse).items():
+                self.sparse.update(await self._among(index, self._request.terms, missing))
+
+    async def add_dense(self, ids: Iterable[str]) -> None:
+        """Finds out the cosines that are not known yet."""
+        with self._timer.time("dense"):
+            for index, missing in self._missing(ids, self.dense).items():
+                vector = self._request.vectors.get(index.spec.space)
+                if vector is not None:
+                    scope = index.scope(self._request.principal)
+                    self.dense.update(await index.collection.dense(vector, len(missing), scope, missing))
+
+    async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
+        """Reads them; one that is gone meanwhile is left out."""
+        with self._timer.time("fuse"):
+            await self._read(hit.id for hit in hits)
+            self._forget_older_versions()
+        return [self._passage(hit) for hit in hits if hit.id in self._documents]
+
+    def _forget_older_versions(self) -> None:
+        """What was read at several times may be of several versions of a document: the newest one holds."""
+        newest: dict[tuple[Index, str], int] = {}
+        for id_, document in self._documents.items():
+            key = (self._home[id_], document.document_id)
+            newest[key] = max(newest.get(key, 0), document.generation)
+        for id_, document in list(self._documents.items()):
+            index = self._home[id_]
+            if document.generation < newest[index, document.document_id]:
+                del self._documents[id_], self._chunks[id_]
+                index.collection.outdated()
+
+    def _fused(self, words: Mapping[str, float]) -> list[Hit]:
+        weight = self._request.options.dense_weight
+        by_words = [hit for hit in ranked(map(_hit, words.items())) if hit.score > 0]
+        if self._request.query.mode is Mode.TEXT:
+            return by_words
+        if self._request.options.fusion is Fusion.SCORES:
+            return combined(self._by_model(), words, weight)
+        by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+        weights = [2 * weight] * len(by_meaning)
+        return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
+
+    async def _with_more_words(self, first: Sequence[Hit]) -> Mapping[str, float]:
+        """BM25 scores for the query with further words; what these have found is among the candidates then."""
+        best = [hit.id for hit in first[: expansion.BACKGROUND]]
+        with self._timer.time("expand"):
+            await self._read(best)
+            texts = [self._chunks[id_].text for id_ in best if id_ in self._chunks]
+            terms = expansion.expanded(self._request.terms, self._encoder.passages(texts))
+            words: dict[str, float] = {}
+            known = set(self._home)
+            for index in dict.fromkeys(self._home.values()):
+                scope = index.scope(self._request.principal, self._request.query.filter)
+                for hit in await index.collection.sparse(terms, self._request.depth, scope):
+                    words[hit.id] = hit.score
+                    self._home.setdefault(hit.id, index)
+                    self._source.setdefault(hit.id, Source.SPARSE)
+            for index, missing in self._missing(known, words).items():
+                words.update(await self._among(index, terms, missing))
+        if self._request.fuses_scores:
+            await self.add_dense(id_ for id_ in words if id_ not in known)
+        return words
+
+    async def _among(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
+        """BM25 scores of these chunks; 0 where they have none of the words."""
+        scores = dict.fromkeys(ids, 0.0)
+        scores.update(await index.collection.sparse(terms, len(ids), index.scope(self._request.principal), ids))
+        return scores
+
+    async def _read(self, ids: Iterable[str]) -> None:
+        """Chunks and their documents, both by chunk id; those of versions that are not shown are left out."""
+        for index, missing in self._missing(ids, self._chunks).items():
+            here = await index.collection.chunks(missing)
+            records = await index.collection.records(list({chunk.document_id for chunk in here.values()}))
+            shown = {id_: chunk for id_, chunk in here.items() if _is_shown(chunk, records.get(chunk.document_id))}
+            if len(shown) < len(missing):
+                index.collection.outdated()
+            self._chunks.update(shown)
+            self._documents.update({id_: records[chunk.document_id] for id_, chunk in shown.items()})
+
+    def _by_model(self) -> list[dict[str, float]]:
+        """Cosines of each embedding model."""
+        models: dict[str, dict[str, float]] = {}
+        for id_, cosine in self.dense.items():
+            models.setdefault(self._home[id_].spec.embedding_model, {})[id_] = cosine
+        return list(models.values())
+
+    def _missing(self, ids: Iterable[str], known: Mapping[str, object]) -> dict[Index, list[str]]:
+        grouped: dict[Index, list[str]] = {}
+        for id_ in ids:
+            if id_ not in known:
+                grouped.setdefault(self._home[id_], []).append(id_)
+        return grouped
+
+    def _source_of(self, id_: str) -> Source:
+        if id_ in self.dense:
+            return Source.BOTH if id_ in self.sparse else Source.DENSE
+        return Source.SPARSE
+
+    def _passage(self, hit: Hit) -> Passage:
+        chunk = self._chunks[hit.id]
+        return Passage(
+            id=hit.id,
+            index=self._home[hit.id].spec.name,
+            document=self._documents[hit.id],
+            number=chunk.number,
+            page=chunk.page,
+            headings=chunk.headings,
+            text=chunk.text,
+            score=hit.score,
+            dense_score=self.dense.get(hit.id),
+            sparse_score=self.sparse.get(hit.id),
+            source=self._source[hit.id],
+            first=chunk.number,
+            last=chunk.number,
+        )
+
+
+def _hit(item: tuple[str, float]) -> Hit:
+    return Hit(*item)
+
+
+def _is_shown(chunk: StoredChunk, record: Document | None) -> bool:
+    """Whether a chunk belongs to the version that the catalogue names."""
+    return record is not None and chunk.generation in (None, record.generation)

@@ -1,0 +1,43 @@
+"""Captions: the sentences of a passage that answer the query best, told by their words."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from text.sentences import sentences
+
+from retriever.domain.query import Passage
+from retriever.ports.store import TermEncoder, Terms
+from retriever.search.expansion import rarity
+
+_SENTENCES = 2
+_LEAST_CHARACTERS = 12
+
+
+def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -> list[Passage]:
+    """The passages with captions, up to two sentences each, in the order of the text.
+
+    One that has captions already keeps them; one that has no word of the query gets none. A word weighs the more,
+    the fewer of all the sentences have it.
+    """
+    split = [() if passage.captions else _sentences(passage.text) for passage in passages]
+    words = [encoder.passages(each) if each else [] for each in split]
+    everything = [each for group in words for each in group]
+    having = {index: sum(index in each.indices for each in everything) for index in terms.indices}
+    weights = {index: rarity(count, len(everything)) for index, count in having.items() if count}
+    return [
+        passage if passage.captions else replace(passage, captions=_best(group, rated, weights))
+        for passage, group, rated in zip(passages, split, words, strict=True)
+    ]
+
+
+def _best(split: Sequence[str], words: Sequence[Terms], weights: dict[int, float]) -> tuple[str, ...]:
+    scores = [sum(weights.get(index, 0.0) for index in set(each.indices)) for each in words]
+    order = sorted(range(len(split)), key=lambda at: (-scores[at], at))
+    best = [at for at in order[:_SENTENCES] if scores[at] > 0]
+    # A second sentence that has hardly anything of the query only makes the caption longer.
+    best = [at for at in best if scores[at] >= scores[best[0]] / 2]
+    return tuple(split[at] for at in sorted(best))
+
+
+def _sentences(text: str) -> tuple[str, ...]:
+    return tuple(each for each in sentences(text) if len(each) >= _LEAST_CHARACTERS)

@@ -1,0 +1,56 @@
+"""Fusion of rankings. Fused hits are in the order of `domain.ranking`."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from retriever.domain.ranking import Hit, ranked
+
+RRF_K = 60
+"""Rank constant of reciprocal rank fusion: Cormack, Clarke, Büttcher 2009, https://doi.org/10.1145/1571941.1572114"""
+
+
+def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] | None = None) -> list[Hit]:
+    """Fuses rankings by rank: a chunk's score is the sum of 1 / (60 + rank) over those that it is in, ranks from 1.
+
+    Args:
+        rankings: Each best first.
+        weights: What a rank in each is multiplied by; None: 1.
+
+    >>> by_cosine = [Hit("a", 0.9), Hit("b", 0.8)]
+    >>> by_words = [Hit("b", 12.0), Hit("c", 7.0)]
+    >>> [(hit.id, round(hit.score, 4)) for hit in reciprocal_rank([by_cosine, by_words])]
+    [('b', 0.0325), ('a', 0.0164), ('c', 0.0161)]
+    """
+    scores: dict[str, float] = {}
+    for number, ranking in enumerate(rankings):
+        weight = 1.0 if weights is None else weights[number]
+        for rank, hit in enumerate(ranking, 1):
+            scores[hit.id] = scores.get(hit.id, 0.0) + weight / (RRF_K + rank)
+    return ranked(Hit(id_, score) for id_, score in scores.items() if score)
+
+
+def combined(dense: Iterable[Mapping[str, float]], words: Mapping[str, float], dense_weight: float) -> list[Hit]:
+    """Fuses by score: the weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1.
+
+    Cosines below 0 count as 0, and so does what is not known. This is the convex combination with theoretical
+    minima of Bruch, Gai, Ingber 2023, https://doi.org/10.1145/3596512.
+
+    Args:
+        dense: Cosines by chunk, those of each embedding model by themselves.
+        words: BM25 scores by chunk.
+        dense_weight: The cosine's part, 0 to 1.
+
+    >>> combined([{"a": 0.9, "b": 0.45}], {"b": 12.0}, dense_weight=0.5)
+    [Hit(id='b', score=0.75), Hit(id='a', score=0.5)]
+    """
+    scores = dict.fromkeys(words, 0.0)
+    for cosines in dense:
+        for id_, share in _shares(cosines).items():
+            scores[id_] = dense_weight * share
+    for id_, share in _shares(words).items():
+        scores[id_] += (1 - dense_weight) * share
+    return ranked(Hit(*item) for item in scores.items())
+
+
+def _shares(scores: Mapping[str, float]) -> dict[str, float]:
+    best = max(scores.values(), default=0.0)
+    return {id_: max(0.0, score) / best if best > 0 else 0.0 for id_, score in scores.items()}

@@ -1,0 +1,67 @@
+"""Passages with what stands around them: the chunks before and after, of the same page and section.
+
+Neighbours belong to the same version of the same document, so whoever may see the passage may see them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from retriever.domain.query import Passage
+from retriever.indexes.open_index import Index
+from retriever.ports.store import StoredChunk
+
+
+async def extended(
+    passages: Sequence[Passage], count: int, top: int, indexes: Mapping[str, Index]
+) -> list[Passage]:
+    """The first ``top`` passages, best first, each with up to ``count`` chunks before it and as many after it.
+
+    No chunk is in two passages: the better one has it; a passage that a better one holds is left out,
+    and the next one takes its place.
+
+    Args:
+        passages: Best first.
+        count: How many to each side.
+        top: How many passages to make.
+        indexes: Those of the passages, by name.
+    """
+    taken: dict[tuple[str, str], set[int]] = {}
+    result: list[Passage] = []
+    for passage in passages:
+        if len(result) == top:
+            break
+        place = passage.index, passage.document.document_id
+        used = taken.setdefault(place, set())
+        if passage.number in used:
+            continue
+        first = max(0, passage.number - count)
+        chunks = await indexes[passage.index].collection.chunks_of(
+            passage.document.version, first, passage.number + count + 1 - first
+        )
+        here = _around(passage, {chunk.number: chunk for chunk in chunks if chunk.number not in used})
+        used.update(chunk.number for chunk in here)
+        result.append(_joined(passage, here))
+    return result
+
+
+def _around(passage: Passage, chunks: Mapping[int, StoredChunk]) -> list[StoredChunk]:
+    """The chunk itself and those next to it without a gap, as far as page and section go; none where it is gone."""
+    if passage.number not in chunks:
+        return []
+    first = last = passage.number
+    while _belongs(passage, chunks.get(first - 1)):
+        first -= 1
+    while _belongs(passage, chunks.get(last + 1)):
+        last += 1
+    return [chunks[number] for number in range(first, last + 1)]
+
+
+def _belongs(passage: Passage, chunk: StoredChunk | None) -> bool:
+    return chunk is not None and (chunk.page, chunk.headings) == (passage.page, passage.headings)
+
+
+def _joined(passage: Passage, chunks: Sequence[StoredChunk]) -> Passage:
+    if len(chunks) < 2:
+        return passage
+    text = chunks[0].text + "".join(chunk.continuation for chunk in chunks[1:])
+    return replace(passage, text=text, first=chunks[0].number, last=chunks[-1].number)

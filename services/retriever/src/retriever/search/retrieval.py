@@ -1,0 +1,198 @@
+"""Retrieve: embed the query, search by meaning and by words, fuse, read the passages, and put them in order.
+
+The query is embedded first, in a thread of the embedder. After it everything about one index happens in one go: the
+embedded store's searches take a millisecond or two and hold the interpreter's lock, so that overlapping them with
+anything would gain nothing, and nothing can change between them. Where the loop was given up after all (between two
+indexes, or in a store across a network) the indexes' revisions tell whether another version of a document has come
+to be seen meanwhile; then those indexes are searched again: a document is always found in exactly one version.
+
+What comes after that works on the passages that were read: a reranker, diversity, neighbours, captions.
+"""
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Iterable, Mapping
+
+from servicekit.errors import InvalidRequest, PayloadTooLarge
+from servicekit.principal import Principal
+
+from retriever.concurrency.retry import retry_when_replaced
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.query import MAX_TOP, Mode, Passage, Query, Retrieved
+from retriever.embedding.query_vectors import QueryVectors, Vectors
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.open_index import Index
+from retriever.ports.store import TermEncoder
+from retriever.rerankers.reranking import Reranking
+from retriever.search import captions, diversity, neighbours
+from retriever.search.candidates import Candidates, Found, Request, search
+from retriever.search.metrics import SearchSpan
+from retriever.search.ranking_options import resolve_options
+from retriever.search.step_timer import StepTimer
+
+MAX_INDEXES = 100
+MAX_NEIGHBOURS = 10
+MAX_QUERY_LENGTH = 100_000  # code points
+_DIVERSE_POOL = 50
+"""Passages that diverse ones are chosen from, at least."""
+_MOST_PLACES = 4
+_MOST_ROUNDS = 20
+"""Searches again where a document was replaced meanwhile."""
+
+
+class Retrieval:
+    """Finds passages.
+
+    Args:
+        indexes: Where to search.
+        vectors: Makes the query's vectors.
+        encoder: Makes sparse vectors.
+        scheduler: Has bulk work wait for searches.
+        reranking: Orders what was found.
+        trace_content: Traces hold the words of queries.
+    """
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        vectors: QueryVectors,
+        encoder: TermEncoder,
+        scheduler: Scheduler,
+        reranking: Reranking,
+        *,
+        trace_content: bool = False,
+    ) -> None:
+        self._indexes = indexes
+        self._vectors = vectors
+        self._encoder = encoder
+        self._scheduler = scheduler
+        self._reranking = reranking
+        self._trace_content = trace_content
+
+    async def retrieve(self, principal: Principal, query: Query) -> Retrieved:
+        """The passages that answer the query best.
+
+        Each has both scores, unless the query leaves the missing ones out. A search by words alone goes on without
+        a cosine where there is no vector of the query, unless the query sets a minimum. Cosines of two models say
+        nothing of each other: each is taken as a share of its model's best, or by its rank.
+
+        Raises:
+            InvalidRequest: Naming the field.
+            NotFound: An index does not exist, or a reranker.
+            Conflict: An index has vectors of a model that is not configured.
+            Unavailable, DeadlineExceeded, RateLimited: A model does not answer.
+        """
+        _check(query)
+        timer = StepTimer()
+        with SearchSpan(query, timer, content=self._trace_content) as searching:
+            retrieved = await self._retrieve(principal, query, timer)
+            searching.found(retrieved)
+        return retrieved
+
+    async def _retrieve(self, principal: Principal, query: Query, timer: StepTimer) -> Retrieved:
+        top = query.top
+        pool = self._pool(query, top)
+        with self._scheduler.search():
+            passages = await self._found(principal, query, pool, timer)
+        with timer.time("rerank") if query.rerank is not None else contextlib.nullcontext():
+            reranked = await self._reranking.reranked(query, passages)
+        best = self._chosen(query, reranked.passages, top * _places(query), timer)
+        if query.neighbours:
+            with timer.time("neighbours"):
+                names = dict.fromkeys(passage.index for passage in best)
+                indexes = {name: await self._indexes.get(principal.tenant, name) for name in names}
+                best = await neighbours.extended(best, query.neighbours, top, indexes)
+        if query.captions:
+            with timer.time("captions"):
+                best = captions.captioned(self._encoder.query(query.text), best, self._encoder)
+        return Retrieved(tuple(best), timer.steps(), reranked.reranker, reranked.not_reranked)
+
+    def _pool(self, query: Query, top: int) -> int:
+        """How many passages are read before the best are chosen."""
+        reranker = self._reranking.reranker_for(query)
+        return max(
+            top * _places(query),
+            reranker.candidates if reranker else 0,
+            _DIVERSE_POOL if query.diversity else 0,
+        )
+
+    def _chosen(self, query: Query, passages: list[Passage], top: int, timer: StepTimer) -> list[Passage]:
+        if not query.diversity:
+            return passages[:top]
+        with timer.time("diversify"):
+            # What a reranker was not given has no score that could be compared with the others'.
+            comparable = [each for each in passages if each.reranker_score is not None] or passages
+            scores = [_relevance(passage) for passage in comparable]
+            words = self._encoder.passages([passage.text for passage in comparable])
+            chosen = diversity.diverse(scores, words, query.diversity, top)
+            return [comparable[at] for at in chosen]
+
+    @retry_when_replaced
+    async def _found(self, principal: Principal, query: Query, pool: int, timer: StepTimer) -> list[Passage]:
+        indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
+        vectors = await self._embed(query, indexes, timer)
+        options = resolve_options(query, [index.spec.settings for index in indexes])
+        request = Request(query, options, principal, pool, vectors, self._encoder.query(query.text))
+        found: dict[Index, Found] = {}
+        for _ in range(_MOST_ROUNDS):
+            for index in indexes:
+                if found and index not in found:
+                    await asyncio.sleep(0)  # a search over many indexes lets others in
+                if index not in found or found[index].revision != index.revision:
+                    found[index] = await search(index, request, timer)
+            passages = await self._passages(found, request, timer)
+            if all(each.revision == index.revision for index, each in found.items()):
+                break
+        return passages
+
+    async def _embed(self, query: Query, indexes: Iterable[Index], timer: StepTimer) -> Vectors:
+        needed = query.mode is not Mode.TEXT or query.minimum_dense_score is not None
+        if not needed and query.skip_missing_scores:
+            return {}
+        embed = self._vectors.needed if needed else self._vectors.welcome
+        with timer.time("embed"):
+            return await embed(query.text, [index.spec for index in indexes])
+
+    async def _passages(self, found: Mapping[Index, Found], request: Request, timer: StepTimer) -> list[Passage]:
+        query = request.query
+        candidates = Candidates(found, request, self._encoder, timer)
+        order = await candidates.order()
+        if query.minimum_score is not None:
+            order = [hit for hit in order if hit.score >= query.minimum_score]
+        if query.minimum_dense_score is not None:
+            await candidates.add_dense(hit.id for hit in order)
+            least = query.minimum_dense_score
+            order = [hit for hit in order if candidates.dense.get(hit.id, -math.inf) >= least]
+        best = order[: request.pool]
+        if not query.skip_missing_scores:
+            await candidates.add_missing(hit.id for hit in best)
+        return await candidates.passages(best)
+
+
+def _places(query: Query) -> int:
+    """How many passages may become one by their neighbours, within reason."""
+    return min(1 + 2 * query.neighbours, _MOST_PLACES)
+
+
+def _relevance(passage: Passage) -> float:
+    return passage.score if passage.reranker_score is None else passage.reranker_score
+
+
+def _check(query: Query) -> None:
+    if not query.indexes:
+        raise InvalidRequest("No index is named.", field="indexes")
+    if len(query.indexes) > MAX_INDEXES:
+        raise InvalidRequest(f"At most {MAX_INDEXES} indexes can be searched together.", field="indexes")
+    if not query.text.strip():
+        raise InvalidRequest("Query string cannot be empty.", field="query")
+    if len(query.text) > MAX_QUERY_LENGTH:
+        raise PayloadTooLarge(f"A query has at most {MAX_QUERY_LENGTH} characters.", field="query")
+    if not 1 <= query.top <= MAX_TOP:
+        raise InvalidRequest(f"1 to {MAX_TOP} passages can be asked for.", field="top")
+    if query.neighbours > MAX_NEIGHBOURS:
+        raise InvalidRequest(f"At most {MAX_NEIGHBOURS} neighbours can be asked for.", field="neighbours")
+    for name in ("dense_weight", "diversity"):
+        said = getattr(query, name)
+        if said is not None and not 0 <= said <= 1:
+            raise InvalidRequest(f"{name} is a number from 0 to 1.", field=name)

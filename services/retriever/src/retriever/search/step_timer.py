@@ -1,0 +1,27 @@
+"""The wall time of the steps of a search."""
+
+import contextlib
+import time
+from collections.abc import Iterator
+
+from retriever.domain.query import Step
+
+
+class StepTimer:
+    """Adds up the wall time of named steps, in the order in which they first came."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextlib.contextmanager
+    def time(self, name: str) -> Iterator[None]:
+        """Times a step, or one more part of it."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps so far."""
+        return tuple(Step(name, seconds * 1000) for name, seconds in self._seconds.items())

@@ -1,0 +1,175 @@
+"""The child process that builds shards and snapshots: ``python -m retriever.stores.edge.build_child``.
+
+It reads one `Job` from stdin and writes one `Done` or `Refused` to stdout. What takes the engine seconds, and would
+hold up everything in the serving process, happens here, aside: a shard is opened as a copy, and what is built is
+built in a directory of its own, which the parent puts in its place or removes.
+"""
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import msgspec
+import qdrant_edge as edge
+from servicekit import keys
+from servicekit.errors import InvalidRequest
+
+from retriever.domain.document import Document
+from retriever.domain.index import Contents, IndexSpec
+from retriever.ports.store import EVERYTHING
+from retriever.storage import files, snapshot_reader, snapshot_writer
+from retriever.stores import payload
+from retriever.stores.edge import schema
+
+_BATCH = 256
+_PR_SET_PDEATHSIG = 1
+_NICE = 10  # a tenth of what a search gets where both want the same core
+
+
+class Job(msgspec.Struct, frozen=True):
+    """What is to be built.
+
+    Attributes:
+        kind: ``compact`` and ``persist`` read a shard, which is a copy of its own, ``restore`` reads a snapshot;
+            ``persist`` writes a snapshot, the others a shard.
+        source: Directory to read.
+        target: Directory to write; of a shard it is made, of a snapshot it may be there.
+        spec: The index, as what is written will have it.
+        exact_up_to: With more chunks than this a graph is made for searching.
+        seconds: Longest CPU time.
+    """
+
+    kind: str
+    source: str
+    target: str
+    spec: IndexSpec
+    exact_up_to: int
+    seconds: int
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """It is built, with so many points."""
+
+    points: int
+    contents: Contents
+
+
+class Refused(msgspec.Struct, frozen=True, tag="refused"):
+    """The snapshot cannot be loaded; the message is for the client."""
+
+    message: str
+
+
+def compact(job: Job) -> Done:
+    """A new shard with all points of another, and nothing else."""
+    source = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension))
+    points = (schema.again(record) for record in _records(source, edge.Filter()))
+    done = _build(job, points)
+    source.close()
+    return done
+
+
+def persist(job: Job) -> Done:
+    """A snapshot of what the catalogue in a shard knows: no mark, no chunk of another generation."""
+    shard = edge.EdgeShard.load(job.source, schema.config(job.spec.dimension))
+    documents: dict[str, Document] = {}
+    with snapshot_writer.Writer(Path(job.target), job.spec) as writer:
+        for point in _records(shard, schema.within(EVERYTHING, payload.DOCUMENT), with_vector=False):
+            document = payload.record(point.payload or {})
+            documents[document.document_id] = document
+            writer.record(document)
+        for document in documents.values():
+            for point in _records(shard, schema.version_of(document.version)):
+                found = schema.chunk_point(point)
+                writer.chunk(document.document_id, found.chunk, found.terms)
+        shard.close()
+        contents = writer.commit()
+    return Done(0, contents)
+
+
+def restore(job: Job) -> Done:
+    """A new shard with what a snapshot has."""
+    directory = Path(job.source)
+    manifest = snapshot_reader.read_manifest(directory)
+    return _build(job, _restored(directory, manifest, job.spec))
+
+
+def _restored(directory: Path, manifest: snapshot_writer.Manifest, spec: IndexSpec) -> Iterator[edge.Point]:
+    collection = keys.collection(spec.tenant, spec.name)
+    for document, point in snapshot_reader.read(directory, manifest, spec):
+        if point is None:
+            yield schema.record_point(keys.document_point_id(collection, document.document_id), document)
+        else:
+            yield from schema.chunk_points(document, [point])
+
+
+def _build(job: Job, points: Iterable[edge.Point]) -> Done:
+    target = Path(job.target)
+    target.mkdir(parents=True)
+    shard = edge.EdgeShard.create(str(target), schema.config(job.spec.dimension, job.exact_up_to))
+    for operation in schema.payload_indexes():
+        shard.update(operation)
+    source = iter(points)
+    while batch := list(islice(source, _BATCH)):
+        shard.update(edge.UpdateOperation.upsert_points(batch))
+    shard.optimize()
+    shard.flush()
+    count = shard.info().points_count
+    documents, chunks = [
+        shard.count(edge.CountRequest(filter=schema.within(EVERYTHING, kind)))
+        for kind in (payload.DOCUMENT, payload.CHUNK)
+    ]
+    shard.close()
+    files.sync_tree(target)
+    return Done(count, Contents(documents, chunks))
+
+
+def _records(shard: edge.EdgeShard, wanted: edge.Filter, *, with_vector: bool = True) -> Iterator[edge.Record]:
+    offset: edge.PointId | None = None
+    while True:
+        points, offset = shard.scroll(
+            edge.ScrollRequest(
+                offset=offset, limit=_BATCH, filter=wanted, with_payload=True, with_vector=with_vector
+            )
+        )
+        yield from points
+        if offset is None:
+            return
+
+
+_KINDS: dict[str, Callable[[Job], Done]] = {"compact": compact, "persist": persist, "restore": restore}
+
+
+def main() -> int:
+    """Does one job; returns the exit code. What fails says so on stderr."""
+    if sys.platform == "linux":  # the kernel kills this process when its parent dies, however that dies (prctl(2))
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # What a library prints must not come between the parent and the answer.
+    out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    job = msgspec.json.decode(sys.stdin.buffer.read(), type=Job)
+    _limit(job)
+    answer: Done | Refused
+    try:
+        answer = _KINDS[job.kind](job)
+    except InvalidRequest as error:
+        answer = Refused(error.message)
+    out.write(msgspec.json.encode(answer))
+    out.flush()
+    return 0
+
+
+def _limit(job: Job) -> None:
+    os.nice(_NICE)
+    resource.setrlimit(resource.RLIMIT_CPU, (job.seconds, job.seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the parent's to handle
+    sys.exit(main())

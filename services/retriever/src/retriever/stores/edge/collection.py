@@ -1,0 +1,316 @@
+"""One index in an Edge shard: what the port asks, in the engine's terms.
+
+Every call of the engine holds the interpreter's lock, in a thread as well (flush, load and close too), so calls
+run on the event loop: reads at once, since they take a millisecond or two, bulk work in slices (`Scheduler`).
+Nothing but `sync`, the bulk methods, and writers that wait for a shard to be copied or replaced gives up the loop,
+and those wait before they write; hence what is called in a row without them is atomic for all others.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import qdrant_edge as edge
+from servicekit import keys
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import Document, Version
+from retriever.domain.index import Contents, IndexSettings, IndexSpec
+from retriever.domain.ranking import Hit
+from retriever.ports.store import EVERYTHING, ChunkPoint, Scope, StoredChunk, Terms
+from retriever.stores import payload
+from retriever.stores.edge import schema
+from retriever.stores.edge.builder import Builder
+from retriever.stores.edge.compaction import Compactor
+from retriever.stores.edge.shard import LiveShard
+
+_WRITE_SLICE = 16  # chunks, about 3 ms
+_DELETE_SLICE = 64  # chunks, about 1 ms
+_READ_SLICE = 1000  # ids, about 7 ms
+_RECORDS_SLICE = 200  # records, about 3 ms
+_READ_POINTS_SLICE = 64  # chunks with their vectors, about 1 ms
+
+
+class EdgeCollection:
+    """See `retriever.ports.store.Collection`. Made by `retriever.stores.edge.store.EdgeStore`."""
+
+    def __init__(
+        self,
+        live: LiveShard,
+        scheduler: Scheduler,
+        builder: Builder,
+        compactor: Compactor,
+        check_room: Callable[[], None],
+    ) -> None:
+        self._live = live
+        self._scheduler = scheduler
+        self._builder = builder
+        self._compactor = compactor
+        self._check_room = check_room
+        # Marked documents, each with the generation that its record names.
+        self._unsettled = {each: self._generation(each) for each in self._marks()}
+        self._held: set[str] = set()
+        self._revision = 0
+
+    @property
+    def spec(self) -> IndexSpec:
+        """What it is."""
+        return self._live.spec
+
+    @property
+    def is_published(self) -> bool:
+        """Whether it is there, and will be when the store is opened again."""
+        return self._live.published and not self._live.is_closed
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is gone: dropped, replaced or closed."""
+        return self._live.is_closed
+
+    @property
+    def revision(self) -> int:
+        """Another one whenever another version of a document comes to be seen."""
+        return self._revision
+
+    def outdated(self) -> None:
+        """The revision is another one."""
+        self._revision += 1
+
+    async def is_current(self) -> bool:
+        """Whether it is there: nobody else could have replaced it."""
+        return not self._live.is_closed
+
+    async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:
+        """Writes the manifest, which takes the place of the other's."""
+        await self._live.publish(instead_of._live if instead_of else None)
+
+    async def drop(self) -> None:
+        """Removes the manifest, then all else."""
+        await self._live.drop()
+
+    async def aclose(self) -> None:
+        """Closes the shard, if it is open."""
+        await self._live.aclose()
+
+    async def dense(
+        self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> list[Hit]:
+        """The nearest chunks by cosine."""
+        return self._search(edge.Query.Nearest(list(vector), using=payload.DENSE), limit, scope, ids)
+
+    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
+        """The best chunks by BM25."""
+        if not terms.indices:
+            return []
+        vector = edge.SparseVector(list(terms.indices), list(terms.weights))
+        return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids)
+
+    def _search(self, query: edge.Query, limit: int, scope: Scope, ids: Sequence[str] | None) -> list[Hit]:
+        request = edge.QueryRequest(
+            limit=limit,
+            query=query,
+            filter=schema.within(scope, ids=ids, unsettled=self._unsettled),
+            with_payload=False,
+        )
+        return [Hit(str(point.id), point.score) for point in self._shard.query(request)]
+
+    async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
+        """Chunks by id."""
+        points = self._shard.retrieve(list(ids), with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
+        return {str(point.id): payload.stored_chunk(str(point.id), point.payload or {}) for point in points}
+
+    async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
+        """Some chunks of a version, in order."""
+        async with self._scheduler.slice():
+            points, _ = self._shard.scroll(
+                edge.ScrollRequest(
+                    limit=count,
+                    filter=schema.numbered(version, first, count),
+                    with_payload=payload.STORED_CHUNK_FIELDS,
+                )
+            )
+        found = [payload.stored_chunk(str(point.id), point.payload or {}) for point in points]
+        return sorted(found, key=lambda chunk: chunk.number)
+
+    async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
+        """All chunks of a version with their vectors, read in slices."""
+        wanted = schema.version_of(version)
+        offset: Any = None
+        while True:
+            async with self._scheduler.slice():
+                points, offset = self._shard.scroll(
+                    edge.ScrollRequest(
+                        offset=offset, limit=_READ_POINTS_SLICE, filter=wanted, with_payload=True, with_vector=True
+                    )
+                )
+            yield [schema.chunk_point(point) for point in points]
+            if offset is None:
+                return
+
+    async def count_chunks(self, scope: Scope) -> int:
+        """Number of chunks in scope."""
+        wanted = schema.within(scope, payload.CHUNK, unsettled=self._unsettled)
+        return self._shard.count(edge.CountRequest(filter=wanted))
+
+    async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
+        """Stores chunks, a few at a time."""
+        for start in range(0, len(points), _WRITE_SLICE):
+            async with self._live.writing(document.document_id), self._scheduler.slice():
+                self._check_room()
+                self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
+
+    async def remove_chunks(self, document_id: str, keep: int | None) -> None:
+        """Removes chunks, a few at a time."""
+        others = edge.ScrollRequest(
+            limit=_DELETE_SLICE, filter=schema.chunks_of(document_id, keep), with_payload=False
+        )
+        while True:
+            async with self._live.writing(document_id), self._scheduler.slice():
+                points, _ = self._shard.scroll(others)
+                if not points:
+                    return
+                self._live.delete([point.id for point in points])
+
+    async def put_record(self, document: Document) -> None:
+        """Writes a record."""
+        id_ = keys.document_point_id(self._live.name, document.document_id)
+        async with self._live.writing(document.document_id):
+            self._live.upsert([schema.record_point(id_, document)])
+            self._settled_on(document.document_id, document.generation)
+
+    async def remove_record(self, document_id: str) -> None:
+        """Removes a record."""
+        async with self._live.writing(document_id):
+            self._live.delete([keys.document_point_id(self._live.name, document_id)])
+            self._settled_on(document_id, None)
+
+    async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
+        """Records by document id."""
+        ids: list[edge.PointId] = [keys.document_point_id(self._live.name, each) for each in document_ids]
+        points = self._shard.retrieve(ids, with_payload=["record"], with_vector=False)
+        found = (payload.record(point.payload or {}) for point in points)
+        return {each.document_id: each for each in found}
+
+    async def document_ids(self, scope: Scope) -> list[str]:
+        """Ids of records, read in slices."""
+        return await self._ids(schema.within(scope, payload.DOCUMENT))
+
+    async def count_documents(self, scope: Scope) -> int:
+        """Number of records in scope."""
+        return self._shard.count(edge.CountRequest(filter=schema.within(scope, payload.DOCUMENT)))
+
+    async def mark(self, document_id: str) -> None:
+        """Marks a document."""
+        point = schema.mark_point(keys.mark_point_id(self._live.name, document_id), document_id)
+        async with self._live.writing(document_id):
+            self._live.upsert([point])
+            self._held.add(document_id)
+            self._unsettled[document_id] = self._generation(document_id)
+            self._revision += 1
+
+    async def unmark(self, document_id: str) -> None:
+        """Removes a document's mark: what was done to it is done."""
+        async with self._live.writing(document_id):
+            self._live.delete([keys.mark_point_id(self._live.name, document_id)])
+            self._held.discard(document_id)
+            self._unsettled.pop(document_id, None)
+        self._compactor.consider(self._live)
+
+    async def marked(self) -> list[str]:
+        """Ids of the marked documents."""
+        _ = self._shard
+        return list(self._unsettled)
+
+    async def abandoned(self) -> list[str]:
+        """Ids of those that were marked when the store was opened."""
+        _ = self._shard
+        return [each for each in self._unsettled if each not in self._held]
+
+    async def versions(self) -> Mapping[str, int]:
+        """The generation of every record, read in slices."""
+        ids = await self.document_ids(EVERYTHING)
+        found: dict[str, int] = {}
+        for start in range(0, len(ids), _RECORDS_SLICE):
+            async with self._scheduler.slice():
+                records = await self.records(ids[start : start + _RECORDS_SLICE])
+            found.update({each.document_id: each.generation for each in records.values()})
+        return found
+
+    async def freeze(self, seconds: float) -> None:
+        """There is no other process."""
+
+    async def thaw(self) -> None:
+        """There is no other process."""
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Keeps them in the manifest."""
+        await self._live.put_settings(settings)
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a note in the manifest."""
+        await self._live.put_note(note)
+
+    async def note(self) -> bytes:
+        """What is kept in the manifest."""
+        _ = self._shard
+        return self._live.note
+
+    async def sync(self) -> None:
+        """Writes the log through to the disk."""
+        await self._live.sync(len(self._held) - 1)
+
+    async def compact(self) -> None:
+        """Rebuilds the shard in a child process."""
+        _ = self._shard
+        await self._compactor.compact(self._live)
+
+    async def persist(self, directory: Path) -> Contents:
+        """Copies the shard, and writes the snapshot in a child process."""
+        async with self._builder.workplace(2 * self._live.size()) as workplace:
+            await self._live.copy(workplace / "copy", to_rebuild=False)
+            done = await self._builder.build("persist", workplace / "copy", directory, self.spec)
+        return done.contents
+
+    async def _ids(self, condition: edge.Filter) -> list[str]:
+        ids: list[str] = []
+        offset: Any = None
+        while True:
+            async with self._scheduler.slice():
+                points, offset = self._shard.scroll(
+                    edge.ScrollRequest(
+                        offset=offset, limit=_READ_SLICE, filter=condition, with_payload=["document_id"]
+                    )
+                )
+                ids += [(point.payload or {})["document_id"] for point in points]
+            if offset is None:
+                return ids
+
+    def _settled_on(self, document_id: str, generation: int | None) -> None:
+        if document_id in self._unsettled:
+            self._unsettled[document_id] = generation
+        self._revision += 1
+
+    def _generation(self, document_id: str) -> int | None:
+        point = keys.document_point_id(self._live.name, document_id)
+        found = self._shard.retrieve([point], with_payload=["record"], with_vector=False)
+        return payload.record(found[0].payload or {}).generation if found else None
+
+    def _marks(self) -> list[str]:
+        """Ids of the marked documents: there are few, and only when the store is opened."""
+        ids: list[str] = []
+        offset: Any = None
+        while True:
+            request = edge.ScrollRequest(
+                offset=offset,
+                limit=_READ_SLICE,
+                filter=schema.within(EVERYTHING, payload.MARK),
+                with_payload=["document_id"],
+            )
+            points, offset = self._shard.scroll(request)
+            ids += [(point.payload or {})["document_id"] for point in points]
+            if offset is None:
+                return ids
+
+    @property
+    def _shard(self) -> edge.EdgeShard:
+        return self._live.shard

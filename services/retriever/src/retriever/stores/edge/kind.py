@@ -1,0 +1,48 @@
+"""The embedded engine as a kind of store."""
+
+from pydantic import Field
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.ports.store import Store
+from retriever.stores.edge.builder import Limits
+from retriever.stores.edge.compaction import Policy
+from retriever.stores.edge.store import EdgeStore
+from retriever.stores.kind import StoreKind, StoreSettings
+
+_MEGABYTE = 1024 * 1024
+
+
+class EdgeSettings(StoreSettings):
+    """Settings of the embedded engine."""
+
+    retriever_exact_up_to: int = Field(
+        20_000, ge=0, description="An index with more chunks gets a graph (HNSW) when it is compacted."
+    )
+    retriever_compact_removed: int = Field(
+        1000,
+        ge=1,
+        description="An index is compacted by itself once so many of its points, and a fifth of them, are removed.",
+    )
+    retriever_build_seconds: float = Field(
+        3600.0, gt=0, description="Longest time for compacting, writing or loading one index."
+    )
+    retriever_build_memory_mb: int = Field(
+        4096, ge=64, description="Most memory of the process that compacts, writes or loads an index."
+    )
+    retriever_min_free_mb: int = Field(
+        256, ge=0, description="With less room on the disk nothing is written any more."
+    )
+
+
+async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
+    return EdgeStore(
+        settings.data_dir / "retriever",
+        scheduler,
+        settings.retriever_min_free_mb * _MEGABYTE,
+        exact_up_to=settings.retriever_exact_up_to,
+        policy=Policy(removed=settings.retriever_compact_removed, added=max(1, settings.retriever_exact_up_to)),
+        limits=Limits(settings.retriever_build_seconds, settings.retriever_build_memory_mb * _MEGABYTE),
+    )
+
+
+EDGE = StoreKind("edge", EdgeSettings, lambda _: False, _open)  # the first kind: no setting has to choose it

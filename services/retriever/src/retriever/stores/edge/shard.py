@@ -1,0 +1,337 @@
+"""The shard that a collection has at present: who writes to it, how it lasts, how another takes its place.
+
+::
+
+    <collection>/index.json      what the index is, and which generation of its shard is the current one
+    <collection>/<generation>/   the shard
+
+``index.json`` is replaced by one rename, so a collection comes and goes, or a rebuilt shard takes over, in a step.
+
+A shard is rebuilt from a copy while the old one goes on serving. All that is written belongs to a document, so of
+what is written meanwhile only the documents' ids are kept: before the new shard takes over, all that the old one
+has of these documents is copied once more. Writers wait for the copy and for the last of that, readers for neither.
+"""
+
+import asyncio
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import qdrant_edge as edge
+import structlog
+from servicekit import keys
+from servicekit.errors import CausewayError
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.index import IndexSettings, IndexSpec, Replaced, no_such_index
+from retriever.storage import files
+from retriever.stores.edge import schema
+from retriever.stores.edge.manifest import MANIFEST, Manifest, Tally
+
+_log = structlog.get_logger(__name__)
+
+_FLUSH_EVERY = 20_000
+"""Points after which the log is flushed into the segments. A flush writes every file of the shard through and
+blocks meanwhile, 50 ms on an idle disk and 500 on a busy one, so it is rare; opening after a crash replays at most
+so many, in about five seconds. What is acknowledged is safe before: `LiveShard.sync`."""
+_REPLAY_SLICE = 16  # points, about 3 ms
+_FEW = 4  # documents that writers may wait for
+_MOST_ROUNDS = 5
+_GATHER_SECONDS = 0.001
+"""How long a flush of the log is put off for more commits to share it."""
+
+
+class LiveShard:
+    """One collection's shard.
+
+    Attributes:
+        directory: The collection's.
+        tally: Points that were added and removed.
+        published: Whether the manifest is there.
+    """
+
+    def __init__(
+        self, directory: Path, manifest: Manifest, shard: edge.EdgeShard, scheduler: Scheduler, *, published: bool
+    ) -> None:
+        self.directory = directory
+        self.published = published
+        self._manifest = manifest
+        self._open: edge.EdgeShard | None = shard
+        self._scheduler = scheduler
+        self._replaced = False
+        self._former: Path | None = None
+        self._unflushed = 0
+        added = shard.info().points_count - manifest.built + manifest.removed
+        self.tally = Tally(max(added, 0), manifest.removed)
+        self._writing = asyncio.Lock()
+        self._syncing = asyncio.Lock()
+        self._next_sync: asyncio.Task[None] | None = None
+        self._awaited = 0
+        # Documents that were written to since the shard was copied; None while nothing is rebuilt.
+        self._touched: set[str] | None = None
+
+    @property
+    def spec(self) -> IndexSpec:
+        """The index."""
+        return self._manifest.spec
+
+    @property
+    def name(self) -> str:
+        """The collection's name."""
+        return self._manifest.name
+
+    @property
+    def note(self) -> bytes:
+        """What is kept with the collection."""
+        return self._manifest.note
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a few bytes in the manifest, at once where that is there."""
+        async with self._syncing:
+            await self._keep(msgspec.structs.replace(self._current(), note=note))
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Keeps other settings in the manifest, likewise."""
+        async with self._syncing:
+            await self._keep(msgspec.structs.replace(self._current(), spec=replace(self.spec, settings=settings)))
+
+    async def _keep(self, manifest: Manifest) -> None:
+        if self.published:
+            await self._replace_manifest(manifest)
+        self._manifest = manifest
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is gone: dropped, replaced or closed."""
+        return self._open is None
+
+    @property
+    def shard(self) -> edge.EdgeShard:
+        """The shard itself.
+
+        Raises:
+            NotFound: The collection was dropped.
+            Unavailable: It was replaced.
+        """
+        if self._open is None:
+            raise self._gone()
+        return self._open
+
+    @contextlib.asynccontextmanager
+    async def writing(self, document_id: str) -> AsyncIterator[None]:
+        """Held by whoever writes something of a document. Gives up the loop only where it has to wait."""
+        async with self._writing:
+            if self._touched is not None:
+                self._touched.add(document_id)
+            yield
+
+    def upsert(self, points: list[edge.Point]) -> None:
+        """Writes points."""
+        self._update(edge.UpdateOperation.upsert_points(points), len(points))
+        self.tally.added += len(points)
+
+    def delete(self, ids: "list[edge.PointId]") -> None:
+        """Removes points that are there."""
+        self._update(edge.UpdateOperation.delete_points(ids), len(ids))
+        self.tally.removed += len(ids)
+
+    def _update(self, operation: edge.UpdateOperation, points: int) -> None:
+        self.shard.update(operation)
+        self._unflushed += points
+        if self._unflushed >= _FLUSH_EVERY:
+            self.shard.flush()
+            self._unflushed = 0
+
+    async def publish(self, instead_of: "LiveShard | None") -> None:
+        """Writes the manifest, after the shard's new files are through to the disk."""
+        async with contextlib.AsyncExitStack() as held:
+            if instead_of is not None:
+                # What is acknowledged must not be lost: nobody writes to it from here on.
+                await held.enter_async_context(instead_of._writing)
+                await held.enter_async_context(instead_of._syncing)
+            async with self._syncing:
+                await asyncio.to_thread(files.sync_tree, self._path(self._current()))
+                _log.debug("publishing", stage="publishing", index=self.spec.name)
+                await self._replace_manifest(self._manifest)
+                _log.debug("publishing", stage="published", index=self.spec.name)
+            self.published = True
+            if instead_of is not None:
+                old, instead_of._open, instead_of._replaced = instead_of.shard, None, True
+                await instead_of._remove(old)
+
+    async def drop(self) -> None:
+        """Removes the manifest, then all else."""
+        shard, self._open = self.shard, None
+        async with self._writing, self._syncing:
+            if self.published:
+                await asyncio.to_thread(files.unlink, self.directory / MANIFEST)
+            await self._remove(shard)
+
+    async def aclose(self) -> None:
+        """Closes the shard, if it is open, and notes what was done to it."""
+        async with self._writing, self._syncing:
+            if self._open is not None:
+                manifest = msgspec.structs.replace(self._manifest, removed=self.tally.removed)
+                if self.published and manifest != self._manifest:
+                    await asyncio.to_thread(files.replace, self.directory / MANIFEST, msgspec.json.encode(manifest))
+                self._open.close()
+                self._open = None
+
+    async def sync(self, siblings: int = 0) -> None:
+        """Writes the log through to the disk, in a thread; whoever comes meanwhile shares the next time.
+
+        Args:
+            siblings: How many others may want the same in a moment: they are waited for, a little.
+        """
+        if self._next_sync is None:
+            self._awaited = 0
+            self._next_sync = asyncio.create_task(self._sync_in_turn(siblings))
+        self._awaited += 1
+        await asyncio.shield(self._next_sync)
+
+    async def _sync_in_turn(self, siblings: int) -> None:
+        async with self._syncing:
+            if self._awaited <= siblings:
+                await asyncio.sleep(_GATHER_SECONDS)
+            self._next_sync = None
+            if self._open is not None:
+                await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
+
+    async def copy(self, target: Path, *, to_rebuild: bool) -> None:
+        """Copies the shard's files as they are; writers wait for it.
+
+        A copy opens like what a crash leaves: the log has what the segments lack.
+
+        Args:
+            target: A directory to make.
+            to_rebuild: Whether to note from here on what is written, for `take_over`, until `forget`.
+        """
+        async with self._writing:
+            await asyncio.to_thread(files.copy_tree, self._path(self._current()), target)
+            if to_rebuild:
+                self._touched = set()
+
+    def size(self) -> int:
+        """Bytes that the shard takes on the disk."""
+        return files.size_of(self._path(self._current()))
+
+    def forget(self) -> None:
+        """Ends what `copy` began."""
+        self._touched = None
+
+    async def take_over(self, built: Path, points: int) -> None:
+        """Lets a shard that was rebuilt from a copy take over, with what was written since.
+
+        Args:
+            built: Its directory, which is moved.
+            points: How many it has.
+
+        Raises:
+            NotFound, Unavailable: The collection is gone meanwhile.
+            OSError: The old shard stays.
+        """
+        manifest = await asyncio.to_thread(self._take_in, built, points)
+        directory = self._path(manifest)
+        new: edge.EdgeShard | None = None
+        try:
+            async with self._scheduler.slice():
+                new = edge.EdgeShard.load(str(directory), schema.config(self.spec.dimension))
+            for _ in range(_MOST_ROUNDS):
+                if len(self._touched or ()) <= _FEW:
+                    break
+                await self._replay(new)
+            async with self._writing:
+                await self._replay(new)
+                async with self._syncing:
+                    await asyncio.to_thread(files.sync_tree, directory / "wal")
+                    _log.debug("rebuilding", stage="swapping", index=self.spec.name)
+                    self._current()
+                    manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
+                    await self._replace_manifest(manifest)
+                    _log.debug("rebuilding", stage="swapped", index=self.spec.name)
+                    old, old_directory = self._open, self._path(self._manifest)
+                    self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
+                    if old is not None:
+                        self._open = new
+        except BaseException:
+            if new is not None:
+                new.close()
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+            raise
+        if old is None:
+            # Dropped meanwhile: who does it waits to remove first the manifest, then what that names.
+            self._former = old_directory
+            new.close()
+            raise self._gone()
+        old.close()
+        await asyncio.to_thread(shutil.rmtree, old_directory)
+
+    def _take_in(self, built: Path, points: int) -> Manifest:
+        directory = files.numbered(self.directory)
+        built.replace(directory)
+        return Manifest(self.spec, int(directory.name), built=points, note=self.note)
+
+    async def _replay(self, new: edge.EdgeShard) -> None:
+        touched, self._touched = self._touched or set(), set()
+        for document_id in touched:
+            async with self._scheduler.slice():
+                new.update(edge.UpdateOperation.delete_points_by_filter(schema.all_of(document_id)))
+            mark = keys.mark_point_id(self.name, document_id)
+            async with self._scheduler.slice():
+                if self.shard.retrieve([mark], with_payload=False, with_vector=False):
+                    new.update(edge.UpdateOperation.upsert_points([schema.mark_point(mark, document_id)]))
+                else:
+                    new.update(edge.UpdateOperation.delete_points([mark]))
+            offset: edge.PointId | None = None
+            while True:
+                async with self._scheduler.slice():
+                    points, offset = self.shard.scroll(
+                        edge.ScrollRequest(
+                            offset=offset,
+                            limit=_REPLAY_SLICE,
+                            filter=schema.all_of(document_id),
+                            with_payload=True,
+                            with_vector=True,
+                        )
+                    )
+                    if points:
+                        new.update(edge.UpdateOperation.upsert_points([schema.again(point) for point in points]))
+                if offset is None:
+                    break
+
+    async def _replace_manifest(self, manifest: Manifest) -> None:
+        path, content = self.directory / MANIFEST, msgspec.json.encode(manifest)
+        try:
+            await asyncio.to_thread(files.replace, path, content)
+        except OSError:
+            # What the next start would read decides. The rename may have been done, and only its sync have failed.
+            if not path.exists() or path.read_bytes() != content:
+                raise
+            _log.exception("a manifest may not be through to the disk", index=self.spec.name)
+
+    async def _remove(self, shard: edge.EdgeShard) -> None:
+        shard.close()
+        await asyncio.to_thread(self._remove_files)
+
+    def _remove_files(self) -> None:
+        shutil.rmtree(self._path(self._manifest))
+        if self._former is not None:
+            shutil.rmtree(self._former)
+        with contextlib.suppress(OSError):  # another shard of the same name is there
+            self.directory.rmdir()
+
+    def _current(self) -> Manifest:
+        if self._open is None:
+            raise self._gone()
+        return self._manifest
+
+    def _gone(self) -> CausewayError:
+        if self._replaced:
+            return Replaced(self.spec.name)
+        return no_such_index(self.spec.name)
+
+    def _path(self, manifest: Manifest) -> Path:
+        return self.directory / str(manifest.generation)

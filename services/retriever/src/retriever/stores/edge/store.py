@@ -1,0 +1,167 @@
+"""Qdrant Edge: the engine in the process, one shard on disk for each index. One process owns the directory.
+
+::
+
+    <directory>/LOCK
+    <directory>/.building/       what is being built aside; cleared at the start
+    <directory>/<collection>/    an index: `stores.edge.shard`
+
+A collection's directory without a manifest was never published, or is half removed, and a generation that the
+manifest does not name was replaced, or never took over: opening clears them away.
+"""
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import qdrant_edge as edge
+from servicekit import keys
+from servicekit.errors import Unavailable
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.index import IndexSpec
+from retriever.storage import files
+from retriever.stores.edge import schema
+from retriever.stores.edge.builder import Builder, Limits
+from retriever.stores.edge.collection import EdgeCollection
+from retriever.stores.edge.compaction import Compactor, Policy
+from retriever.stores.edge.manifest import MANIFEST, Manifest
+from retriever.stores.edge.shard import LiveShard
+
+EXACT_UP_TO = 20_000
+"""Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
+_BUILDING = ".building"
+_TIMES_A_SNAPSHOT = 3
+"""A shard takes at most so many times the bytes of its snapshot on the disk."""
+
+
+class EdgeStore:
+    """All indexes under one directory; see `retriever.ports.store.Store`.
+
+    Args:
+        directory: Made where it does not exist.
+        scheduler: Shared by all that blocks the loop in slices.
+        min_free_bytes: With less room on the disk nothing is written any more: the engine maps its files into
+            memory, and a full disk would end the process.
+        exact_up_to: With more chunks than this, compacting makes a graph (HNSW) for searching by meaning.
+        policy: When an index is compacted by itself.
+        limits: Of the child process that compacts, and writes and reads snapshots.
+
+    Raises:
+        Unavailable: Another process has the directory open, or an index of it is damaged.
+    """
+
+    is_shared = False
+
+    def __init__(
+        self,
+        directory: Path,
+        scheduler: Scheduler,
+        min_free_bytes: int = 0,
+        *,
+        exact_up_to: int = EXACT_UP_TO,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+    ) -> None:
+        self._directory = directory
+        self._scheduler = scheduler
+        self._min_free_bytes = min_free_bytes
+        self._lock = files.own(directory)
+        try:
+            self._builder = Builder(directory / _BUILDING, self._check_room, exact_up_to, limits or Limits())
+            self._compactor = Compactor(self._builder, policy or Policy())
+            self._opened = self._load()
+        except BaseException:
+            files.disown(self._lock)
+            raise
+        self._collections = list(self._opened)
+
+    async def collections(self) -> Sequence[EdgeCollection]:
+        """The collections that were there when the store was opened."""
+        return tuple(self._opened)
+
+    async def find(self, tenant: str, name: str) -> EdgeCollection | None:
+        """The published collection of this name."""
+        for collection in self._collections:
+            if collection.is_published and (collection.spec.tenant, collection.spec.name) == (tenant, name):
+                return collection
+        return None
+
+    async def tidy(self) -> None:
+        """Opening has done it: there is no other process."""
+
+    async def create(self, spec: IndexSpec, *, beside: bool = False) -> EdgeCollection:
+        """A new collection, not published."""
+        del beside  # nobody else creates any
+        shard_directory = self._new_directory(spec)
+        async with self._scheduler.slice():
+            shard = edge.EdgeShard.create(str(shard_directory), schema.config(spec.dimension))
+        for operation in schema.payload_indexes():
+            async with self._scheduler.slice():
+                shard.update(operation)
+        return self._add(Manifest(spec, int(shard_directory.name)), shard)
+
+    async def restore(self, spec: IndexSpec, directory: Path) -> EdgeCollection:
+        """A new collection, built in a child process, not published."""
+        room = _TIMES_A_SNAPSHOT * await asyncio.to_thread(files.size_of, directory)
+        async with self._builder.workplace(room) as workplace:
+            built = workplace / "built"
+            done = await self._builder.build("restore", directory, built, spec)
+            shard_directory = self._new_directory(spec)
+            built.replace(shard_directory)
+        async with self._scheduler.slice():
+            shard = edge.EdgeShard.load(str(shard_directory), schema.config(spec.dimension))
+        return self._add(Manifest(spec, int(shard_directory.name), built=done.points), shard)
+
+    async def aclose(self) -> None:
+        """Closes all shards and gives the directory up."""
+        await self._compactor.aclose()
+        for collection in self._collections:
+            await collection.aclose()
+        self._collections.clear()
+        files.disown(self._lock)
+
+    def _new_directory(self, spec: IndexSpec) -> Path:
+        directory = self._directory / keys.collection(spec.tenant, spec.name)
+        directory.mkdir(exist_ok=True)
+        return files.numbered(directory)
+
+    def _add(self, manifest: Manifest, shard: edge.EdgeShard) -> EdgeCollection:
+        collection = self._collection(manifest, shard)
+        self._collections = [each for each in self._collections if not each.is_closed]
+        self._collections.append(collection)
+        return collection
+
+    def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
+        live = LiveShard(self._directory / manifest.name, manifest, shard, self._scheduler, published=published)
+        return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room)
+
+    def _load(self) -> list[EdgeCollection]:
+        collections = []
+        for directory in sorted(self._directory.iterdir()):
+            if not directory.is_dir() or directory.name == _BUILDING:
+                continue
+            if not (directory / MANIFEST).exists():
+                shutil.rmtree(directory)
+                continue
+            try:
+                manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+                _clear_others(directory, manifest)
+                shard_directory = directory / str(manifest.generation)
+                shard = edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
+            except Exception as error:  # Edge raises nothing more special
+                raise Unavailable(f"The index in {directory} cannot be opened.") from error
+            collections.append(self._collection(manifest, shard, published=True))
+        return collections
+
+    def _check_room(self, needed: int = 0) -> None:
+        if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:
+            raise Unavailable("The store's disk is full.", retry_after=60)
+
+
+def _clear_others(directory: Path, manifest: Manifest) -> None:
+    for path in directory.iterdir():
+        if path.is_dir() and path.name != str(manifest.generation):
+            shutil.rmtree(path)

@@ -1,0 +1,153 @@
+"""What stands in the points of Qdrant, whether it is in the process or a server, and what conditions are asked of.
+
+Points are of three kinds: ``chunk`` (vectors ``dense`` and ``bm25``), ``document`` (a record, no vector), ``mark``
+(no vector). All that can be asked is in two payload fields: ``facts`` holds every field and value as one keyword
+(``kind:chunk``, ``reader:*``, ``metadata.year:2024``), ``numbers`` the numeric ones as objects. So a few indexes
+serve all metadata, whatever the keys.
+"""
+
+import hashlib
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from retriever.domain import access
+from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.fields import fields_of
+from retriever.domain.filter import Field, Scalar
+from retriever.ports.store import StoredChunk
+
+DENSE = "dense"
+SPARSE = "bm25"
+CHUNK = "chunk"
+DOCUMENT = "document"
+MARK = "mark"
+FACTS = "facts"
+NUMBERS = "numbers"
+STORED_CHUNK_FIELDS = ["document_id", "number", "page", "headings", "text", "overlap", "separator"]
+
+_LONGEST_FACT = 128
+_record = msgspec.json.Decoder(Document)
+
+Payload = dict[str, Any]
+
+
+class ChunkPayloads:
+    """Makes the payloads of a document's chunks."""
+
+    def __init__(self, document: Document) -> None:
+        fields = fields_of(document)
+        self._document_id = document.document_id
+        self._facts = [kind(CHUNK), version(document.version), *_readers(document), *_facts(fields)]
+        self._numbers = _numbers(fields)
+
+    def of(self, chunk: Chunk) -> Payload:
+        """The payload of one of them."""
+        page: list[Field] = [("page", chunk.page)]
+        return {
+            "document_id": self._document_id,
+            FACTS: [*self._facts, *_facts(page)],
+            NUMBERS: [*self._numbers, *_numbers(page)],
+            "number": chunk.number,
+            "page": chunk.page,
+            "headings": list(chunk.headings),
+            "text": chunk.text,
+            "indexed_text": chunk.indexed_text,
+            "overlap": chunk.overlap,
+            "separator": chunk.separator,
+        }
+
+
+def of_record(document: Document) -> Payload:
+    """The payload of a record of the catalogue."""
+    fields = fields_of(document)
+    return {
+        "document_id": document.document_id,
+        FACTS: [kind(DOCUMENT), *_readers(document), *_facts(fields)],
+        NUMBERS: _numbers(fields),
+        "record": msgspec.json.encode(document).decode(),
+    }
+
+
+def of_mark(document_id: str) -> Payload:
+    """The payload of a mark."""
+    return {FACTS: [kind(MARK)], "document_id": document_id}
+
+
+def record(payload: Payload) -> Document:
+    """The record in a payload."""
+    return _record.decode(payload["record"])
+
+
+def stored_chunk(id_: str, payload: Payload, generation: int | None = None) -> StoredChunk:
+    """The chunk in a payload."""
+    return StoredChunk(
+        id_,
+        payload["document_id"],
+        generation,
+        payload["number"],
+        payload["page"],
+        tuple(payload["headings"]),
+        payload["text"],
+        payload.get("overlap", 0),
+        payload.get("separator"),
+    )
+
+
+# Facts of our own cannot meet a field's, whose name a condition has to spell (`retriever.domain.is_field`).
+
+
+def kind(name: str) -> str:
+    """The fact that a point is of a kind."""
+    return f"kind:{name}"
+
+
+def version(of: Version) -> str:
+    """The fact that a chunk is part of a version."""
+    return _keyword(f"version:{of.generation}:{of.document_id}")
+
+
+def reader(token: str) -> str:
+    """The fact that a token opens a document."""
+    return _keyword(f"reader:{token}")
+
+
+def fact(name: str, value: Scalar) -> str:
+    """The fact that a field has a value."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # JSON knows one kind of number
+    return _keyword(f"{name}:{value}" if _is_huge(value) else f"{name}:{msgspec.json.encode(value).decode()}")
+
+
+def _readers(document: Document) -> list[str]:
+    return [reader(token) for token in access.readers(document.access)]
+
+
+def _facts(fields: Iterable[Field]) -> list[str]:
+    return [fact(name, value) for name, value in fields]
+
+
+def _keyword(text: str) -> str:
+    return text if len(text) <= _LONGEST_FACT else hashlib.sha256(text.encode()).hexdigest()
+
+
+def _is_huge(value: Scalar) -> bool:
+    # msgspec writes integers of 64 bits.
+    return isinstance(value, int) and value.bit_length() > 63
+
+
+def _numbers(fields: Iterable[Field]) -> list[Payload]:
+    return [
+        {"key": name, "value": _float(value)}
+        for name, value in fields
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer beyond the floats: nearest, so that ranges still hold
+        return sys.float_info.max if value > 0 else -sys.float_info.max

@@ -1,0 +1,350 @@
+"""One index on a Qdrant server: what the port asks, in the server's terms.
+
+Several processes may work on it. What a document's record names decides, here as elsewhere; a mark is a lease
+(`qdrant.leases`), and a record is written only where the one that is there is the one that was there when the
+document was marked. Which documents are marked is asked before a search, at most every quarter of a second: what a
+search finds of a version that came or went since then, its reader notices by the generation, and searches again.
+"""
+
+import asyncio
+import base64
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+from qdrant_client import models
+from servicekit import keys
+from servicekit.errors import NotFound, Unavailable
+
+from retriever.domain.document import Document, Version
+from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
+from retriever.domain.ranking import Hit
+from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
+from retriever.stores import payload
+from retriever.stores.qdrant import schema, snapshots
+from retriever.stores.qdrant.connection import Missing
+from retriever.stores.qdrant.leases import Lease, Leases
+from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.points import Points
+
+_POINTS = 64
+_FRESH_SECONDS = 0.25
+_CURRENT_SECONDS = 1.0
+_POLL_SECONDS = 0.05
+_FROZEN = "\0frozen"
+"""Marked instead of a document: nobody else commits anything."""
+
+
+class QdrantCollection:
+    """See `retriever.ports.store.Collection`. Made by `retriever.stores.qdrant.store.QdrantStore`."""
+
+    def __init__(self, location: Location, leases: Leases, spec: IndexSpec) -> None:
+        self.spec = spec
+        self.leases = leases
+        self._location = location
+        self._points = Points(location, spec.name)
+        self._name = keys.collection(spec.tenant, spec.name)
+        self._revision = 0
+        self._unsettled: Mapping[str, int | None] = {}
+        self._unsettled_until = self._current_until = 0.0
+
+    @property
+    def location(self) -> Location:
+        """Where it is on the server."""
+        return self._location
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether it is known to be no more."""
+        return self._points.gone is not None
+
+    @property
+    def revision(self) -> int:
+        """Another one when something was found that is not there any more."""
+        return self._revision
+
+    def outdated(self) -> None:
+        """The revision is another one, and what is marked is asked anew."""
+        self._revision += 1
+        self._unsettled_until = 0.0
+
+    async def is_current(self) -> bool:
+        """Whether the alias leads to it."""
+        if self._points.gone is None and time.monotonic() >= self._current_until:
+            now = time.monotonic()
+            try:
+                is_aliased = await self._location.is_aliased()
+                if is_aliased:  # another process may have given it other settings
+                    self.spec = await self._location.spec() or self.spec
+            except Missing:
+                is_aliased = False
+            if not is_aliased:
+                self._points.gone = Replaced(self.spec.name)
+            self._current_until = now + _CURRENT_SECONDS
+        return self._points.gone is None
+
+    async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
+        """Lets the alias lead to it, and removes the other."""
+        if instead_of is not None:
+            instead_of._check_lease(_FROZEN)
+        await self._points.call_with(self._location.take_alias, instead_of._location if instead_of else None)
+        self.leases.forget(self._location.index_point)
+        if instead_of is not None:
+            instead_of._points.gone = Replaced(self.spec.name)
+            await instead_of._location.remove()
+
+    async def drop(self) -> None:
+        """Removes it, with its alias."""
+        if self._points.gone is not None:
+            raise self._points.gone
+        self._points.gone = no_such_index(self.spec.name)
+        await self._location.remove()
+
+    async def let_go(self) -> None:
+        """Leaves what is marked to others, and removes the collection where nobody else has published it."""
+        if self._points.gone is not None:
+            return
+        if self.leases.held(self._location.index_point) is not None and not await self._location.is_aliased():
+            await self.drop()
+        else:
+            await self.leases.let_go()
+
+    async def dense(
+        self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
+    ) -> list[Hit]:
+        """The nearest chunks by cosine."""
+        if ids is not None and not ids:
+            return []
+        return await self._search(list(vector), payload.DENSE, limit, scope, ids, self._location.layout.search)
+
+    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
+        """The best chunks by BM25."""
+        if not terms.indices or (ids is not None and not ids):
+            return []
+        vector = models.SparseVector(indices=list(terms.indices), values=list(terms.weights))
+        return await self._search(vector, payload.SPARSE, limit, scope, ids, None)
+
+    async def _search(
+        self,
+        query: list[float] | models.SparseVector,
+        using: str,
+        limit: int,
+        scope: Scope,
+        ids: Sequence[str] | None,
+        params: models.SearchParams | None,
+    ) -> list[Hit]:
+        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
+        found = await self._points.call(
+            self._location.client.query_points,
+            query=query,
+            using=using,
+            limit=limit,
+            query_filter=wanted,
+            search_params=params,
+            with_payload=False,
+        )
+        return [Hit(str(point.id), point.score) for point in found.points]
+
+    async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
+        """Chunks by id."""
+        points = await self._points.retrieve(ids, schema.STORED_CHUNK_FIELDS)
+        return {str(point.id): schema.stored_chunk(str(point.id), point.payload or {}) for point in points}
+
+    async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
+        """Some chunks of a version, in order."""
+        points, _ = await self._points.call(
+            self._location.client.scroll,
+            scroll_filter=schema.numbered(version, first, count),
+            limit=count,
+            with_payload=schema.STORED_CHUNK_FIELDS,
+        )
+        found = [schema.stored_chunk(str(point.id), point.payload or {}) for point in points]
+        return sorted(found, key=lambda chunk: chunk.number)
+
+    async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
+        """All chunks of a version with their vectors."""
+        wanted = schema.has(payload.version(version))
+        async for points in self._points.pages(wanted, with_payload=True, with_vectors=True, size=_POINTS):
+            yield [schema.chunk_point(point) for point in points]
+
+    async def count_chunks(self, scope: Scope) -> int:
+        """Number of chunks in scope."""
+        return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=await self._marks()))
+
+    async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
+        """Stores chunks."""
+        for start in range(0, len(points), _POINTS):
+            self._check_lease(document.document_id)
+            made = schema.chunk_points(document, points[start : start + _POINTS])
+            await self._points.call(self._location.client.upsert, made, wait=True)
+
+    async def remove_chunks(self, document_id: str, keep: int | None) -> None:
+        """Removes chunks."""
+        self._check_lease(document_id)
+        others = models.FilterSelector(filter=schema.chunks_of(document_id, keep))
+        await self._points.call(self._location.client.delete, others, wait=True)
+
+    async def put_record(self, document: Document) -> None:
+        """Writes a record; of a document that was marked, where it is the one that was there then."""
+        lease = await self._about_to_commit(document.document_id)
+        point = schema.record_point(self._record_id(document.document_id), document)
+        condition = None if lease is None else schema.has(schema.names(lease.generation))
+        await self._points.call(
+            self._location.client.upsert,
+            [point],
+            wait=True,
+            ordering=models.WriteOrdering.STRONG,
+            update_filter=condition,
+        )
+        if lease is not None:
+            there = (await self.records([document.document_id])).get(document.document_id)
+            if there != document:
+                raise Unavailable(f"Document '{document.document_id}' was written by another process just now.")
+            lease.generation = document.generation
+        self.outdated()
+
+    async def remove_record(self, document_id: str) -> None:
+        """Removes a record."""
+        lease = await self._about_to_commit(document_id)
+        await self._points.delete([self._record_id(document_id)])
+        if lease is not None:
+            lease.generation = None
+        self.outdated()
+
+    async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
+        """Records by document id."""
+        points = await self._points.retrieve([self._record_id(each) for each in document_ids], ["record"])
+        found = (payload.record(point.payload or {}) for point in points)
+        return {each.document_id: each for each in found}
+
+    async def document_ids(self, scope: Scope) -> list[str]:
+        """Ids of records."""
+        return [said["document_id"] async for said in self._points.said(schema.within(scope, payload.DOCUMENT))]
+
+    async def count_documents(self, scope: Scope) -> int:
+        """Number of records in scope."""
+        return await self._points.count(schema.within(scope, payload.DOCUMENT))
+
+    async def versions(self) -> Mapping[str, int]:
+        """The generation of every record."""
+        wanted = schema.of_kind(payload.DOCUMENT)
+        records = [payload.record(said) async for said in self._points.said(wanted, ["record"])]
+        return {each.document_id: each.generation for each in records}
+
+    async def mark(self, document_id: str) -> None:
+        """Takes the lease on a document."""
+        lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), payload.MARK, 0.0)
+        if not await self._points.call_with(self.leases.take, lease):
+            raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
+        try:
+            record = (await self.records([document_id])).get(document_id)
+        except BaseException:
+            await self._points.call_with(self.leases.give_up, lease.id)
+            raise
+        lease.generation = record.generation if record else None
+        self.outdated()
+
+    async def unmark(self, document_id: str) -> None:
+        """Gives the lease on a document up."""
+        self._check_lease(document_id)
+        await self._points.call_with(self.leases.give_up, self._mark_id(document_id))
+        self.outdated()
+
+    async def marked(self) -> list[str]:
+        """Ids of the marked documents."""
+        return [said["document_id"] async for said in self._points.said(schema.of_kind(payload.MARK))]
+
+    async def abandoned(self) -> list[str]:
+        """Ids of those whose lease has run out."""
+        found = self._points.said(schema.of_kind(payload.MARK), ["document_id", schema.UNTIL])
+        now = time.time()
+        return [said["document_id"] async for said in found if said[schema.UNTIL] < now]
+
+    async def freeze(self, seconds: float) -> None:
+        """Takes the lease that others look for before they commit, and waits for those who have looked before."""
+        await self.mark(_FROZEN)
+        committing = schema.has(schema.COMMITTING)
+        mine = self.leases.holder
+        async with asyncio.timeout(seconds):
+            while True:
+                now = time.time()
+                found = [said async for said in self._points.said(committing, ["holder", schema.UNTIL])]
+                if all(said["holder"] == mine or said[schema.UNTIL] < now for said in found):
+                    return
+                await asyncio.sleep(_POLL_SECONDS)
+
+    async def thaw(self) -> None:
+        """Gives that lease up."""
+        with contextlib.suppress(NotFound, Replaced):
+            await self.unmark(_FROZEN)
+
+    async def put_settings(self, settings: IndexSettings) -> None:
+        """Has the collection say that they are its own."""
+        spec = replace(self.spec, settings=settings)
+        await self._say({"spec": msgspec.json.encode(spec).decode()})
+        self.spec = spec
+
+    async def put_note(self, note: bytes) -> None:
+        """Keeps a note beside what the collection says of itself."""
+        await self._say({"note": base64.b64encode(note).decode()})
+
+    async def _say(self, said: payload.Payload) -> None:
+        index = [self._location.index_point]
+        lease = self.leases.held(self._location.index_point)
+        if lease is not None:
+            lease.said.update(said)
+        await self._points.call(self._location.client.set_payload, payload=said, points=index, wait=True)
+
+    async def note(self) -> bytes:
+        """What is kept."""
+        points = await self._points.retrieve([self._location.index_point], ["note"])
+        return base64.b64decode((points[0].payload or {}).get("note", "")) if points else b""
+
+    async def sync(self) -> None:
+        """Nothing is left to do: the server answers a write when it is in its log."""
+
+    async def compact(self) -> None:
+        """The server does it by itself."""
+        await self._points.retrieve([self._location.index_point], ["note"])
+
+    async def persist(self, directory: Path) -> Contents:
+        """Reads all that the catalogue knows, and writes the snapshot."""
+        return await snapshots.write(self, directory)
+
+    async def all_records(self) -> list[Document]:
+        """Every record."""
+        return [
+            payload.record(said) async for said in self._points.said(schema.of_kind(payload.DOCUMENT), ["record"])
+        ]
+
+    async def _marks(self) -> Mapping[str, int | None]:
+        """Marked documents, each with the generation that its record names."""
+        if time.monotonic() >= self._unsettled_until:
+            began = time.monotonic()
+            marked = [each for each in await self.marked() if not each.startswith("\0")]
+            records = await self.records(marked) if marked else {}
+            self._unsettled = {each: records[each].generation if each in records else None for each in marked}
+            self._unsettled_until = began + _FRESH_SECONDS
+        return self._unsettled
+
+    async def _about_to_commit(self, document_id: str) -> Lease | None:
+        """The lease on the document, if it was marked, when it is sure that nobody minds."""
+        lease = self._check_lease(document_id)
+        if lease is not None and not await self._points.call_with(self.leases.check, lease, self._mark_id(_FROZEN)):
+            raise Unavailable(f"Index '{self.spec.name}' is about to be replaced.", retry_after=1)
+        return lease
+
+    def _check_lease(self, document_id: str) -> Lease | None:
+        lease = self.leases.held(self._mark_id(document_id))
+        if lease is not None:
+            lease.check()
+        return lease
+
+    def _record_id(self, document_id: str) -> str:
+        return str(keys.document_point_id(self._name, document_id))
+
+    def _mark_id(self, document_id: str) -> str:
+        return str(keys.mark_point_id(self._name, document_id))

@@ -1,0 +1,168 @@
+"""Calls of a Qdrant server, and what goes wrong with them as errors of the one tree."""
+
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import structlog
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException
+from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+OLDEST_SERVER = (1, 16)
+"""From here on the server takes conditional writes; older ones ignore the conditions."""
+_SIZE = 64 * 1024 * 1024
+_BUSY = (StatusCode.UNAVAILABLE, StatusCode.RESOURCE_EXHAUSTED, StatusCode.CANCELLED, StatusCode.ABORTED)
+
+
+class Missing(Exception):
+    """There is no such collection."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How collections are made on the server.
+
+    Attributes:
+        prefix: Begins the names of all; two installations may share a server under different ones.
+        shards: Of each collection; 0: as many as the server wants.
+        replicas: Copies of each shard.
+        write_consistency: Copies that must have taken a write before it is answered.
+        quantization: ``none``, ``scalar`` (a byte a number) or ``binary`` (a bit a number) vectors in memory.
+        on_disk: Whether the full vectors stay on the disk.
+    """
+
+    prefix: str = "causeway"
+    shards: int = 0
+    replicas: int = 1
+    write_consistency: int = 1
+    quantization: str = "none"
+    on_disk: bool = False
+
+    def dense(self, dimension: int) -> models.VectorParams:
+        """Parameters of the vectors."""
+        quantization: models.QuantizationConfig | None = None
+        if self.quantization == "scalar":
+            quantization = models.ScalarQuantization(
+                scalar=models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=0.99, always_ram=True)
+            )
+        elif self.quantization == "binary":
+            quantization = models.BinaryQuantization(binary=models.BinaryQuantizationConfig(always_ram=True))
+        return models.VectorParams(
+            size=dimension,
+            distance=models.Distance.COSINE,
+            on_disk=self.on_disk,
+            quantization_config=quantization,
+        )
+
+    @property
+    def search(self) -> models.SearchParams | None:
+        """How to search: what was quantized is compared once more by the full vectors."""
+        if self.quantization == "none":
+            return None
+        return models.SearchParams(quantization=models.QuantizationSearchParams(rescore=True, oversampling=2.0))
+
+    @property
+    def reading(self) -> models.ReadConsistencyType | None:
+        """From how many copies that is read which decides; None: from any."""
+        return models.ReadConsistencyType.MAJORITY if self.replicas > 1 else None
+
+
+class Connection:
+    """A client of a server.
+
+    Args:
+        client: Not yet connected; closed by `aclose`.
+        seconds: Longest time of a call.
+    """
+
+    def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
+        self.client = client
+        self.seconds = max(1, math.ceil(seconds))
+
+    @classmethod
+    def to(cls, url: str, api_key: str | None, seconds: float) -> "Connection":
+        """A connection over gRPC.
+
+        Args:
+            url: ``http://host:6334``, or ``https`` for an encrypted one; the port is gRPC's.
+            api_key: None where the server wants none.
+            seconds: Longest time of a call.
+        """
+        address, encrypted = _address(url)
+        client = AsyncQdrantClient(
+            host=address[0],
+            grpc_port=address[1],
+            prefer_grpc=True,
+            https=encrypted,
+            timeout=max(1, math.ceil(seconds)),
+            check_compatibility=False,  # it asks the REST port; `check` asks ours
+            # Not the api_key argument: that warns of plain connections, which are usual within a cluster.
+            headers=None if api_key is None else {"api-key": api_key},
+            grpc_options={"grpc.max_receive_message_length": _SIZE, "grpc.max_send_message_length": _SIZE},
+        )
+        return cls(client, seconds)
+
+    async def check(self) -> None:
+        """Asks for the server's version.
+
+        Raises:
+            Unavailable: It does not answer, or is too old.
+        """
+        told = (await self.call(self.client.info)).version
+        numbers = [int(part) for part in told.split("-")[0].split(".")[:2] if part.isdecimal()]
+        if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
+            oldest = ".".join(map(str, OLDEST_SERVER))
+            raise Unavailable(f"The Qdrant server has version {told}, {oldest} or newer is needed.")
+
+    async def call(self, method: Callable[..., Awaitable[T]], *args: Any, **options: Any) -> T:
+        """What a method of the client returns.
+
+        Raises:
+            Missing: There is no such collection.
+            DeadlineExceeded: It took too long.
+            Unavailable: The server cannot be reached, or does not do it.
+        """
+        try:
+            return await method(*args, **options)
+        except AioRpcError as error:
+            raise _told(error.code(), error) from error
+        except QdrantException as error:
+            raise Unavailable("The Qdrant server is busy.") from error
+        except ValueError as error:  # the client's local mode
+            if "not found" in str(error):
+                raise Missing from error
+            if "already exists" in str(error):
+                raise Unavailable("It is there already.") from error
+            raise
+
+    async def aclose(self) -> None:
+        """Closes the connection."""
+        await self.client.close()
+
+
+def _told(code: StatusCode, error: AioRpcError) -> Exception:
+    if code is StatusCode.NOT_FOUND:
+        return Missing()
+    if code is StatusCode.DEADLINE_EXCEEDED:
+        return DeadlineExceeded("The Qdrant server did not answer in time.")
+    failure: CausewayError = Unavailable("The Qdrant server cannot be reached.")
+    if code not in _BUSY:
+        _log.error("the qdrant server refuses a call", code=code.name, details=error.details())
+        failure = Unavailable("The Qdrant server refuses what was asked of it.", retry_after=30)
+    return failure
+
+
+def _address(url: str) -> tuple[tuple[str, int], bool]:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unavailable(f"CAUSEWAY_QDRANT_URL is no address like http://host:6334: {url!r}.")
+    return (parts.hostname, parts.port or 6334), parts.scheme == "https"

@@ -1,0 +1,54 @@
+"""A Qdrant server as a kind of store."""
+
+from typing import Literal
+
+from pydantic import Field, SecretStr
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.ports.store import Store
+from retriever.stores.kind import StoreKind, StoreSettings
+from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.store import QdrantStore
+
+
+class QdrantSettings(StoreSettings):
+    """Settings of a Qdrant server."""
+
+    qdrant_url: str | None = Field(
+        None,
+        description="A Qdrant server, `http://host:6334`, with the port of its gRPC (docs/qdrant.md); "
+        "none: the embedded engine.",
+    )
+    qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
+    qdrant_prefix: str = Field(
+        "causeway",
+        pattern=r"^[A-Za-z0-9_-]{1,64}$",
+        description="Begins the names of collections, so that several installations can share a server.",
+    )
+    qdrant_timeout: float = Field(10.0, gt=0, description="Seconds for one call of the server.")
+    qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: as many as the server wants.")
+    qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")
+    qdrant_write_consistency: int = Field(
+        1, ge=1, description="Copies that must have taken a write before it is acknowledged."
+    )
+    qdrant_quantization: Literal["none", "scalar", "binary"] = Field(
+        "none", description="How the vectors of a new collection are shortened in the server's memory."
+    )
+    qdrant_on_disk: bool = Field(False, description="Leave the full vectors of a new collection on the disk.")
+
+
+async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
+    assert settings.qdrant_url is not None
+    layout = Layout(
+        settings.qdrant_prefix,
+        settings.qdrant_shards,
+        settings.qdrant_replicas,
+        settings.qdrant_write_consistency,
+        settings.qdrant_quantization,
+        settings.qdrant_on_disk,
+    )
+    key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
+    return await QdrantStore.open(Connection.to(settings.qdrant_url, key, settings.qdrant_timeout), layout)
+
+
+QDRANT = StoreKind("qdrant", QdrantSettings, lambda settings: bool(settings.qdrant_url), _open)

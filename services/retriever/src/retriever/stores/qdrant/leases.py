@@ -1,0 +1,196 @@
+"""Leases on a Qdrant server: what one process works on, and no other.
+
+A lease is a point that says who holds it until when, and is taken by a conditional write: the server changes it
+only where it is the taker's own or has run out, and what is read back tells who has it. Whoever holds one renews it
+long before its end; who is gone does not, and another takes it over. The clocks of the processes should agree to
+within a few seconds, as any time service has them.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import structlog
+from qdrant_client import models
+from servicekit.errors import CausewayError, Unavailable
+
+from retriever.stores import payload
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.connection import Connection, Layout, Missing
+
+_log = structlog.get_logger(__name__)
+
+SECONDS = 30.0
+"""How long a lease lasts that is not renewed."""
+
+
+@dataclass
+class Lease:
+    """One that is held.
+
+    Attributes:
+        id: The point's.
+        said: What the point says besides the holder.
+        kind: The point's.
+        until: Its end, on the clock that only goes forward.
+        generation: Of a mark: what the document's record names, as far as this process knows.
+        committing: Of a mark: the record is about to change.
+    """
+
+    id: str
+    said: payload.Payload
+    kind: str
+    until: float
+    generation: int | None = None
+    committing: bool = False
+
+    def check(self) -> None:
+        """Raises Unavailable where another process may have it by now."""
+        if time.monotonic() >= self.until:
+            raise Unavailable("Another process may have taken over what this one was about to write.")
+
+
+class Leases:
+    """The leases that a process holds in one collection.
+
+    Args:
+        connection: To the server.
+        layout: Says how to write and read.
+        collection: Name of the collection on the server.
+        holder: Names the process.
+        seconds: How long a lease lasts.
+    """
+
+    def __init__(
+        self, connection: Connection, layout: Layout, collection: str, holder: str, seconds: float = SECONDS
+    ) -> None:
+        self._connection = connection
+        self._layout = layout
+        self._collection = collection
+        self.holder = holder
+        self._seconds = seconds
+        self._held: dict[str, Lease] = {}
+        self._renewing = asyncio.Lock()
+
+    def held(self, id_: str) -> Lease | None:
+        """The lease with this id, where this process took it."""
+        return self._held.get(id_)
+
+    def __bool__(self) -> bool:
+        """Whether any is held."""
+        return bool(self._held)
+
+    async def take(self, lease: Lease) -> bool:
+        """Takes a lease, also one that has run out; whether it was to be had.
+
+        Raises:
+            Missing: The collection is gone.
+            Unavailable: The server does not answer.
+        """
+        began = time.monotonic()
+        await self._write([lease], schema.free_for(self.holder, time.time()))
+        lease.until = began + self._seconds * 0.8  # the rest is for clocks that differ
+        if lease.id not in await self._mine([lease.id]):
+            return False
+        self._held[lease.id] = lease
+        return True
+
+    async def check(self, lease: Lease, but: str) -> bool:
+        """Renews a lease that something is about to be done under, and notes that; whether nobody holds ``but``.
+
+        Args:
+            lease: One that is held.
+            but: Id of a lease that nobody else may hold then. Who takes that finds the note, or is found here.
+
+        Raises:
+            Unavailable: Another process has taken the lease over.
+        """
+        lease.committing = True
+        await self._renew([lease])
+        lease.check()
+        found = await self._read([but], ["holder", schema.UNTIL])
+        now = time.time()
+        return not any(said["holder"] != self.holder and said[schema.UNTIL] >= now for said in found.values())
+
+    async def give_up(self, id_: str) -> None:
+        """Removes a lease, if no other process has it."""
+        async with self._renewing:
+            self._held.pop(id_, None)
+        mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
+        await self._connection.call(
+            self._connection.client.delete,
+            self._collection,
+            models.FilterSelector(filter=mine),
+            wait=True,
+            ordering=models.WriteOrdering.STRONG,
+        )
+
+    def forget(self, id_: str) -> None:
+        """Does not renew a lease any more; its point stays."""
+        self._held.pop(id_, None)
+
+    async def let_go(self) -> None:
+        """Lets all that are held run out at once: what they stand for was not brought to its end."""
+        leases = [lease for lease in self._held.values() if lease.until]
+        self._held.clear()
+        if leases:
+            await self._write(leases, schema.has(schema.held_by(self.holder)), until=1.0)
+
+    async def renew(self) -> None:
+        """Renews all that are held; those that another process has taken over are not held any more."""
+        await self._renew([lease for lease in self._held.values() if lease.until])
+
+    async def _renew(self, leases: list[Lease]) -> None:
+        if not leases:
+            return
+        async with self._renewing:
+            began = time.monotonic()
+            # Those that were given up meanwhile must not come back.
+            held = [lease for lease in leases if self._held.get(lease.id) is lease]
+            await self._write(held, schema.has(schema.held_by(self.holder)))
+            mine = await self._mine([lease.id for lease in held])
+            for lease in held:
+                if lease.id in mine:
+                    lease.until = began + self._seconds * 0.8
+                elif self._held.get(lease.id) is lease:
+                    _log.warning("a lease was lost", collection=self._collection)
+                    lease.until = 0.0  # it stays among the held, so that who works under it finds out
+
+    async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float | None = None) -> None:
+        until = time.time() + self._seconds if until is None else until
+        await self._connection.call(
+            self._connection.client.upsert,
+            self._collection,
+            [
+                schema.lease(each.id, each.said, each.kind, self.holder, until, committing=each.committing)
+                for each in leases
+            ],
+            wait=True,
+            ordering=models.WriteOrdering.STRONG,
+            update_filter=condition,
+        )
+
+    async def _mine(self, ids: list[str]) -> set[str]:
+        found = await self._read(ids, ["holder"])
+        return {id_ for id_, said in found.items() if said.get("holder") == self.holder}
+
+    async def _read(self, ids: list[str], fields: list[str]) -> dict[str, payload.Payload]:
+        found = await self._connection.call(
+            self._connection.client.retrieve,
+            self._collection,
+            ids,
+            with_payload=fields,
+            with_vectors=False,
+            consistency=self._layout.reading,
+        )
+        return {str(point.id): point.payload or {} for point in found}
+
+
+async def keep(leases: Iterable[Leases]) -> None:
+    """Renews leases; what fails is tried again the next time."""
+    for each in list(leases):
+        try:
+            await each.renew()
+        except (CausewayError, Missing) as error:
+            _log.warning("leases not renewed", why=str(error))

@@ -1,0 +1,200 @@
+"""How what is stored (`stores.payload`) and what is asked of it looks to a Qdrant server."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from qdrant_client import models
+
+from retriever.domain.document import Chunk, Document, Version
+from retriever.domain.filter import Condition, Filter, MatchAny, Range
+from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
+from retriever.stores import payload
+from retriever.stores.payload import DENSE, FACTS, NUMBERS, SPARSE
+
+INDEX = "index"
+GENERATION = "generation"
+UNTIL = "until"
+COMMITTING = "committing"
+STORED_CHUNK_FIELDS = [*payload.STORED_CHUNK_FIELDS, GENERATION]
+
+PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaType], ...] = (
+    (FACTS, models.PayloadSchemaType.KEYWORD),
+    (f"{NUMBERS}[].key", models.PayloadSchemaType.KEYWORD),
+    (f"{NUMBERS}[].value", models.PayloadSchemaType.FLOAT),
+    ("number", models.PayloadSchemaType.INTEGER),
+)
+
+
+def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[models.PointStruct]:
+    """A document's chunks, as points."""
+    payloads = payload.ChunkPayloads(document)
+    made = []
+    for point in points:
+        vector: dict[str, Any] = {DENSE: list(point.chunk.vector)}
+        if point.terms.indices:  # without words it is none of the texts that words are counted in
+            indices, weights = list(point.terms.indices), list(point.terms.weights)
+            vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
+        # As text: a server's integers have 63 bits.
+        said = payloads.of(point.chunk) | {GENERATION: str(document.generation)}
+        made.append(models.PointStruct(id=point.id, vector=vector, payload=said))
+    return made
+
+
+def record_point(id_: str, document: Document) -> models.PointStruct:
+    """A record of the catalogue, as a point."""
+    said = payload.of_record(document)
+    said[FACTS] = [*said[FACTS], names(document.generation)]
+    return models.PointStruct(id=id_, vector={}, payload=said)
+
+
+def lease(
+    id_: str, said: payload.Payload, kind: str, holder: str, until: float, *, committing: bool
+) -> models.PointStruct:
+    """What a process holds until a time, as a point.
+
+    Args:
+        id_: The point's.
+        said: What else it says.
+        kind: Of the point.
+        holder: Names the process.
+        until: Seconds since 1970.
+        committing: Whether what it is held for is about to be done.
+    """
+    numbers = [{"key": UNTIL, "value": until}]
+    facts = [payload.kind(kind), held_by(holder), *([COMMITTING] if committing else [])]
+    said = {**said, FACTS: facts, NUMBERS: numbers, "holder": holder, UNTIL: until}
+    return models.PointStruct(id=id_, vector={}, payload=said)
+
+
+def names(generation: int | None) -> str:
+    """The fact that a record names a generation; with None one that no record has."""
+    return f"names:{generation}"
+
+
+def held_by(holder: str) -> str:
+    """The fact that a lease is a process's."""
+    return f"holder:{holder}"
+
+
+def free_for(holder: str, now: float) -> models.Filter:
+    """Holds of a lease that a process has, or that has run out."""
+    run_out = models.NestedCondition(
+        nested=models.Nested(
+            key=NUMBERS,
+            filter=models.Filter(
+                must=[
+                    models.FieldCondition(key="key", match=models.MatchValue(value=UNTIL)),
+                    models.FieldCondition(key="value", range=models.Range(lt=now)),
+                ]
+            ),
+        )
+    )
+    return models.Filter(should=[_any([held_by(holder)]), run_out])
+
+
+def has(fact: str) -> models.Filter:
+    """Holds of a point that has a fact."""
+    return models.Filter(must=[_any([fact])])
+
+
+def stored_chunk(id_: str, said: payload.Payload) -> StoredChunk:
+    """The chunk in a payload."""
+    return payload.stored_chunk(id_, said, int(said[GENERATION]))
+
+
+def chunk_point(point: models.Record) -> ChunkPoint:
+    """The chunk in a point that was read with its vectors."""
+    said, vectors = point.payload or {}, cast("dict[str, Any]", point.vector)
+    stored = stored_chunk(str(point.id), said)
+    sparse = cast("models.SparseVector | None", vectors.get(SPARSE))
+    chunk = Chunk(
+        stored.number,
+        stored.text,
+        said["indexed_text"],
+        stored.page,
+        stored.headings,
+        vectors[DENSE],
+        stored.overlap,
+        stored.separator,
+    )
+    return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
+
+
+def within(
+    scope: Scope,
+    kind: str,
+    ids: Sequence[str] | None = None,
+    unsettled: Mapping[str, int | None] | None = None,
+) -> models.Filter:
+    """The filter for what is in scope.
+
+    Args:
+        scope: What may be seen.
+        kind: The kind of the points.
+        ids: These points alone.
+        unsettled: Documents of which only the chunks of one generation are seen, or none.
+    """
+    must: list[models.Condition] = [_any([payload.kind(kind)])]
+    if scope.readers is not None:
+        must.append(_any([payload.reader(each) for each in scope.readers]))
+    if scope.filter:
+        must.append(_filter(scope.filter))
+    if ids is not None:
+        must.append(models.HasIdCondition(has_id=list(ids)))
+    return models.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
+
+
+def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
+    """Chunks of these documents of other generations than these."""
+    theirs = [payload.fact("document_id", each) for each in unsettled]
+    shown = [payload.version(Version(id_, each)) for id_, each in unsettled.items() if each is not None]
+    return models.Filter(must=[_any(theirs)], must_not=[_any(shown)] if shown else None)
+
+
+def of_kind(kind: str) -> models.Filter:
+    """The filter for all points of a kind."""
+    return has(payload.kind(kind))
+
+
+def chunks_of(document_id: str, keep: int | None) -> models.Filter:
+    """The filter for a document's chunks of all generations but one."""
+    must: list[models.Condition] = [
+        _any([payload.kind(payload.CHUNK)]),
+        _any([payload.fact("document_id", document_id)]),
+    ]
+    return models.Filter(
+        must=must, must_not=None if keep is None else [_any([payload.version(Version(document_id, keep))])]
+    )
+
+
+def numbered(version: Version, first: int, count: int) -> models.Filter:
+    """The filter for some chunks of one version, by their numbers."""
+    numbers = models.FieldCondition(key="number", range=models.Range(gte=first, lt=first + count))
+    return models.Filter(must=[_any([payload.version(version)]), numbers])
+
+
+def _filter(tree: Filter) -> models.Filter:
+    return models.Filter(
+        must=[_condition(each) for each in tree.must],
+        should=[_condition(each) for each in tree.should],
+        must_not=[_condition(each) for each in tree.must_not],
+    )
+
+
+def _condition(condition: Condition) -> models.Condition:
+    match condition:
+        case Filter():
+            return _filter(condition)
+        case MatchAny():
+            return _any([payload.fact(condition.field, value) for value in condition.values])
+        case Range():
+            bounds = models.Range(gt=condition.gt, gte=condition.gte, lt=condition.lt, lte=condition.lte)
+            named = models.FieldCondition(key="key", match=models.MatchValue(value=condition.field))
+            valued = models.FieldCondition(key="value", range=bounds)
+            return models.NestedCondition(
+                nested=models.Nested(key=NUMBERS, filter=models.Filter(must=[named, valued]))
+            )
+
+
+def _any(facts: list[str]) -> models.FieldCondition:
+    return models.FieldCondition(key=FACTS, match=models.MatchAny(any=facts))

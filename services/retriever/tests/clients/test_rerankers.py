@@ -1,0 +1,319 @@
+"""Rerankers: the contract, the servers behind them, the file, and what keeps a search from waiting."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.rerank_server import (
+    CONFIGURATION,
+    MODEL,
+    RerankServer,
+    rerank_server,
+    write_tokenizer,
+)
+from causeway_testing.retriever.reranker import WordsReranker
+from causeway_testing.servers import free_ports
+from causeway_testing.triton import triton_server
+from pydantic import SecretStr
+from retriever.clients import reranker_file
+from retriever.clients.http_reranker import HttpReranker
+from retriever.clients.rerankers import open_rerankers
+from retriever.clients.triton_reranker import TritonReranker
+from retriever.domain.document import Document
+from retriever.domain.query import Passage, Query, Rerank, Source
+from retriever.ports.reranker import Rating, Reranker, Unranked
+from retriever.rerankers.registry import Rerankers
+from retriever.rerankers.reranking import Reranking
+from retriever.rerankers.resilience import ResilientReranker
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, NotFound, RateLimited, Unavailable
+from servicekit.yaml_file import BadFile
+
+WORDS = ["when", "does", "the", "ferry", "leave", "harbour", "bridge", "tolls", "rise", "tickets"]
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RerankServer]:
+    """A rerank server."""
+    async with rerank_server() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tokenizer.json."""
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
+    write_tokenizer(path, WORDS)
+    return path
+
+
+@pytest.fixture(scope="session")
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real Triton server with a cross-encoder; its address."""
+    repository = tmp_path_factory.mktemp("repository")
+    for name, configuration in (
+        ("pairs", CONFIGURATION),
+        ("two", CONFIGURATION.replace("dims: [ 1 ]", "dims: [ 2 ]")),
+    ):
+        (repository / name / "1").mkdir(parents=True)
+        (repository / name / "config.pbtxt").write_text(f'name: "{name}"\n{configuration}')
+    (repository / "pairs" / "1" / "model.py").write_text(MODEL)
+    two = MODEL.replace("np.float32)[:, None]", "np.float32)[:, None] * np.array([[-0.5, 0.5]], np.float32)")
+    (repository / "two" / "1" / "model.py").write_text(two)
+    with triton_server(repository, models=["pairs", "two"]) as address:
+        yield address
+
+
+def http_entry(url: str, **members: Any) -> reranker_file.HttpEntry:
+    return reranker_file.HttpEntry(kind="http", **{"name": "r", "url": url, **members})
+
+
+def triton_entry(url: str, tokenizer: Path, **members: Any) -> reranker_file.TritonEntry:
+    given = {"name": "r", "model": "pairs", "url": url, "tokenizer": tokenizer, "max_tokens": 16, "batch": 4}
+    return reranker_file.TritonEntry(kind="triton", **{**given, **members})
+
+
+@pytest.fixture(params=["fake", "cohere", "tei", "triton", "two classes"])
+async def reranker(
+    request: pytest.FixtureRequest, server: RerankServer, tokenizer: Path
+) -> AsyncIterator[Reranker]:
+    """Each adapter, in front of what answers it."""
+    made: Reranker = WordsReranker()
+    if request.param == "cohere":
+        made = HttpReranker(http_entry(f"{server.url}/v1"))
+    elif request.param == "tei":
+        made = HttpReranker(http_entry(f"{server.url}/tei/", api="tei"))
+    elif request.param in ("triton", "two classes"):
+        model = "pairs" if request.param == "triton" else "two"
+        made = TritonReranker(triton_entry(request.getfixturevalue("triton"), tokenizer, model=model))
+    yield made
+    await made.aclose()
+    await made.aclose()
+
+
+async def test_each_text_gets_its_score(reranker: Reranker) -> None:
+    """In the order of the texts, however many; the same text the same score."""
+    texts = ["bridge tolls rise", "the ferry", "when does the ferry leave"] * 3
+    ratings = await reranker.rate("when does the ferry leave", texts)
+    scores = [rating.score for rating in ratings]
+    assert len(scores) == 9
+    assert scores[0] < scores[1] < scores[2]
+    assert scores == pytest.approx(scores[:3] * 3)
+    assert all(0 <= score <= 1 for score in scores)
+
+
+async def test_any_text_can_be_rated(reranker: Reranker) -> None:
+    """Also one that is long, or that spells a special token."""
+    texts = ["ferry " * 500, "[SEP] [CLS]", "\u00e9\u4e2d\U0001f6a2"]
+    assert len(await reranker.rate("the ferry \ufeff", texts)) == 3
+
+
+async def test_what_http_servers_are_sent(server: RerankServer) -> None:
+    """Model, query and texts, and the key; all texts are to be rated."""
+    one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=SecretStr("k")))
+    await one.rate("ferry", ["a", "b"])
+    await one.aclose()
+    other = HttpReranker(http_entry(f"{server.url}/tei", api="tei"))
+    await other.rate("ferry", ["a"])
+    await other.aclose()
+    (path, headers, body), (_, plain, texts) = server.requests
+    assert (path, headers["authorization"]) == ("/v1/rerank", "Bearer k")
+    assert body == {"model": "m", "query": "ferry", "documents": ["a", "b"], "top_n": 2}
+    assert texts == {"query": "ferry", "texts": ["a"], "truncate": True}
+    assert "authorization" not in plain
+
+
+async def test_captions_of_a_server(server: RerankServer) -> None:
+    """They are kept, as texts or as objects with one."""
+    server.script = [{"results": [{"index": 0, "relevance_score": 0.5, "captions": [{"text": "one"}, "two"]}]}]
+    reranker = HttpReranker(http_entry(f"{server.url}/v1"))
+    assert await reranker.rate("q", ["one two"]) == [Rating(0.5, ("one", "two"))]
+    await reranker.aclose()
+
+
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [
+        (429, RateLimited),
+        (503, Unavailable),
+        (401, Unranked),
+        (500, Unranked),
+        ("no json", Unranked),
+        ({"results": []}, Unranked),
+        ([], Unranked),
+        ({"results": [{"index": 0}]}, Unranked),
+        ({"results": [{"index": 1, "relevance_score": 1}]}, Unranked),
+        ({"results": [{"index": "0", "relevance_score": 1}]}, Unranked),
+        ({"results": [{"index": 0, "relevance_score": 1e999}]}, Unranked),
+        ({"results": 7}, Unranked),
+        ("[1]", Unranked),
+    ],
+)
+async def test_answers_that_are_none(server: RerankServer, step: Any, error: type[CausewayError]) -> None:
+    """Refusals, and scores for other texts, or none."""
+    server.script = [step]
+    reranker = HttpReranker(http_entry(f"{server.url}/v1"))
+    with pytest.raises(error, match="reranker 'r'"):
+        await reranker.rate("q", ["a"])
+    await reranker.aclose()
+
+
+async def test_servers_that_are_away(tokenizer: Path, triton: str) -> None:
+    """Nobody listens, or Triton has no such model."""
+    (port,) = free_ports(1)
+    for made in (
+        HttpReranker(http_entry(f"http://127.0.0.1:{port}")),
+        TritonReranker(triton_entry(f"127.0.0.1:{port}", tokenizer)),
+        TritonReranker(triton_entry(triton, tokenizer, model="nobody")),
+    ):
+        with pytest.raises(CausewayError, match="reranker 'r'"):
+            await made.rate("q", ["a"])
+        await made.aclose()
+
+
+def test_a_tokenizer_that_cannot_be_read(tmp_path: Path) -> None:
+    """Its path is told."""
+    path = tmp_path / "tokenizer.json"
+    path.write_text("{}")
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        TritonReranker(triton_entry("localhost:1", path))
+
+
+async def test_a_search_does_not_wait_for_ever(server: RerankServer) -> None:
+    """Longer than the time out; waiting for a turn counts."""
+    server.hold.clear()
+    reranker = ResilientReranker(HttpReranker(http_entry(f"{server.url}/v1")), "r", timeout=0.2, concurrency=2)
+    answers = await asyncio.gather(*(reranker.rate("q", ["a"]) for _ in range(6)), return_exceptions=True)
+    assert all(isinstance(each, DeadlineExceeded) for each in answers)
+    assert server.together == 2
+    await reranker.aclose()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_one_that_fails_again_and_again_is_left_alone() -> None:
+    """After three failures, for a while; then one search tries, and its success ends it."""
+    fake, clock = WordsReranker(), Clock()
+    reranker = ResilientReranker(fake, "r", rest=10, now=clock)
+    fake.failure = Unavailable("It is away.")
+    for _ in range(3):
+        with pytest.raises(Unavailable, match="away"):
+            await reranker.rate("q", ["a"])
+    assert reranker.is_resting()
+    with pytest.raises(Unavailable, match="left alone"):
+        await reranker.rate("q", ["a"])
+    assert len(fake.asked) == 3
+    clock.now += 11
+    with pytest.raises(Unavailable, match="away"):
+        await reranker.rate("q", ["a"])
+    assert reranker.is_resting()
+    clock.now += 11
+    fake.failure = None
+    assert await reranker.rate("q", ["q"]) == [Rating(1.0)]
+    assert not reranker.is_resting()
+    await reranker.rate("q", ["a"])
+
+
+async def test_a_defect_of_a_reranker_is_a_failure() -> None:
+    """Whatever it raises, the search goes on."""
+
+    class Broken(WordsReranker):
+        async def rate(self, *_: Any) -> list[Rating]:
+            raise RuntimeError("boom")
+
+    with pytest.raises(Unranked, match="'r' failed"):
+        await ResilientReranker(Broken(), "r").rate("q", ["a"])
+
+
+async def test_captions_are_the_passages_own_words() -> None:
+    """Those that a server makes up are none; and none come where none were asked for."""
+
+    class Captions(WordsReranker):
+        async def rate(self, *_: Any) -> list[Rating]:
+            return [Rating(1.0, ("two words", "made up"))]
+
+    passage = Passage("a", "i", Document("d"), 0, 0, (), "two words", 1.0, None, None, Source.BOTH, 0, 0)
+    reranking = Reranking(Rerankers([ResilientReranker(Captions(), "r")]))
+    for wanted, captions in ((True, ("two words",)), (False, ())):
+        found = await reranking.reranked(Query(("i",), "q", rerank=Rerank(), captions=wanted), [passage])
+        assert found.passages[0].captions == captions
+
+
+@pytest.fixture
+def write(tmp_path: Path, tokenizer: Path) -> Callable[[str], Path]:
+    """Writes a file beside a tokenizer."""
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer.read_bytes())
+
+    def written(text: str) -> Path:
+        path = tmp_path / "rerankers.yaml"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+GOOD = """
+default: second
+rerankers:
+  - {name: first, kind: http, url: "http://localhost:1/v1", api_key: {env: KEY}}
+  - {name: second, kind: triton, url: "localhost:1", tokenizer: tokenizer.json, required: true}
+"""
+
+
+async def test_a_file(write: Callable[[str], Path]) -> None:
+    """Its rerankers by their names, the default first; nothing is connected."""
+    rerankers = open_rerankers(write(GOOD), {"KEY": "k"})
+    first, second = rerankers.get("first"), rerankers.get("")
+    assert first is not None
+    assert second is not None
+    assert (second.name, second.required, second.candidates) == ("second", True, 50)
+    assert (first.name, first.required) == ("first", False)
+    with pytest.raises(NotFound):
+        rerankers.get("third")
+    await rerankers.aclose()
+    assert open_rerankers(None, {}).get("") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rerankers: []", "rerankers"),
+        (GOOD.replace("second\n", "third\n", 1), "default"),
+        (GOOD.replace("name: first", "name: second"), "two rerankers"),
+        (GOOD.replace("env: KEY", "env: GONE"), "GONE"),
+        (GOOD.replace("kind: http", "kind: other"), "kind"),
+        (GOOD.replace("tokenizer.json", "gone.json"), "no such file"),
+        (GOOD.replace("required: true", "candidates: 0"), "candidates"),
+        ("rerankers: [", "line 1"),
+    ],
+)
+def test_files_that_are_wrong(write: Callable[[str], Path], text: str, said: str) -> None:
+    """The place is told, the secret is not."""
+    with pytest.raises(InvalidRequest, match=said) as caught:
+        open_rerankers(write(text), {"KEY": "geheim"})
+    assert caught.value.field == "rerankers_file"
+    assert "geheim" not in str(caught.value)
+    with pytest.raises(BadFile):
+        reranker_file.read(write(text), {"KEY": "geheim"})
+
+
+async def test_the_example_is_right() -> None:
+    """The file in examples/ can be used."""
+    rerankers = open_rerankers(Path(__file__).parents[4] / "examples" / "rerankers.yaml", {})
+    assert rerankers.default is not None
+    assert rerankers.default.name == "bge-reranker"
+    await rerankers.aclose()
+
+
+def test_the_page_has_every_key() -> None:
+    """The documentation's table of rerankers lists them all."""
+    page = (Path(__file__).parents[4] / "docs" / "retrieval.md").read_text()
+    for field in reranker_file.HttpEntry.model_fields.keys() | reranker_file.TritonEntry.model_fields.keys():
+        assert f"`{field}`" in page

@@ -1,0 +1,97 @@
+"""The readers-writer lock: many readers or one writer, in the order in which they come."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.concurrency.readers_writer_lock import ReadersWriterLock
+
+SECONDS = 60.0  # never reached: every holder leaves
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 3), st.integers(0, 3)), min_size=2, max_size=12))
+def test_one_writer_or_many_readers(tasks: list[tuple[bool, int, int]]) -> None:
+    """Whatever comes when, and stays how long: while one task holds the lock alone, no other task holds it."""
+
+    async def run() -> None:
+        lock = ReadersWriterLock()
+        readers = writers = 0
+
+        async def read(before: int, within: int) -> None:
+            nonlocal readers
+            for _ in range(before):
+                await asyncio.sleep(0)
+            async with lock.shared():
+                readers += 1
+                assert not writers
+                for _ in range(within):
+                    await asyncio.sleep(0)
+                readers -= 1
+
+        async def write(before: int, within: int) -> None:
+            nonlocal writers
+            for _ in range(before):
+                await asyncio.sleep(0)
+            async with lock.exclusive(SECONDS):
+                writers += 1
+                for _ in range(within + 1):
+                    assert writers == 1
+                    assert not readers
+                    await asyncio.sleep(0)
+                writers -= 1
+
+        await asyncio.gather(*((write if writes else read)(*turns) for writes, *turns in tasks))
+
+    asyncio.run(run())
+
+
+async def test_two_writers() -> None:
+    """A second writer waits for the first one, and a reader for both."""
+    lock, order = ReadersWriterLock(), []
+
+    async def hold(name: str) -> None:
+        async with lock.shared() if name == "reader" else lock.exclusive(SECONDS):
+            order.append(f"{name} in")
+            await asyncio.sleep(0)
+            order.append(f"{name} out")
+
+    await asyncio.gather(*map(hold, ("first", "second", "reader")))
+    assert order == ["first in", "first out", "second in", "second out", "reader in", "reader out"]
+
+
+async def test_readers_together() -> None:
+    """Readers hold the lock at the same time."""
+    lock = ReadersWriterLock()
+    async with lock.shared(), asyncio.timeout(SECONDS), lock.shared():
+        pass
+
+
+async def test_readers_that_do_not_leave() -> None:
+    """A writer gives up when its time is over; readers are admitted then, and later writers."""
+    lock = ReadersWriterLock()
+    async with lock.shared():
+        with pytest.raises(TimeoutError):
+            async with lock.exclusive(0):
+                pytest.fail("admitted beside a reader")
+        async with lock.shared():
+            pass
+    async with lock.exclusive(SECONDS):
+        pass
+
+
+async def test_a_writer_that_is_cancelled_while_it_waits() -> None:
+    """A cancelled writer leaves nothing behind that keeps others out."""
+    lock = ReadersWriterLock()
+    async with lock.shared():
+        writer = asyncio.create_task(_hold(lock))
+        await asyncio.sleep(0)
+        writer.cancel()
+        await asyncio.gather(writer, return_exceptions=True)
+    async with lock.exclusive(SECONDS):
+        pass
+
+
+async def _hold(lock: ReadersWriterLock) -> None:
+    async with lock.exclusive(SECONDS):
+        pass

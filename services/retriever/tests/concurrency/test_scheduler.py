@@ -1,0 +1,53 @@
+"""Slices of bulk work: one in each turn of the loop, and searches before them."""
+
+import asyncio
+
+from retriever.concurrency.scheduler import Scheduler
+
+
+async def test_one_slice_in_each_turn_of_the_loop() -> None:
+    """However many work in slices, whoever else is ready runs between two slices."""
+    scheduler = Scheduler()
+    order: list[str] = []
+
+    async def work() -> None:
+        for _ in range(5):
+            async with scheduler.slice():
+                order.append("slice")
+
+    async def other() -> None:
+        while order.count("slice") < 20:
+            order.append("other")
+            await asyncio.sleep(0)
+
+    await asyncio.gather(other(), *(work() for _ in range(4)))
+    assert order.count("slice") == 20
+    assert "slice slice" not in " ".join(order)
+
+
+async def test_searches_go_before_slices() -> None:
+    """A slice waits for the searches under way."""
+    scheduler = Scheduler()
+    order: list[str] = []
+
+    async def work() -> None:
+        async with scheduler.slice():
+            order.append("slice")
+
+    with scheduler.search():
+        with scheduler.search():
+            task = asyncio.create_task(work())
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        order.append("search")
+    await task
+    assert order == ["search", "slice"]
+
+
+async def test_searches_without_end_do_not_stop_bulk_work() -> None:
+    """A slice waits for a moment only."""
+    scheduler = Scheduler()
+    with scheduler.search():
+        for _ in range(3):
+            async with asyncio.timeout(60), scheduler.slice():
+                pass

@@ -1,0 +1,177 @@
+"""Reading, listing and deleting documents and indexes."""
+
+from collections.abc import Callable
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from retriever.domain.document import Document
+from retriever.domain.filter import NO_FILTER, Filter, MatchAny
+from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
+from retriever.domain.query import Mode
+from retriever.ports.store import EVERYTHING, Store
+from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
+from servicekit.principal import LOCAL, Principal
+
+
+async def pages(bench: Bench, size: int, filter_: Filter = NO_FILTER) -> list[DocumentPage]:
+    """All pages of a listing."""
+    found = [await bench.catalogue.documents(LOCAL, INDEX, filter_, PageRequest(size))]
+    while found[-1].next_token:
+        asked = PageRequest(size, found[-1].next_token)
+        found.append(await bench.catalogue.documents(LOCAL, INDEX, filter_, asked))
+    return found
+
+
+async def test_listing_is_paged_and_ordered(bench: Bench) -> None:
+    """Pages follow each other by document id without gaps or repeats, each with the number of all."""
+    ids = ["b", "a", "é", "Z", "a/1", "a b", "10", "9"]
+    for number, document_id in enumerate(ids):
+        await bench.put(Document(document_id, category=("x", "y")[number % 2], generation=1), ["text"])
+    for size in (1, 3, len(ids), 1000):
+        listed = await pages(bench, size)
+        assert [each.document_id for page in listed for each in page.documents] == sorted(ids)
+        assert {page.total for page in listed} == {len(ids)}
+        assert all(len(page.documents) <= size for page in listed)
+    only_x = Filter(must=(MatchAny("category", ("x",)),))
+    listed = await pages(bench, 3, only_x)
+    assert [each.document_id for page in listed for each in page.documents] == sorted(ids[::2])
+    assert {page.total for page in listed} == {4}
+
+
+async def test_wrong_pages_are_refused(bench: Bench) -> None:
+    """A page too large, a token that no listing gave, two beginnings, or too much text at once, is named."""
+    await bench.put(Document("d", generation=1), ["text"])
+    for asked, field in (
+        (PageRequest(1001), "page_size"),
+        (PageRequest(10, "?"), "page_token"),
+        (PageRequest(10, "_w=="), "page_token"),
+        (PageRequest(10, "ZA==", offset=0), "offset"),
+        (PageRequest(10, text_length=100_001), "text_length"),
+        (PageRequest(text_length=10_001), "text_length"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, asked)
+        assert caught.value.field == field
+
+
+async def test_deleting_documents(bench: Bench) -> None:
+    """What is deleted is in no search and no listing, and nothing of it is left; unknown ids are said."""
+    for name in ("a", "b"):
+        await bench.put(Document(name, generation=3), [f"the ferry {name}"] * 70)
+    deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, ["a", "x", "a"])
+    assert [each.document_id for each in deleted.documents] == ["a"]
+    assert deleted.not_found == ("x",)
+    for mode in Mode:
+        found = await bench.ask("ferry a", mode=mode, top=1000)
+        assert {passage.document.document_id for passage in found} == {"b"}
+    with pytest.raises(NotFound, match=r"No such document: 'a'"):
+        await bench.catalogue.document(LOCAL, INDEX, "a")
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+    assert await collection.count_chunks(EVERYTHING) == 70
+    assert await collection.marked() == []
+    with pytest.raises(InvalidRequest):
+        await bench.catalogue.delete_documents(LOCAL, INDEX, [])
+
+
+async def test_a_deleted_document_can_come_again(bench: Bench) -> None:
+    """After a deletion any generation is new, a lower one too."""
+    await bench.put(Document("d", generation=9), ["the ferry"])
+    await bench.catalogue.delete_documents(LOCAL, INDEX, ["d"])
+    await bench.put(Document("d", generation=1), ["the bridge"])
+    assert [passage.text for passage in await bench.ask("ferry bridge")] == ["the bridge"]
+
+
+async def test_an_index_without_documents_is_listed(bench: Bench) -> None:
+    """Deleting the last document leaves the index, empty; deleting the index does not leave it."""
+    await bench.put(Document("d", generation=1), ["the ferry"], index="z")
+    await bench.put(Document("d", generation=1), ["the ferry"], index="a")
+    await bench.catalogue.delete_documents(LOCAL, "z", ["d"])
+    listed = await bench.catalogue.indexes(LOCAL)
+    assert [(each.spec.name, each.documents, each.chunks) for each in listed] == [("a", 1, 1), ("z", 0, 0)]
+    assert listed[0].spec.embedding_model == bench.embedder.model
+    assert await bench.ask("ferry", indexes=("z",)) == []
+    await bench.catalogue.delete_index(LOCAL, "z")
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == ["a"]
+
+
+async def test_unknown_indexes(bench: Bench) -> None:
+    """Every route says of an unknown index that it does not exist, and of an impossible name that it is wrong."""
+    catalogue = bench.catalogue
+    for name, error in (("nothing", NotFound), ("../etc", InvalidRequest)):
+        for call in (
+            catalogue.document(LOCAL, name, "d"),
+            catalogue.documents(LOCAL, name, NO_FILTER, PageRequest()),
+            catalogue.delete_documents(LOCAL, name, ["d"]),
+            catalogue.delete_index(LOCAL, name),
+        ):
+            with pytest.raises(error):
+                await call
+        with pytest.raises(error):
+            await catalogue.index(LOCAL, name)
+
+
+async def test_everything_is_there_after_a_restart(reopen: Callable[[], Store]) -> None:
+    """Documents, passages and deletions are the same after closing and opening; so is the order of passages."""
+    bench = await Bench.open(reopen())
+    for name in ("a", "b", "c"):
+        await bench.put(Document(name, f"{name}.pdf", generation=1), [f"the ferry {name}", "the bridge"])
+    await bench.put(Document("b", "b2.pdf", generation=2), ["another ferry"])
+    await bench.put(Document("d", generation=1), ["x"], index="gone")
+    await bench.catalogue.delete_documents(LOCAL, INDEX, ["c"])
+    await bench.catalogue.delete_index(LOCAL, "gone")
+    before = [(each.id, each.text, each.document) for each in await bench.ask("ferry bridge")]
+    listed = await pages(bench, 10)
+    await bench.aclose()
+
+    bench = await Bench.open(reopen())
+    assert [(each.id, each.text, each.document) for each in await bench.ask("ferry bridge")] == before
+    assert await pages(bench, 10) == listed
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    await bench.aclose()
+
+
+async def test_pages_by_offset(bench: Bench) -> None:
+    """An offset passes documents over; one past the end gives an empty page with the number of all."""
+    ids = [f"d{number}" for number in range(7)]
+    for document_id in ids:
+        await bench.put(Document(document_id, generation=1), ["text"])
+    for offset, size, expected in ((0, 3, ids[:3]), (2, 3, ids[2:5]), (5, 3, ids[5:]), (7, 3, []), (2**63, 3, [])):
+        page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(size, offset=offset))
+        assert [each.document_id for each in page.documents] == expected
+        assert page.total == len(ids)
+        assert bool(page.next_token) == (offset + size < len(ids))
+
+
+async def test_listings_with_text(bench: Bench) -> None:
+    """Each document comes with the beginning of its text, as long as was asked for; without asking with none."""
+    await bench.put(Document("a", generation=1), ["one", "two"])
+    await bench.put(Document("b", generation=1), ["three"])
+    page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10, text_length=6))
+    assert page.texts == (DocumentText("one\n\nt", is_truncated=True), DocumentText("three", is_truncated=False))
+    page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10, text_length=0))
+    assert page.texts == (DocumentText("", is_truncated=True),) * 2
+    assert (await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10))).texts == ()
+    with pytest.raises(InvalidRequest):
+        await bench.catalogue.document_with_text(LOCAL, INDEX, "a", 1_000_001)
+
+
+async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:
+    """Where the metadata of a page are too large for one answer it ends early, and the next one goes on."""
+    metadata = b'{"x": "%s"}' % (b"x" * 60_000)
+    ids = [f"d{number:03}" for number in range(80)]
+    for document_id in ids:
+        await bench.put(Document(document_id, metadata_json=metadata, generation=1), [])
+    listed = await pages(bench, 1000)
+    assert [each.document_id for page in listed for each in page.documents] == ids
+    assert len(listed) == 2
+
+
+async def test_who_may_compact(bench: Bench) -> None:
+    """Administrators alone can have an index compacted, and only one of their tenant."""
+    await bench.put(Document("a", generation=1), ["one"])
+    await bench.catalogue.compact(LOCAL, INDEX)
+    with pytest.raises(PermissionDenied):
+        await bench.catalogue.compact(Principal(LOCAL.tenant, roles=("ask", "ingest")), INDEX)
+    with pytest.raises(NotFound):
+        await bench.catalogue.compact(Principal("other", roles=("admin",)), INDEX)
+    assert len(await bench.ask("one")) == 1

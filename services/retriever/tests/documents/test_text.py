@@ -1,0 +1,58 @@
+"""A document's text from its chunks."""
+
+from dataclasses import replace
+
+from causeway_testing.retriever.bench import INDEX, Bench, steps
+from causeway_testing.retriever.store import MemoryStore
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.documents.catalogue import text_of
+from retriever.domain.changes import Commit
+from retriever.domain.document import Document
+from retriever.domain.listing import DocumentText
+from servicekit.principal import LOCAL
+
+spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), min_size=1, max_size=150)
+
+
+@given(spans, st.integers(0, 3000), st.randoms())
+async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int, source: object) -> None:
+    """Whichever way a text was cut, with overlaps or with gaps between, its beginning comes back unchanged."""
+    text = "".join(chr(0x61 + number % 26) + ("é" if number % 7 == 0 else "") for number in range(3000))
+    bench = await Bench.open(MemoryStore())
+    cut: list[tuple[int, int]] = []
+    for step, size in spans:
+        begin = 0 if not cut else max(cut[-1][1] - 15 + step, cut[-1][0] + 1)
+        end = max(begin + size, cut[-1][1] + 1 if cut else 0)
+        cut.append((begin, end))
+    chunks = await bench.chunks([text[begin:end] for begin, end in cut])
+    for number in range(1, len(cut)):
+        gap = cut[number][0] - cut[number - 1][1]
+        chunks[number] = replace(
+            chunks[number],
+            overlap=max(-gap, 0),
+            separator=text[cut[number - 1][1] : cut[number][0]] if gap >= 0 else None,
+        )
+    parts = [chunks[start : start + 64] for start in range(0, len(chunks), 64)]
+    await bench.upserts.upsert(steps(bench.begin(Document("d", generation=1)), *parts, Commit(len(chunks))))
+    whole = text[: cut[-1][1]]
+    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", length)
+    assert found == DocumentText(whole[:length], is_truncated=len(whole) > length)
+
+
+async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
+    """Between chunks that do not overlap and say no separator stands a blank line; before the first nothing."""
+    await bench.put(Document("d", generation=1), ["one", "two", "three"])
+    index = await bench.indexes.get(LOCAL.tenant, INDEX)
+    document = await bench.catalogue.document(LOCAL, INDEX, "d")
+    assert await text_of(index, document, 1000) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
+    assert await text_of(index, document, 15) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
+    assert await text_of(index, document, 14) == DocumentText("one\n\ntwo\n\nthre", is_truncated=True)
+    assert await text_of(index, document, 0) == DocumentText("", is_truncated=True)
+
+
+async def test_without_chunks(bench: Bench) -> None:
+    """A document without chunks has no text, and there is no more of it."""
+    await bench.put(Document("d", generation=1), [])
+    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", 10)
+    assert found == DocumentText("", is_truncated=False)

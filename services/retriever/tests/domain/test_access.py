@@ -1,0 +1,108 @@
+"""Access lists, on every route and in every mode."""
+
+import itertools
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from retriever.domain.access import held_by, may_see, readers
+from retriever.domain.changes import Outcome
+from retriever.domain.document import AccessControl, Document
+from retriever.domain.filter import NO_FILTER
+from retriever.domain.listing import PageRequest
+from retriever.domain.query import Mode
+from servicekit.errors import NotFound, PermissionDenied
+from servicekit.principal import Principal
+
+SECRET = AccessControl(oids=("ann",), groups=("crew",))
+STRANGERS = [
+    Principal("local"),
+    Principal("local", user="ann", roles=("ask", "ingest")),
+    Principal("local", oids=("bob", "crew"), groups=("ann", "*")),
+]
+INSIDERS = [
+    Principal("local", oids=("ann",)),
+    Principal("local", groups=("x", "crew")),
+    Principal("local", roles=("admin",)),
+]
+
+
+@pytest.fixture
+async def harbour(bench: Bench) -> Bench:
+    """An index with a public document and a secret one, about the same."""
+    await bench.put(Document("public", generation=1), ["the ferry leaves at nine"])
+    await bench.put(Document("secret", generation=1, access=SECRET), ["the secret ferry leaves at midnight"] * 3)
+    return bench
+
+
+def test_a_token_in_common_opens_a_document() -> None:
+    """Oids match oids and groups match groups; a document without lists is open to all."""
+    assert not any(may_see(stranger, SECRET) for stranger in STRANGERS)
+    assert all(may_see(insider, SECRET) for insider in INSIDERS)
+    assert all(may_see(each, AccessControl()) for each in STRANGERS + INSIDERS)
+    assert held_by(Principal("local", roles=("admin",))) is None
+    assert readers(SECRET) == ["oid:ann", "group:crew"]
+
+
+LIMITS: list[dict[str, Any]] = [{}, {"minimum_dense_score": -1.0}, {"skip_missing_scores": True}, {"top": 1}]
+
+
+async def test_a_stranger_finds_nothing_of_it(harbour: Bench) -> None:
+    """In every mode a stranger finds the public document alone, even if a secret one answers better."""
+    for mode, limits in itertools.product(Mode, LIMITS):
+        for stranger in STRANGERS:
+            passages = await harbour.ask("secret ferry midnight", stranger, mode=mode, **limits)
+            assert {passage.document.document_id for passage in passages} == {"public"}
+        for insider in INSIDERS:
+            passages = await harbour.ask("secret ferry midnight", insider, mode=mode, **limits)
+            assert passages[0].document.document_id == "secret"
+
+
+async def test_a_stranger_reads_nothing_of_it(harbour: Bench) -> None:
+    """To a stranger the document does not exist, and the index's numbers are without it."""
+    for stranger in STRANGERS:
+        with pytest.raises(NotFound):
+            await harbour.catalogue.document(stranger, INDEX, "secret")
+        page = await harbour.catalogue.documents(stranger, INDEX, NO_FILTER, PageRequest())
+        assert ([each.document_id for each in page.documents], page.total) == (["public"], 1)
+        (summary,) = await harbour.catalogue.indexes(stranger)
+        assert (summary.documents, summary.chunks) == (1, 1)
+    for insider in INSIDERS:
+        assert (await harbour.catalogue.document(insider, INDEX, "secret")).chunk_count == 3
+        (summary,) = await harbour.catalogue.indexes(insider)
+        assert (summary.documents, summary.chunks) == (2, 4)
+
+
+async def test_a_stranger_changes_nothing_of_it(harbour: Bench) -> None:
+    """A stranger can neither delete the document, nor replace it, nor delete the index that holds it."""
+    for stranger in STRANGERS:
+        deleted = await harbour.catalogue.delete_documents(stranger, INDEX, ["secret"])
+        assert (deleted.documents, deleted.not_found) == ((), ("secret",))
+        with pytest.raises(PermissionDenied):
+            await harbour.put(Document("secret", generation=2), ["mine"], principal=stranger)
+        with pytest.raises(PermissionDenied):
+            await harbour.catalogue.delete_index(stranger, INDEX)
+    assert len(await harbour.ask("secret ferry", mode=Mode.TEXT)) == 4
+    await harbour.catalogue.delete_index(INSIDERS[0], INDEX)
+
+
+async def test_what_was_stored_for_others_can_be_delivered_again(harbour: Bench) -> None:
+    """Who stores a document for others and sends it again is told that it is there; other content is refused."""
+    document = Document("for others", sha256="0" * 64, generation=3, access=SECRET)
+    assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.CREATED
+    assert (await harbour.put(document, ["a"], principal=STRANGERS[0])).outcome is Outcome.UNCHANGED
+    with pytest.raises(PermissionDenied):
+        await harbour.put(Document("for others", sha256="1" * 64, generation=3), ["a"], principal=STRANGERS[0])
+
+
+async def test_tenants_do_not_meet(harbour: Bench) -> None:
+    """Another tenant's administrator finds no index of this name, and may have one of its own."""
+    other = Principal("other", roles=("admin",))
+    with pytest.raises(NotFound):
+        await harbour.ask("ferry", other)
+    assert await harbour.catalogue.indexes(other) == []
+    await harbour.put(Document("public", generation=9), ["another ferry"], principal=other)
+    (passage,) = await harbour.ask("ferry", other)
+    assert passage.text == "another ferry"
+    await harbour.catalogue.delete_index(other, INDEX)
+    assert len(await harbour.ask("ferry")) == 4

@@ -1,0 +1,43 @@
+"""Vectors for callers who have no model of their own."""
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from embedding.errors import UnembeddableText
+from embedding.models import EmbeddingModel, EmbeddingModels
+from retriever.embedding.text_vectors import Embeddings
+from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge
+
+
+async def test_vectors_and_counts() -> None:
+    """Each text has the vector that the model gives it, its tokens, and how many of them the vector is made of."""
+    small, large = HashingEmbedder(8, max_tokens=20), HashingEmbedder(16)
+    embeddings = Embeddings(
+        EmbeddingModels([EmbeddingModel.of(small, "query: ", "passage: "), EmbeddingModel.of(large)])
+    )
+    long = " ".join(f"word{number}" for number in range(25))
+    embedded = await embeddings.embed("", [long, "one"])
+    assert embedded.model == small.model
+    assert [(each.tokens, each.embedded_tokens) for each in embedded.vectors] == [(25, 20), (1, 1)]
+    assert [list(each.vector) for each in embedded.vectors] == (
+        await small.embed([" ".join(long.split()[:20]), "one"])
+    ).tolist()
+    assert len((await embeddings.embed(large.model, ["one"])).vectors[0].vector) == 16
+    assert [each.model for each in embeddings.models] == [small.model, large.model]
+
+
+async def test_wrong_requests() -> None:
+    """No texts, too many, too long, blank ones, and unknown models are refused by name."""
+    embeddings = Embeddings(EmbeddingModels([EmbeddingModel.of(HashingEmbedder(8))]))
+    for texts, error, field in (
+        ([], InvalidRequest, "texts"),
+        (["x"] * 257, InvalidRequest, "texts"),
+        (["x", "y" * 100_001], PayloadTooLarge, "texts[1]"),
+        (["y" * 90_000] * 12, PayloadTooLarge, "texts"),
+        (["x", " "], UnembeddableText, "texts[1]"),
+        (["x", ""], UnembeddableText, "texts[1]"),
+    ):
+        with pytest.raises(error) as caught:
+            await embeddings.embed("", texts)
+        assert caught.value.field == field
+    with pytest.raises(NotFound, match="text-embedding-3"):
+        await embeddings.embed("text-embedding-3", ["x"])

@@ -1,0 +1,309 @@
+"""Rebuilding an index under another model: nothing is lost, whatever happens meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.store import MemoryStore
+from embedding.port import Embedder
+from retriever.domain.document import Document
+from retriever.domain.index import Fusion, IndexSettings
+from retriever.domain.query import Mode, Query
+from retriever.indexes.rebuild_jobs import Rebuild, Rebuilds, RebuildState
+from retriever.ports.store import Store
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+OLD, NEW = "hashed-words-64", "hashed-words-32"
+NOTHING = IndexSettings()
+
+
+@pytest.fixture(params=["edge", "qdrant"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """Those that last."""
+    name: str = request.param
+    return name
+
+
+class Watched:
+    """A model that tells when it is asked, and may be told to fail."""
+
+    def __init__(self, before: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._inner = HashingEmbedder(32)
+        self.before = before
+        self.texts = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        self.texts += len(texts)
+        if self.before is not None:
+            await self.before()
+        return await self._inner.embed(texts)
+
+
+def model(embedder: Watched) -> Embedder:
+    """As the port has it."""
+    made: Any = embedder
+    return cast("Embedder", made)
+
+
+@asynccontextmanager
+async def opened(store: Store, embedder: Watched | None = None) -> Any:
+    """The logic over a store, and rebuilds with a second model."""
+    bench = await Bench.open(store)
+    rebuilds = bench.rebuilds(model(embedder or Watched()))
+    await rebuilds.resume()
+    try:
+        yield bench, rebuilds
+    finally:
+        await rebuilds.aclose()
+        await bench.aclose()
+
+
+async def over(rebuilds: Rebuilds) -> Rebuild:
+    """The rebuild, when it is over."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await rebuilds.last(LOCAL, INDEX)
+            if found.state is not RebuildState.RUNNING:
+                return found
+            await asyncio.sleep(0.01)
+
+
+async def texts(bench: Bench, mode: Mode = Mode.TEXT) -> list[str]:
+    """What is found of the ferry."""
+    retrieval = bench.retrieval_with(bench.embedder, model(Watched()))
+    found = await retrieval.retrieve(LOCAL, Query(indexes=(INDEX,), text="the ferry", mode=mode, top=100))
+    return sorted(passage.text for passage in found.passages)
+
+
+async def fill(bench: Bench, count: int = 6) -> list[str]:
+    """Some documents; their texts."""
+    all_texts = []
+    for number in range(count):
+        each = [f"the ferry {number} {part}" for part in range(7)]
+        await bench.put(Document(f"d{number}", generation=number + 1), each)
+        all_texts += each
+    return sorted(all_texts)
+
+
+async def test_an_index_gets_other_vectors(reopen: Callable[[], Store]) -> None:
+    """It has the new model and settings afterwards, finds the same documents, and so it is after a restart."""
+    embedder = Watched()
+    async with opened(reopen(), embedder) as (bench, rebuilds):
+        expected = await fill(bench)
+        begun = await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
+        assert (begun.state, begun.total, begun.embedding_model) == (RebuildState.RUNNING, 6, NEW)
+        done = await over(rebuilds)
+        assert (done.state, done.done, done.total, done.error) == (RebuildState.SUCCEEDED, 6, 6, "")
+        assert done.finished_at is not None
+        assert embedder.texts == len(expected)
+    async with opened(reopen()) as (bench, rebuilds):
+        spec = await bench.catalogue.index(LOCAL, INDEX)
+        assert (spec.embedding_model, spec.dimension, spec.settings) == (NEW, 32, IndexSettings(chunk_tokens=100))
+        for mode in Mode:
+            assert await texts(bench, mode) == expected
+        assert (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.SUCCEEDED
+        collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+        assert await collection.marked() == []
+        with pytest.raises(InvalidRequest):  # whoever has vectors of the old model makes them anew
+            await bench.put(Document("x", generation=1), ["the ferry"])
+
+
+async def test_the_old_one_answers_and_is_written_to_meanwhile(reopen: Callable[[], Store]) -> None:
+    """Until the end every search finds everything; what is added, replaced, removed meanwhile is so afterwards."""
+    going_on, go = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        going_on.set()
+        await go.wait()
+
+    async with opened(reopen(), Watched(wait)) as (bench, rebuilds):
+        before = await fill(bench)
+        await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+        await going_on.wait()
+        for mode in Mode:
+            assert await texts(bench, mode) == before
+        await bench.put(Document("new", generation=1), ["the ferry, new"])
+        await bench.put(Document("d0", generation=9), ["the ferry, replaced"])
+        await bench.catalogue.delete_documents(LOCAL, INDEX, ["d1"])
+        expected = [each for each in before if each.split()[2] not in ("0", "1")]
+        expected = sorted([*expected, "the ferry, new", "the ferry, replaced"])
+        assert await texts(bench) == expected
+        go.set()
+        searches = 0
+        while (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:
+            assert await texts(bench, Mode.HYBRID) == expected
+            searches += 1
+        assert searches
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        for mode in Mode:
+            assert await texts(bench, mode) == expected
+
+
+async def test_a_restart_goes_on(reopen: Callable[[], Store]) -> None:
+    """Stopped in the middle, a rebuild begins again at the next start; what it had made is gone, and no more."""
+    going_on = asyncio.Event()
+
+    async def hang() -> None:
+        going_on.set()
+        await asyncio.sleep(600)
+
+    async with opened(reopen(), Watched(hang)) as (bench, rebuilds):
+        expected = await fill(bench)
+        await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+        await going_on.wait()
+    async with opened(reopen()) as (bench, rebuilds):
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert await texts(bench, Mode.VECTORS) == expected
+        assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == NEW
+
+
+async def test_a_model_that_is_away_is_waited_for() -> None:
+    """A model that fails for a moment is asked again; one that does not come back leaves the index as it was."""
+    failures = 2
+
+    async def fail() -> None:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise Unavailable("The model is away.")
+
+    async with opened(MemoryStore(), Watched(fail)) as (bench, rebuilds):
+        expected = await fill(bench)
+        await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        failures = 100
+        await rebuilds.begin(LOCAL, INDEX, OLD, NOTHING)
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        failures = 100
+        await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+        failed = await over(rebuilds)
+        assert (failed.state, failed.error) == (RebuildState.FAILED, "The model is away.")
+        assert (await bench.catalogue.index(LOCAL, INDEX)).embedding_model == OLD
+        assert await texts(bench, Mode.HYBRID) == expected
+        collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+        assert await collection.marked() == []
+
+
+async def test_one_at_a_time(bench: Bench) -> None:
+    """Asked for the same again it is the same rebuild, another is a conflict; the index may be deleted then."""
+    hanging = asyncio.Event()
+
+    async def hang() -> None:
+        hanging.set()
+        await asyncio.sleep(600)
+
+    rebuilds = bench.rebuilds(model(Watched(hang)))
+    await fill(bench, 1)
+    first = await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+    await hanging.wait()
+    again = await rebuilds.begin(LOCAL, INDEX, NEW, NOTHING)
+    assert again.started_at == first.started_at
+    with pytest.raises(Conflict):
+        await rebuilds.begin(LOCAL, INDEX, OLD, NOTHING)
+    await bench.catalogue.delete_index(LOCAL, INDEX)
+    with pytest.raises(NotFound):
+        await rebuilds.last(LOCAL, INDEX)
+    await rebuilds.aclose()
+    assert await bench.catalogue.indexes(LOCAL) == []
+
+
+async def test_what_is_refused(bench: Bench) -> None:
+    """Strangers, unknown models and indexes, and settings without sense are refused, and nothing has begun."""
+    rebuilds = bench.rebuilds(HashingEmbedder(32))
+    await fill(bench, 1)
+    with pytest.raises(PermissionDenied):
+        await rebuilds.begin(Principal("local", oids=("ann",)), INDEX, NEW, NOTHING)
+    with pytest.raises(NotFound):
+        await rebuilds.begin(LOCAL, "other", NEW, NOTHING)
+    with pytest.raises(NotFound, match="has not been rebuilt"):
+        await rebuilds.last(LOCAL, INDEX)
+    for name, settings, field in (
+        ("gpt", NOTHING, "settings.embedding_model"),
+        (NEW, IndexSettings(chunk_tokens=15), "settings.chunk_tokens"),
+        (NEW, IndexSettings(chunk_tokens=9000), "settings.chunk_tokens"),
+        (NEW, IndexSettings(100, 100), "settings.chunk_overlap"),
+    ):
+        with pytest.raises(InvalidRequest) as caught:
+            await rebuilds.begin(LOCAL, INDEX, name, settings)
+        assert caught.value.field == field
+        with pytest.raises(InvalidRequest):
+            await rebuilds.create(LOCAL, "another", name, settings)
+    with pytest.raises(NotFound):
+        await rebuilds.last(LOCAL, INDEX)
+
+
+async def test_settings_are_changed_in_place(reopen: Callable[[], Store]) -> None:
+    """Those that are named, by administrators, where what comes of it makes sense; a rebuild goes on with them."""
+    async with opened(reopen()) as (bench, rebuilds):
+        await fill(bench, 1)
+        asked = IndexSettings(100, 10, Fusion.RANKS, 0.25, expand=True)
+        spec = await rebuilds.update(LOCAL, INDEX, asked, ("chunk_tokens", "chunk_overlap", "fusion"))
+        assert spec.settings == IndexSettings(100, 10, Fusion.RANKS)
+        for settings, names, field in (
+            (IndexSettings(chunk_tokens=15), ["chunk_tokens"], "settings.chunk_tokens"),
+            (IndexSettings(chunk_overlap=100), ["chunk_overlap"], "settings.chunk_overlap"),
+            (IndexSettings(dense_weight=1.5), ["dense_weight"], "settings.dense_weight"),
+            (NOTHING, ["fusion", "embedding_model"], "settings.embedding_model"),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                await rebuilds.update(LOCAL, INDEX, settings, names)
+            assert caught.value.field == field
+        with pytest.raises(PermissionDenied):
+            await rebuilds.update(Principal("local", oids=("ann",)), INDEX, NOTHING, ["fusion"])
+        with pytest.raises(NotFound):
+            await rebuilds.update(LOCAL, "other", NOTHING, ["fusion"])
+        left = await rebuilds.update(
+            LOCAL, INDEX, IndexSettings(dense_weight=0.0), ("chunk_overlap", "dense_weight")
+        )
+        assert left.settings == IndexSettings(100, None, Fusion.RANKS, 0.0)
+        await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(expand=False))
+        with pytest.raises(Conflict):
+            await rebuilds.update(LOCAL, INDEX, NOTHING, ["fusion"])
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        spec = await bench.catalogue.index(LOCAL, INDEX)
+        assert (spec.embedding_model, spec.settings) == (NEW, replace(left.settings, expand=False))
+
+
+async def test_indexes_are_made_with_settings(reopen: Callable[[], Store]) -> None:
+    """An index that is made empty is there, with its model and settings, also after a restart, and once only."""
+    async with opened(reopen()) as (bench, rebuilds):
+        settings = IndexSettings(chunk_tokens=200, chunk_overlap=20)
+        await rebuilds.create(LOCAL, "mine", NEW, settings)
+        await rebuilds.create(LOCAL, INDEX, "", NOTHING)
+        with pytest.raises(Conflict):
+            await rebuilds.create(LOCAL, "mine", NEW, settings)
+        with pytest.raises(InvalidRequest):
+            await rebuilds.create(LOCAL, "no/name", NEW, settings)
+        await bench.put(Document("d", generation=1), ["the ferry"])
+    async with opened(reopen()) as (bench, _):
+        spec = await bench.catalogue.index(LOCAL, "mine")
+        assert (spec.embedding_model, spec.settings) == (NEW, settings)
+        assert [(each.spec.name, each.documents) for each in await bench.catalogue.indexes(LOCAL)] == [
+            ("mine", 0),
+            (INDEX, 1),
+        ]
+
+
+async def test_two_who_ask_at_once_get_one_rebuild(reopen: Callable[[], Store]) -> None:
+    """The same for both; who asks for another one meanwhile is refused."""
+    embedder = Watched()
+    async with opened(reopen(), embedder) as (bench, rebuilds):
+        expected = await fill(bench)
+        begun = asyncio.gather(*(rebuilds.begin(LOCAL, INDEX, NEW, NOTHING) for _ in range(3)))
+        await asyncio.sleep(0)
+        with pytest.raises(Conflict):
+            await rebuilds.begin(LOCAL, INDEX, NEW, IndexSettings(chunk_tokens=100))
+        assert len({each.started_at for each in await begun}) == 1
+        assert (await over(rebuilds)).state is RebuildState.SUCCEEDED
+        assert embedder.texts == len(expected)

@@ -1,0 +1,293 @@
+"""Writing and loading snapshots: where they may lie, who may, and that a failure changes nothing."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.bench import INDEX, Bench
+from embedding.models import EmbeddingModel, EmbeddingModels
+from retriever.domain.changes import Commit, UpsertStep
+from retriever.domain.document import AccessControl, Chunk, Document
+from retriever.domain.index import Contents, IndexSettings
+from retriever.domain.query import Mode
+from retriever.indexes.snapshots import Snapshots
+from retriever.ports.store import Store
+from servicekit import keys
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+OTHER = Principal("other", roles=("admin",))
+READER = Principal(LOCAL.tenant, roles=("ask",))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """The snapshot directory."""
+    return tmp_path / "snapshots"
+
+
+@pytest.fixture
+def snapshots(bench: Bench, root: Path) -> Snapshots:
+    """Snapshots of the bench's indexes."""
+    return bench.snapshots(root)
+
+
+async def texts(bench: Bench, index: str = INDEX, principal: Principal = LOCAL) -> list[str]:
+    found = await bench.ask("ferry", principal, indexes=(index,), top=1000, mode=Mode.VECTORS)
+    return sorted(passage.text for passage in found)
+
+
+async def test_there_and_back(bench: Bench, snapshots: Snapshots) -> None:
+    """What was persisted is loaded once the index is deleted, with the index's settings."""
+    await bench.put(Document("d", "f.pdf", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
+    await bench.put(Document("e", generation=8), ["ferry three"])
+    await bench.rebuilds().update(LOCAL, INDEX, IndexSettings(dense_weight=0.25), ["dense_weight"])
+    before = await bench.ask("ferry", top=10)
+    assert await snapshots.persist(LOCAL, INDEX, "backup/today") == Contents(2, 3)
+    await bench.catalogue.delete_index(LOCAL, INDEX)
+    summary = await snapshots.load(LOCAL, "backup/today", INDEX, overwrite=False)
+    assert (summary.spec.name, summary.documents, summary.chunks) == (INDEX, 2, 3)
+    assert (await bench.catalogue.index(LOCAL, INDEX)).settings == IndexSettings(dense_weight=0.25)
+    assert [(each.id, each.document) for each in await bench.ask("ferry", top=10)] == [
+        (each.id, each.document) for each in before
+    ]
+    # It goes on like any index: an older generation is refused, a newer one replaces.
+    await bench.put(Document("d", generation=9), ["ferry four"])
+    assert await texts(bench) == ["ferry four", "ferry three"]
+
+
+async def test_an_absolute_path_below_the_directory(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """A path may be spelled out, as long as it lies in the tenant's own directory."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    place = root / keys.snapshots(LOCAL.tenant) / "x"
+    await snapshots.persist(LOCAL, INDEX, str(place))
+    assert (place / INDEX / "manifest.json").exists()
+    await snapshots.load(LOCAL, str(place), INDEX, overwrite=True)
+    with pytest.raises(InvalidRequest):
+        await snapshots.load(OTHER, str(place), INDEX, overwrite=False)
+
+
+async def test_several_indexes_at_one_path(bench: Bench, snapshots: Snapshots) -> None:
+    """Each is persisted below the path under its own name, and loaded from there; also deeper, and at the root."""
+    for name in (INDEX, "other", "third"):
+        await bench.put(Document("d", generation=1), [f"ferry of {name}"], index=name)
+    for path in ("", "storage", f"storage/{INDEX}", "."):
+        for name in (INDEX, "other", "third"):
+            await snapshots.persist(LOCAL, name, path)
+        for name in (INDEX, "other", "third"):
+            await snapshots.load(LOCAL, path, name, overwrite=True)
+            assert await texts(bench, name) == [f"ferry of {name}"]
+
+
+async def test_a_snapshot_of_an_earlier_version(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """It lies at the path itself. It loads as the index that it is of, and as no other."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "new")
+    mine = root / keys.snapshots(LOCAL.tenant)
+    (mine / "new" / INDEX).rename(mine / "old")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    await snapshots.load(LOCAL, "old", INDEX, overwrite=True)
+    assert await texts(bench) == ["ferry"]
+    with pytest.raises(InvalidRequest, match=f"one of the index '{INDEX}', not of 'copy'"):
+        await snapshots.load(LOCAL, "old", "copy", overwrite=True)
+
+
+async def test_a_snapshot_of_another_index(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """Where it lies in an index's place it is neither loaded nor overwritten."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await bench.put(Document("d", generation=1), ["bridge"], index="other")
+    await snapshots.persist(LOCAL, INDEX, "s")
+    mine = root / keys.snapshots(LOCAL.tenant)
+    (mine / "s" / INDEX).rename(mine / "s" / "other")
+    with pytest.raises(InvalidRequest, match=f"one of the index '{INDEX}', not of 'other'"):
+        await snapshots.load(LOCAL, "s", "other", overwrite=True)
+    with pytest.raises(Conflict, match=f"snapshot of the index '{INDEX}' at s/other"):
+        await snapshots.persist(LOCAL, "other", "s")
+    assert await texts(bench, "other") == ["bridge"]
+
+
+async def test_paths_are_confined(bench: Bench, snapshots: Snapshots, root: Path, tmp_path: Path) -> None:
+    """Whatever resolves to elsewhere, or is no path, is refused for both; nothing is written, nothing loaded."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "good")
+    mine = root / keys.snapshots(LOCAL.tenant)
+    outside = tmp_path / "outside"
+    shutil.copytree(mine / "good" / INDEX, outside / INDEX)
+    (mine / "link").symlink_to(outside)
+    (mine / "loop").symlink_to(mine / "loop")
+    (mine / "up").symlink_to("..")
+    before = sorted(tmp_path.rglob("*"))
+    for path in (
+        "/",
+        "..",
+        "../good",
+        "good/../../x",
+        "/etc",
+        str(outside),
+        "link",
+        "link/deeper",
+        "up/x",
+        "loop",
+        "a\0b",
+        "a\nb",
+        "\ud800",
+        "x" * 256,
+        "x/" * 600,
+        str(root),
+        str(root / keys.snapshots("other") / "x"),
+    ):
+        for call in (
+            snapshots.persist(LOCAL, INDEX, path),
+            snapshots.load(LOCAL, path, INDEX, overwrite=True),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                await call
+            assert caught.value.field == "path", path
+    assert sorted(tmp_path.rglob("*")) == before
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+
+
+async def test_what_is_not_there(bench: Bench, snapshots: Snapshots) -> None:
+    """A path where nothing is, and an index that does not exist, are not found; a tenant sees its own alone."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "mine")
+    with pytest.raises(NotFound, match=r"^Path does not exist: no/where/copy$"):
+        await snapshots.load(LOCAL, "no/where", "copy", overwrite=False)
+    with pytest.raises(NotFound, match=rf"^Path does not exist: mine/{INDEX}$"):
+        await snapshots.load(OTHER, "mine", INDEX, overwrite=False)
+    with pytest.raises(NotFound, match=r"^No such index: 'X' exists\.$"):
+        await snapshots.persist(LOCAL, "X", "x")
+    with pytest.raises(NotFound):
+        await snapshots.persist(OTHER, INDEX, "x")
+    for name in ("", "..", "a/b", "x" * 129):
+        with pytest.raises(InvalidRequest):
+            await snapshots.load(LOCAL, "mine", name, overwrite=False)
+        with pytest.raises(InvalidRequest):
+            await snapshots.persist(LOCAL, name, "x")
+
+
+async def test_something_else_is_there(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """What holds other things is neither written to nor loaded from; an empty directory may be written to."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    mine = root / keys.snapshots(LOCAL.tenant)
+    (mine / "empty" / INDEX).mkdir(parents=True)
+    (mine / "other" / INDEX).mkdir(parents=True)
+    (mine / "other" / INDEX / "thesis.pdf").write_bytes(b"x")
+    (mine / "file").write_bytes(b"x")
+    await snapshots.persist(LOCAL, INDEX, "empty")
+    for path in ("other", "file", "file/below"):
+        with pytest.raises(Conflict):
+            await snapshots.persist(LOCAL, INDEX, path)
+    with pytest.raises(InvalidRequest):
+        await snapshots.load(LOCAL, "other", INDEX, overwrite=True)
+    with pytest.raises(NotFound):
+        await snapshots.load(LOCAL, "file", INDEX, overwrite=True)
+    assert [path.name for path in (mine / "other" / INDEX).iterdir()] == ["thesis.pdf"]
+
+
+async def test_overwriting(bench: Bench, snapshots: Snapshots) -> None:
+    """An index that is there is replaced only where that is asked for, and then wholly."""
+    await bench.put(Document("d", generation=1), ["ferry old"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    with pytest.raises(Conflict, match=INDEX):
+        await snapshots.load(LOCAL, "s", INDEX, overwrite=False)
+    assert await texts(bench) == ["ferry new", "ferry old"]
+    await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    assert await texts(bench) == ["ferry old"]
+
+
+async def test_who_may(bench: Bench, snapshots: Snapshots) -> None:
+    """Who may not see all documents of an index may neither take it away nor replace it; access lists stay."""
+    await bench.put(Document("d", access=AccessControl(oids=("ann",)), generation=1), ["ferry secret"])
+    with pytest.raises(PermissionDenied):
+        await snapshots.persist(READER, INDEX, "s")
+    await snapshots.persist(LOCAL, INDEX, "s")
+    with pytest.raises(PermissionDenied):
+        await snapshots.load(READER, "s", INDEX, overwrite=True)
+    await bench.catalogue.delete_index(LOCAL, INDEX)
+    await snapshots.load(READER, "s", INDEX, overwrite=False)
+    assert await texts(bench, principal=READER) == []
+    assert await texts(bench) == ["ferry secret"]
+
+
+async def test_another_model(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """A snapshot whose vectors another model made is refused with the reason: it could not be searched."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    same_name = HashingEmbedder(32)
+    same_name.model = bench.embedder.model
+    for configured in (HashingEmbedder(32), same_name):
+        elsewhere = Snapshots(bench.indexes, root, EmbeddingModels([EmbeddingModel.of(configured)]))
+        with pytest.raises(InvalidRequest, match=bench.embedder.model):
+            await elsewhere.load(LOCAL, "s", INDEX, overwrite=True)
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+
+
+async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """Where the snapshot turns out to be cut off, the index that was to be overwritten is as it was."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    (points,) = (root / keys.snapshots(LOCAL.tenant) / "s" / INDEX).glob("*.points")
+    points.write_bytes(points.read_bytes()[:-1])
+    with pytest.raises(InvalidRequest, match="cut off"):
+        await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    assert await texts(bench) == ["ferry", "ferry new"]
+    await bench.put(Document("e", generation=3), ["ferry newer"])
+    assert await texts(bench) == ["ferry", "ferry newer"]
+
+
+async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.Event) -> AsyncIterator[UpsertStep]:
+    """An upsert that waits before its second chunk."""
+    yield bench.begin(Document("late", generation=5), index)
+    yield chunks[:1]
+    await go_on.wait()
+    yield chunks[1:]
+    yield Commit(2)
+
+
+@pytest.mark.parametrize("index", [INDEX, "new"])
+async def test_a_writer_meanwhile(bench: Bench, snapshots: Snapshots, index: str) -> None:
+    """Who writes to an index while it is replaced is told to try again, and then writes to the new one.
+
+    The same holds for an index that exists for its first writer alone.
+    """
+    await bench.put(Document("d", generation=1), ["ferry"], index=index)
+    await snapshots.persist(LOCAL, index, "s")
+    if index != INDEX:
+        await bench.catalogue.delete_index(LOCAL, index)
+    go_on = asyncio.Event()
+    chunks = await bench.chunks(["ferry late one", "ferry late two"])
+    writing = asyncio.create_task(bench.upserts.upsert(halves(bench, chunks, index, go_on)))
+    await asyncio.sleep(0.05)
+    await snapshots.load(LOCAL, "s", index, overwrite=index == INDEX)
+    go_on.set()
+    with pytest.raises(Unavailable):
+        await writing
+    assert await texts(bench, index) == ["ferry"]
+    await bench.upserts.upsert(halves(bench, chunks, index, go_on))
+    assert await texts(bench, index) == ["ferry", "ferry late one", "ferry late two"]
+
+
+async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Store], root: Path) -> None:
+    """What was loaded lasts; what it replaced, or what was deleted, does not come back."""
+    bench = await Bench.open(reopen())
+    snapshots = bench.snapshots(root)
+    await bench.put(Document("d", generation=1), ["ferry old"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.put(Document("e", generation=2), ["ferry new"])
+    await bench.put(Document("e", generation=2), ["ferry gone"], index="gone")
+    await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+    await bench.catalogue.delete_index(LOCAL, "gone")
+    await bench.aclose()
+
+    bench = await Bench.open(reopen())
+    assert [each.spec.name for each in await bench.catalogue.indexes(LOCAL)] == [INDEX]
+    assert await texts(bench) == ["ferry old"]
+    await bench.put(Document("x", generation=1), ["ferry anew"], index="gone")
+    assert await texts(bench, "gone") == ["ferry anew"]
+    await bench.aclose()

@@ -1,0 +1,37 @@
+"""Maximal marginal relevance."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.ports.store import Terms
+from retriever.search.diversity import diverse
+
+SAME, SAME_AGAIN, OTHER = (Terms([1, 2], [1.0, 1.0]), Terms([1, 2], [2.0, 2.0]), Terms([3], [1.0]))
+
+
+def test_what_says_the_same_comes_later() -> None:
+    """A copy of the best passage stands behind a new one, once diversity counts for enough."""
+    scores, texts = [1.0, 0.9, 0.3], [SAME, SAME_AGAIN, OTHER]
+    assert diverse(scores, texts, 0.0, 3) == [0, 1, 2]
+    assert diverse(scores, texts, 0.5, 3) == [0, 2, 1]
+    assert diverse(scores, texts, 0.5, 2) == [0, 2]
+
+
+@given(
+    st.lists(st.floats(-5, 5), max_size=12).map(lambda scores: sorted(scores, reverse=True)),
+    st.floats(0, 1),
+    st.integers(0, 15),
+)
+def test_each_is_taken_once_and_the_best_first(scores: list[float], diversity: float, count: int) -> None:
+    """As many as there are, or as are wanted; without diversity in the order of the scores."""
+    texts = [(SAME, OTHER)[at % 2] for at in range(len(scores))]
+    taken = diverse(scores, texts, diversity, count)
+    assert len(taken) == len(set(taken)) == min(count, len(scores))
+    if taken:
+        assert taken[0] == 0
+    assert diverse(scores, texts, 0.0, count) == list(range(len(taken)))
+
+
+def test_nothing_of_nothing() -> None:
+    """Nor does a text without words stop anything."""
+    assert diverse([], [], 0.5, 3) == []
+    assert diverse([1.0, 0.5], [Terms([], []), Terms([], [])], 0.5, 2) == [0, 1]

@@ -1,0 +1,39 @@
+"""Further words for a query."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.ports.store import Terms
+from retriever.search.expansion import BACKGROUND, FEEDBACK, LEAST_BACKGROUND, expanded
+
+QUERY = Terms([7], [1.0])
+
+
+def words(*indices: int) -> Terms:
+    return Terms(sorted(indices), [1.0] * len(indices))
+
+
+def test_words_that_the_best_have_in_common_come_in() -> None:
+    """With less weight than the query's own; what all candidates have is worth less than what the best have."""
+    best = [words(1, 2, 7)] * FEEDBACK
+    others = [words(2, 100 + number) for number in range(BACKGROUND - FEEDBACK)]
+    terms = expanded(QUERY, best + others)
+    weights = dict(zip(terms.indices, terms.weights, strict=True))
+    assert set(weights) == {1, 2, 7}
+    assert 1.0 < weights[7] < 1.2
+    assert weights[2] < weights[1] < 0.2
+
+
+def test_few_candidates_tell_nothing() -> None:
+    """Then the query stays as it is."""
+    assert expanded(QUERY, [words(1)] * (LEAST_BACKGROUND - 1)) == QUERY
+    assert expanded(QUERY, [words()] * LEAST_BACKGROUND) == QUERY
+
+
+@given(st.lists(st.sets(st.integers(0, 40), max_size=8), min_size=LEAST_BACKGROUND, max_size=BACKGROUND))
+def test_the_querys_own_words_stay_the_heaviest(texts: list[set[int]]) -> None:
+    """Whatever the candidates say; the indices are ascending, as a sparse vector has them."""
+    terms = expanded(QUERY, [words(*text) for text in texts])
+    assert list(terms.indices) == sorted(set(terms.indices))
+    weights = dict(zip(terms.indices, terms.weights, strict=True))
+    assert weights[7] >= 1.0
+    assert all(0 <= weight <= 0.1 for index, weight in weights.items() if index != 7)

@@ -1,0 +1,93 @@
+"""Fusion: the same hits give the same order, whatever order they come in."""
+
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.domain.ranking import Hit, ranked
+from retriever.search.fusion import RRF_K, combined, reciprocal_rank
+
+ids = st.text("abcdef", min_size=1, max_size=4)
+rankings = st.lists(
+    st.dictionaries(ids, st.sampled_from([0.0, 0.25, 0.5, 1.0, -1.0]), max_size=12).map(
+        lambda scores: [Hit(*item) for item in scores.items()]
+    ),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(rankings, st.randoms(use_true_random=False))
+def test_order_in_which_hits_come_does_not_matter(hits: list[list[Hit]], rng: random.Random) -> None:
+    """Hits shuffled within their rankings, and rankings swapped, give the same ids in the same order."""
+    fused = reciprocal_rank([ranked(each) for each in hits])
+    shuffled = [rng.sample(each, len(each)) for each in rng.sample(hits, len(hits))]
+    again = reciprocal_rank([ranked(each) for each in shuffled])
+    assert {hit.id for hit in again} == {hit.id for hit in fused}
+    scores = {hit.id: hit.score for hit in fused}
+    assert all(abs(hit.score - scores[hit.id]) < 1e-12 for hit in again)
+    if len(hits) <= 2:  # a sum of two does not depend on their order, not even in its last bit
+        assert again == fused
+
+
+@given(rankings)
+def test_order_is_by_score_and_then_by_id(hits: list[list[Hit]]) -> None:
+    """Scores never rise down the list, and equal ones are ordered by id."""
+    fused = reciprocal_rank([ranked(each) for each in hits])
+    assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))
+    assert len({hit.id for hit in fused}) == len(fused)
+
+
+@given(rankings, st.data())
+def test_a_better_rank_never_lowers_the_score(hits: list[list[Hit]], data: st.DataObject) -> None:
+    """Moving a chunk up in one ranking raises its fused score, or leaves it where it was first already."""
+    ranking = data.draw(st.sampled_from(hits))
+    if not ranking:
+        return
+    chosen = data.draw(st.sampled_from(ranking)).id
+    before = {hit.id: hit.score for hit in reciprocal_rank([ranked(each) for each in hits])}
+    raised = [[Hit(hit.id, 2.0) if hit.id == chosen and each is ranking else hit for hit in each] for each in hits]
+    after = {hit.id: hit.score for hit in reciprocal_rank([ranked(each) for each in raised])}
+    assert after[chosen] >= before[chosen]
+
+
+def test_score_is_that_of_the_paper() -> None:
+    """A chunk that is first here and third there has 1/61 + 1/63."""
+    one = [Hit("a", 3.0), Hit("b", 2.0), Hit("c", 1.0)]
+    other = [Hit("c", 9.0), Hit("d", 8.0), Hit("a", 7.0)]
+    scores = {hit.id: hit.score for hit in reciprocal_rank([one, other])}
+    assert scores["a"] == 1 / (RRF_K + 1) + 1 / (RRF_K + 3)
+    assert scores["b"] == 1 / (RRF_K + 2)
+
+
+def test_ranks_can_be_weighted() -> None:
+    """A ranking of weight 0 says nothing, and brings nothing."""
+    one, other = [Hit("a", 2.0), Hit("b", 1.0)], [Hit("c", 9.0), Hit("b", 8.0)]
+    assert [hit.id for hit in reciprocal_rank([one, other], [1.0, 0.0])] == ["a", "b"]
+    assert [hit.id for hit in reciprocal_rank([one, other], [0.5, 1.5])] == ["b", "c", "a"]
+
+
+def test_scores_are_shares_of_the_best() -> None:
+    """The mean of both shares, by their weights; a negative cosine counts as none."""
+    fused = combined([{"a": 0.8, "b": 0.4, "c": -0.2}], {"a": 0.0, "b": 10.0, "c": 5.0}, 0.5)
+    assert fused == [Hit("b", 0.75), Hit("a", 0.5), Hit("c", 0.25)]
+    assert combined([{"a": 0.8, "b": 0.4}], {"b": 10.0}, 1.0) == [Hit("a", 1.0), Hit("b", 0.5)]
+    assert [hit.id for hit in combined([{"a": 0.8}], {"b": 10.0}, 0.0)] == ["b", "a"]
+
+
+def test_each_models_cosines_are_by_themselves() -> None:
+    """The best of each model is as good as the other's."""
+    fused = combined([{"a": 0.9, "b": 0.45}, {"c": 0.3}], {}, 1.0)
+    assert fused == [Hit("a", 1.0), Hit("c", 1.0), Hit("b", 0.5)]
+
+
+scores = st.dictionaries(ids, st.floats(-1, 50, width=16), max_size=12)
+
+
+@given(scores, scores, st.floats(0, 1))
+def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, float], weight: float) -> None:
+    """From 0 to 1, of every chunk that either search knows, in one order."""
+    fused = combined([dense], words, weight)
+    assert {hit.id for hit in fused} == dense.keys() | words.keys()
+    assert all(0 <= hit.score <= 1 + 1e-9 for hit in fused)
+    assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))

@@ -1,0 +1,174 @@
+"""What happens to what was found: more words, rerankers, diversity, neighbours, captions."""
+
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench, steps
+from retriever.domain.changes import Commit
+from retriever.domain.document import AccessControl, Chunk, Document
+from retriever.domain.index import Fusion
+from retriever.domain.query import Mode, Passage, Query, Rerank, Retrieved
+from retriever.rerankers.registry import Rerankers
+from retriever.rerankers.resilience import ResilientReranker
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
+from servicekit.principal import LOCAL, Principal
+
+TEXTS = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "a map of the town"]
+
+
+@pytest.fixture
+async def harbour(bench: Bench) -> Bench:
+    """An index with one document of four chunks."""
+    await bench.put(Document("d", "harbour.pdf", generation=1), TEXTS)
+    return bench
+
+
+async def retrieved(bench: Bench, text: str, **query: Any) -> Retrieved:
+    return await bench.retrieval.retrieve(LOCAL, Query(**{"indexes": (INDEX,), "text": text, **query}))
+
+
+def texts(passages: tuple[Passage, ...] | list[Passage]) -> list[str]:
+    return [passage.text for passage in passages]
+
+
+async def test_weights_of_a_hybrid_search(harbour: Bench) -> None:
+    """With all the weight on one side the order is that side's."""
+    for fusion in Fusion:
+        for weight, mode in ((1.0, Mode.VECTORS), (0.0, Mode.TEXT)):
+            hybrid = await harbour.ask("bridge tickets", fusion=fusion, dense_weight=weight, expand=False)
+            alone = await harbour.ask("bridge tickets", mode=mode)
+            assert texts(hybrid)[: len(alone)] == texts(alone)
+
+
+async def test_further_words_find_what_the_question_does_not_say(bench: Bench) -> None:
+    """A passage without a word of the query, but with those that its best passages have in common, comes in."""
+    fares = [f"ferry fare discount for pensioners number{number}" for number in range(6)]
+    other = [f"harbour office opens at hour{number}" for number in range(20)]
+    await bench.put(Document("d", generation=1), [*fares, "fare discount for pensioners", *other])
+    plain = await retrieved(bench, "ferry", mode=Mode.TEXT, top=20)
+    more = await retrieved(bench, "ferry", mode=Mode.TEXT, top=20, expand=True)
+    assert "fare discount for pensioners" not in texts(plain.passages)
+    # Six passages are too few to learn from.
+    assert texts(more.passages) == texts(plain.passages)
+    hybrid = await retrieved(bench, "ferry", top=7)
+    assert "expand" in [step.name for step in hybrid.steps]
+    assert texts(hybrid.passages)[6] == "fare discount for pensioners"
+    assert hybrid.passages[6].sparse_score == 0.0
+    assert "expand" not in [step.name for step in (await retrieved(bench, "ferry", expand=False)).steps]
+
+
+async def test_a_rerankers_order(harbour: Bench) -> None:
+    """Passages by its scores, which they have; those that it rates too low are left out."""
+    found = await retrieved(harbour, "map of the bridge", rerank=Rerank(), top=2)
+    assert texts(found.passages) == [TEXTS[3], TEXTS[0]]
+    assert [each.reranker_score for each in found.passages] == [0.75, 0.25]
+    assert (found.reranker, found.not_reranked) == ("words", "")
+    # It was given all, not only those that were wanted.
+    assert len(harbour.reranker.asked[0][1]) == 4
+    found = await retrieved(harbour, "map of the bridge", rerank=Rerank("words", minimum_score=0.5))
+    assert texts(found.passages) == [TEXTS[3]]
+
+
+async def test_without_a_reranker_nothing_happens(harbour: Bench) -> None:
+    """Where there are none, and where it is not asked for; one of another name is not found."""
+    plain = await retrieved(harbour, "ferry tickets")
+    assert plain.reranker == ""
+    assert harbour.reranker.asked == []
+    with pytest.raises(NotFound, match="'other'"):
+        await retrieved(harbour, "ferry", rerank=Rerank("other"))
+    harbour.rerankers = Rerankers()
+    none = await harbour.retrieval_with(harbour.embedder).retrieve(
+        LOCAL, Query((INDEX,), "ferry tickets", rerank=Rerank(minimum_score=5.0))
+    )
+    assert texts(none.passages) == texts(plain.passages)
+    assert (none.reranker, none.not_reranked) == ("", "")
+
+
+async def test_a_reranker_that_fails(harbour: Bench) -> None:
+    """The search's own order stays, with a word about why; a required one fails the search."""
+    plain = await retrieved(harbour, "ferry tickets")
+    harbour.reranker.failure = Unavailable("The reranker 'words' cannot be reached.")
+    found = await retrieved(harbour, "ferry tickets", rerank=Rerank(minimum_score=5.0))
+    assert texts(found.passages) == texts(plain.passages)
+    assert found.not_reranked == "The reranker 'words' cannot be reached."
+    assert all(each.reranker_score is None for each in found.passages)
+    harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", required=True)])
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await harbour.retrieval_with(harbour.embedder).retrieve(LOCAL, Query((INDEX,), "ferry", rerank=Rerank()))
+
+
+async def test_what_a_reranker_is_not_given_stands_behind(harbour: Bench) -> None:
+    """It gets as many as it is configured for."""
+    harbour.rerankers = Rerankers([ResilientReranker(harbour.reranker, "words", candidates=2)])
+    retrieval = harbour.retrieval_with(harbour.embedder)
+    found = (await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry tickets", rerank=Rerank(), top=4))).passages
+    assert [each.reranker_score is None for each in found] == [False, False, True, True]
+
+
+async def test_diverse_passages(bench: Bench) -> None:
+    """A copy of the best one stands behind what is new."""
+    copies = ["ferry tickets at the harbour office"] * 3
+    await bench.put(Document("d", generation=1), [*copies, "ferry timetable"])
+    assert texts(await bench.ask("ferry tickets", top=2)) == copies[:2]
+    assert texts(await bench.ask("ferry tickets", top=2, diversity=0.6)) == [copies[0], "ferry timetable"]
+
+
+async def section(bench: Bench) -> None:
+    chunks = await bench.chunks([f"part {number} of the text" for number in range(6)])
+    placed = [
+        Chunk(each.number, each.text, each.text, 1 if each.number < 4 else 2, ("Part",), each.vector)
+        for each in chunks
+    ]
+    document = Document("s", generation=1, access=AccessControl(oids=("ann",)))
+    await bench.upserts.upsert(steps(bench.begin(document), placed, Commit(len(placed))))
+
+
+async def test_neighbours_of_the_same_section(bench: Bench) -> None:
+    """The text goes on to both sides, as far as page and section do; no chunk is shown twice."""
+    await section(bench)
+    [passage] = await bench.ask("part 2", top=1, mode=Mode.TEXT, neighbours=1)
+    assert (passage.number, passage.first, passage.last) == (2, 1, 3)
+    assert passage.text == "part 1 of the text\n\npart 2 of the text\n\npart 3 of the text"
+    [passage] = await bench.ask("part 5", top=1, mode=Mode.TEXT, neighbours=3)
+    assert (passage.first, passage.last) == (4, 5)
+    two = await bench.ask("part text", top=2, neighbours=5)
+    assert [(each.first, each.last) for each in two] in ([(0, 3), (4, 5)], [(4, 5), (0, 3)])
+    many = await bench.ask("part text", neighbours=2)
+    shown = [number for each in many for number in range(each.first, each.last + 1)]
+    assert sorted(shown) == list(range(6))
+
+
+async def test_neighbours_are_seen_by_who_sees_the_passage(bench: Bench) -> None:
+    """Nobody else finds either."""
+    await section(bench)
+    for oid, count in (("ann", 1), ("bob", 0)):
+        asker = Principal(tenant=LOCAL.tenant, user=oid, oids=(oid,))
+        assert len(await bench.ask("part 2", asker, top=1, neighbours=2)) == count
+
+
+async def test_captions_are_the_best_sentences(bench: Bench) -> None:
+    """One or two of a passage, in the order of its text, word for word; none where no word of the query occurs."""
+    text = "The office is closed on Sunday. Tickets for the ferry cost 12 crowns. The map hangs outside."
+    await bench.put(Document("d", generation=1), [text, "A bridge. It is long and has two lanes."])
+    found = {each.text: each.captions for each in await bench.ask("what do ferry tickets cost?", captions=True)}
+    assert found[text] == ("Tickets for the ferry cost 12 crowns.",)
+    assert set(found.values()) == {found[text], ()}
+    assert all(each.captions == () for each in await bench.ask("ferry tickets"))
+
+
+async def test_captions_do_not_end_at_an_abbreviation(bench: Bench) -> None:
+    """A full stop behind an abbreviation does not end a caption."""
+    text = "The office is closed. The fee is approx. 3.50 EUR. The map hangs outside."
+    await bench.put(Document("d", generation=1), [text])
+    (found,) = await bench.ask("what is the fee?", captions=True)
+    assert found.captions == ("The fee is approx. 3.50 EUR.",)
+
+
+async def test_wrong_wishes_are_refused(harbour: Bench) -> None:
+    """With the name of the field."""
+    wrong: list[tuple[str, Any]] = [("neighbours", 11), ("diversity", 1.5), ("dense_weight", -0.1)]
+    wrong += [("indexes", tuple(f"i{number}" for number in range(101))), ("diversity", float("nan"))]
+    for field, value in wrong:
+        with pytest.raises(InvalidRequest) as caught:
+            await harbour.ask("ferry", **{field: value})
+        assert caught.value.field == field

@@ -1,0 +1,243 @@
+"""What is particular to a Qdrant server: how it is asked, what goes wrong, and leases."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from causeway_testing.retriever.qdrant import Server, serving
+from causeway_testing.servers import free_ports
+from qdrant_client import grpc as q
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING
+from retriever.stores.qdrant.collection import QdrantCollection
+from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import DeadlineExceeded, NotFound, Unavailable
+
+SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
+LEASE = 1.0
+
+
+@asynccontextmanager
+async def opened(server: Server, layout: Layout | None = None, lease: float = LEASE) -> AsyncIterator[QdrantStore]:
+    """A process's store on a server."""
+    store = await QdrantStore.open(Connection.to(server.url, None, 5.0), layout or Layout(), lease)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+@asynccontextmanager
+async def two(lease: float = LEASE) -> AsyncIterator[tuple[QdrantCollection, QdrantCollection]]:
+    """One collection as two processes have it."""
+    async with serving() as server, opened(server, lease=lease) as one, opened(server, lease=lease) as other:
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        yield mine, theirs
+
+
+async def gone(store: QdrantStore) -> None:
+    """What a process that is killed does: nothing any more."""
+    task = store._renewing
+    assert task is not None
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_collections_are_made_as_configured() -> None:
+    """Shards, copies, quantization and IDF are asked for, and an index for each field that conditions ask for."""
+    layout = Layout("mine", shards=3, replicas=2, write_consistency=2, quantization="scalar", on_disk=True)
+    async with serving() as server, opened(server, layout) as store:
+        await (await store.create(SPEC)).publish()
+        (asked,) = server.created
+        assert asked.collection_name.startswith("mine.")
+        assert (asked.shard_number, asked.replication_factor, asked.write_consistency_factor) == (3, 2, 2)
+        dense = asked.vectors_config.params_map.map["dense"]
+        assert (dense.size, dense.distance, dense.on_disk) == (64, q.Distance.Cosine, True)
+        assert dense.quantization_config.WhichOneof("quantization") == "scalar"
+        assert asked.sparse_vectors_config.map["bm25"].modifier == q.Modifier.Idf
+        assert server.calls.count("CreateFieldIndex") == 4
+        assert [each.spec for each in await store.collections()] == [SPEC]
+    async with serving() as server, opened(server, Layout(quantization="binary")) as store:
+        await store.create(SPEC)
+        dense = server.created[0].vectors_config.params_map.map["dense"]
+        assert dense.quantization_config.WhichOneof("quantization") == "binary"
+
+
+async def test_prefixes_keep_installations_apart() -> None:
+    """Two installations on one server have indexes of the same name without meeting."""
+    async with serving() as server, opened(server, Layout("a")) as one, opened(server, Layout("b")) as other:
+        await (await one.create(SPEC)).publish()
+        assert await other.find(SPEC.tenant, SPEC.name) is None
+        assert await other.collections() == []
+        await other.tidy()
+        assert len(await one.collections()) == 1
+
+
+async def test_an_index_is_looked_for_alone() -> None:
+    """One small call for a name that nobody has, and of the others nothing is read, however many there are."""
+    async with serving() as server, opened(server) as one, opened(server) as other:
+        for number in range(5):
+            await (await one.create(replace(SPEC, name=f"notes {number}"))).publish()
+        server.calls.clear()
+        assert await other.find(SPEC.tenant, "nobody's") is None
+        assert server.calls == ["Get"]
+        server.calls.clear()
+        found = await other.find(SPEC.tenant, "notes 3")
+        assert found is not None
+        assert found.spec.name == "notes 3"
+        assert server.calls == ["Get", "ListAliases", "Get"]
+        assert await other.find(SPEC.tenant, "notes 3") is found
+
+
+async def test_the_key_is_sent() -> None:
+    """Every call carries the API key."""
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, "sesame", 5.0), Layout())
+        assert server.metadata["api-key"] == "sesame"
+        await store.aclose()
+
+
+async def test_a_server_that_is_too_old_is_refused() -> None:
+    """A server that would take conditional writes for plain ones is not used."""
+    async with serving() as server:
+        for version in ("1.15.4", "1.9.0-dev", "0.11"):
+            server.version = version
+            connection = Connection.to(server.url, None, 5.0)
+            with pytest.raises(Unavailable, match=r"1\.16"):
+                await QdrantStore.open(connection, Layout())
+            await connection.aclose()
+        server.version = "2.0.1-rc1"
+        async with opened(server):
+            pass
+
+
+async def test_a_server_that_is_away() -> None:
+    """A server that is not there, breaks off, or hangs is an error of the one tree; wrong addresses are told."""
+    (port,) = free_ports(1)
+    connection = Connection.to(f"http://127.0.0.1:{port}", None, 1.0)
+    with pytest.raises(Unavailable, match="cannot be reached"):
+        await QdrantStore.open(connection, Layout())
+    await connection.aclose()
+    with pytest.raises(Unavailable, match="CAUSEWAY_QDRANT_URL"):
+        Connection.to("qdrant:6334", None, 1.0)
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, None, 1.0), Layout())
+        collection = await store.create(SPEC)
+
+        async def broken(_: str) -> None:
+            raise ConnectionError
+
+        async def hanging(_: str) -> None:
+            await asyncio.sleep(2)
+
+        server.before = broken
+        with pytest.raises(Unavailable):
+            await collection.count_chunks(EVERYTHING)
+        server.before = hanging
+        with pytest.raises((DeadlineExceeded, Unavailable)):
+            await collection.count_documents(EVERYTHING)
+        server.before = None
+        assert await collection.count_documents(EVERYTHING) == 0
+        await store.aclose()
+
+
+async def test_only_one_process_writes_a_document() -> None:
+    """A document that one process has marked is refused to others until it is unmarked, however long that takes."""
+    async with two() as (mine, theirs):
+        await mine.mark("d")
+        for _ in range(4):
+            with pytest.raises(Unavailable, match="another process"):
+                await theirs.mark("d")
+            await asyncio.sleep(LEASE / 2)
+        assert await theirs.abandoned() == []
+        await theirs.mark("e")
+        await theirs.unmark("d")
+        assert sorted(await mine.marked()) == ["d", "e"]
+        await mine.unmark("d")
+        await theirs.mark("d")
+
+
+async def test_who_is_gone_is_followed_by_another() -> None:
+    """When a process is gone, another takes its documents over; should it come back, it writes nothing any more."""
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server))
+        other = await stack.enter_async_context(opened(server))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        await gone(one)
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # nobody tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.put_record(Document("d", generation=2))
+        for call in (
+            mine.put_record(Document("d", generation=1)),
+            mine.remove_record("d"),
+            mine.remove_chunks("d", None),
+            mine.unmark("d"),
+        ):
+            with pytest.raises(Unavailable):
+                await call
+        assert await theirs.versions() == {"d": 2}
+        assert await theirs.marked() == ["d"]
+
+
+async def test_a_record_is_written_where_it_is_the_one_that_was_there() -> None:
+    """Whatever has happened to a lease: a record that another process has written is not written over."""
+    async with two(lease=30.0) as (mine, theirs):
+        await mine.mark("d")
+        await mine.put_record(Document("d", generation=1))
+        await theirs.put_record(Document("d", generation=5))  # without a mark, as nobody does
+        with pytest.raises(Unavailable, match="another process"):
+            await mine.put_record(Document("d", generation=2))
+        assert await theirs.versions() == {"d": 5}
+
+
+async def test_what_was_begun_and_left_is_removed() -> None:
+    """A collection that was not published goes when its process is gone, not before; what is published stays."""
+    async with serving() as server, opened(server) as one, opened(server) as other:
+        await (await one.create(IndexSpec("local", "kept", "m", 8))).publish()
+        await one.create(SPEC)
+        await one.create(SPEC, beside=True)
+        await asyncio.sleep(LEASE * 1.5)
+        await other.tidy()
+        assert len((await server.client.get_collections()).collections) == 3
+        await gone(one)
+        await asyncio.sleep(LEASE * 1.5)
+        await other.tidy()
+        assert [each.spec.name for each in await other.collections()] == ["kept"]
+        assert len((await server.client.get_collections()).collections) == 1
+
+
+async def test_closing_leaves_nothing_begun() -> None:
+    """When a store is closed, what it has begun is removed at once, and what it has marked is abandoned."""
+    async with serving() as server, opened(server, lease=30.0) as other:
+        async with opened(server, lease=30.0) as store:
+            await store.create(SPEC, beside=True)
+            collection = await store.create(SPEC)
+            await collection.publish()
+            await collection.mark("d")
+        (collection,) = await other.collections()
+        assert await collection.abandoned() == ["d"]
+        assert len((await server.client.get_collections()).collections) == 1
+
+
+async def test_an_index_that_another_process_removed() -> None:
+    """What is asked of it says that it is gone; its name is free again."""
+    async with two() as (mine, theirs):
+        await theirs.drop()
+        with pytest.raises(Unavailable, match="replaced"):
+            await mine.count_chunks(EVERYTHING)
+        assert not await mine.is_current()
+        with pytest.raises(NotFound):
+            await theirs.count_chunks(EVERYTHING)

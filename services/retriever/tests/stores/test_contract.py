@@ -1,0 +1,760 @@
+"""The contract of the store port: the fake, the embedded engine, a Qdrant server and the store of docs/extending.md
+behave the same.
+
+The server is the client's local mode, called in the process (``qdrant``) and over gRPC (``qdrant-grpc``).
+"""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.store import MemoryStore
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import AccessControl, Chunk, Document, Version
+from retriever.domain.filter import Condition, Filter, MatchAny, Range
+from retriever.domain.index import Contents, Fusion, IndexSettings, IndexSpec
+from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
+from retriever.stores.bm25 import Bm25Encoder
+from retriever.stores.edge.store import EdgeStore
+from servicekit import keys
+from servicekit.errors import InvalidRequest, NotFound, Unavailable
+
+SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
+NAME = keys.collection(SPEC.tenant, SPEC.name)
+HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
+
+
+@pytest.fixture(params=["memory", "edge", "qdrant", "qdrant-grpc", "example"])
+def kind(request: pytest.FixtureRequest) -> str:
+    """All stores."""
+    name: str = request.param
+    return name
+
+
+async def vector(text: str) -> list[float]:
+    """A text's vector."""
+    result: list[float] = (await HashingEmbedder(64).embed([text]))[0].tolist()
+    return result
+
+
+def words(text: str) -> Terms:
+    """A query's words."""
+    return Bm25Encoder(Scheduler()).query(text)
+
+
+async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
+    """Chunks of a document, one a text."""
+    terms = await Bm25Encoder(Scheduler()).documents(texts)
+    return [
+        ChunkPoint(
+            str(keys.point_id("c", document.document_id, document.generation, number, text)),
+            Chunk(number, text, text, number + 1, ("Part", "Section"), await vector(text)),
+            terms[number],
+        )
+        for number, text in enumerate(texts)
+    ]
+
+
+async def add(collection: Collection, document: Document, texts: Sequence[str]) -> list[str]:
+    """Stores a document's chunks; their ids."""
+    made = await points(document, texts)
+    await collection.add_chunks(document, made)
+    return [point.id for point in made]
+
+
+@pytest.fixture
+async def collection(store: Store) -> Collection:
+    """An empty collection."""
+    return await store.create(SPEC)
+
+
+async def test_dense_finds_by_cosine(collection: Collection) -> None:
+    """Each hit has the cosine of its vector and the query's; the number of hits is bounded."""
+    document = Document("d", generation=1)
+    ids = await add(collection, document, HARBOUR)
+    query = await vector(HARBOUR[1])
+    hits = {hit.id: hit.score for hit in await collection.dense(query, 10, EVERYTHING)}
+    for id_, text in zip(ids, HARBOUR, strict=True):
+        cosine = sum(a * b for a, b in zip(query, await vector(text), strict=True))
+        assert hits[id_] == pytest.approx(cosine, abs=1e-5)
+    (best,) = await collection.dense(query, 1, EVERYTHING)
+    assert best.id == ids[1]
+
+
+async def test_sparse_finds_by_bm25(collection: Collection) -> None:
+    """Only chunks that share a word are hits, with the sum over those words of IDF times weight."""
+    document = Document("d", generation=1)
+    ids = await add(collection, document, HARBOUR)
+    hits = {hit.id: hit.score for hit in await collection.sparse(words("ferry bridge"), 10, EVERYTHING)}
+    assert set(hits) == set(ids[:3])
+    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]])
+    weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
+    # Three chunks have words that count, one of them this word.
+    assert hits[ids[2]] == pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
+    assert await collection.sparse(words("the"), 10, EVERYTHING) == []
+    assert await collection.sparse(words("submarine"), 10, EVERYTHING) == []
+
+
+async def test_search_among_given_ids(collection: Collection) -> None:
+    """With ids a search looks at these alone, whatever else is better; with none of them it finds nothing."""
+    ids = await add(collection, Document("d", generation=1), HARBOUR)
+    query = await vector(HARBOUR[0])
+    assert {hit.id for hit in await collection.dense(query, 10, EVERYTHING, ids[2:])} == set(ids[2:])
+    assert await collection.dense(query, 10, EVERYTHING, []) == []
+    assert [hit.id for hit in await collection.sparse(words("ferry"), 10, EVERYTHING, ids[1:])] == [ids[1]]
+
+
+async def seen(collection: Collection) -> set[str]:
+    """Ids of all chunks that are to be seen; searches and counts agree."""
+    dense = {hit.id for hit in await collection.dense(await vector("ferry"), 100, EVERYTHING)}
+    words_in = {hit.id for hit in await collection.sparse(words("ferry ferries bridge toll"), 100, EVERYTHING)}
+    assert words_in <= dense
+    assert await collection.count_chunks(EVERYTHING) == len(dense)
+    return dense
+
+
+async def test_a_marked_document_is_seen_as_its_record_says(reopen: Callable[[], Store]) -> None:
+    """While a document is marked only the chunks of its record's generation are seen, none without a record; it
+    changes with the record, is so after a restart, and other documents do not matter to it.
+    """
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.publish()
+    other = set(await add(collection, Document("e", generation=7), HARBOUR[:1]))
+    await collection.mark("d")
+    first = set(await add(collection, Document("d", generation=1), HARBOUR[:2]))
+    assert await seen(collection) == other
+    before = collection.revision
+    await collection.put_record(Document("d", generation=1))
+    assert collection.revision != before
+    assert await seen(collection) == other | first
+    await collection.unmark("d")
+    await collection.mark("d")
+    second = set(await add(collection, Document("d", generation=2), HARBOUR[:3]))
+    assert await seen(collection) == other | first
+    await collection.put_record(Document("d", generation=2))
+    assert await seen(collection) == other | second
+    await collection.sync()
+    await store.aclose()
+
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await collection.abandoned() == ["d"]
+    assert await seen(collection) == other | second
+    await collection.mark("d")
+    assert await collection.abandoned() == []
+    await collection.remove_record("d")
+    assert await seen(collection) == other
+    await collection.remove_chunks("d", keep=None)
+    await collection.unmark("d")
+    assert (await collection.marked(), await seen(collection)) == ([], other)
+    await store.aclose()
+
+
+async def test_versions_are_those_of_the_records(collection: Collection) -> None:
+    """Each record's generation is told, whatever chunks there are."""
+    await add(collection, Document("d", generation=9), HARBOUR)
+    for name, generation in (("d", 2), ("e", 2**64 - 1), ("d", 3)):
+        await collection.put_record(Document(name, generation=generation))
+    assert await collection.versions() == {"d": 3, "e": 2**64 - 1}
+
+
+async def test_a_note_is_kept(reopen: Callable[[], Store]) -> None:
+    """A note comes back byte for byte, also after a restart and in the place of another; none is empty."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    assert await collection.note() == b""
+    await collection.put_note(b"before")
+    await collection.publish()
+    assert await collection.note() == b"before"
+    await collection.put_note(b'{"\xc3\xa4": "\x00"}')
+    await store.aclose()
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await collection.note() == b'{"\xc3\xa4": "\x00"}'
+    assert collection.spec == SPEC
+    await store.aclose()
+
+
+async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
+    """Settings come in the place of those that were there, at once and after a restart; all else stays."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.put_settings(IndexSettings(chunk_tokens=64))
+    await collection.publish()
+    await collection.put_note(b"note")
+    await add(collection, Document("d", generation=1), HARBOUR)
+    await collection.put_record(Document("d", generation=1))
+    assert collection.spec == replace(SPEC, settings=IndexSettings(chunk_tokens=64))
+    settings = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.25, expand=False)
+    await collection.put_settings(settings)
+    assert collection.spec == replace(SPEC, settings=settings)
+    await collection.compact()
+    await store.aclose()
+    store = reopen()
+    (collection,) = await store.collections()
+    assert collection.spec == replace(SPEC, settings=settings)
+    assert await collection.is_current()
+    assert collection.spec == replace(SPEC, settings=settings)
+    assert (await collection.note(), await collection.versions()) == (b"note", {"d": 1})
+    await store.aclose()
+
+
+async def test_collections_are_found_by_name(store: Store) -> None:
+    """A collection is found from when it is published until it is dropped, under its tenant's name alone."""
+    spec = replace(SPEC, settings=IndexSettings(chunk_tokens=100, chunk_overlap=7))
+    collection = await store.create(spec)
+    assert await store.find(SPEC.tenant, SPEC.name) is None
+    await collection.publish()
+    assert await collection.is_current()
+    found = await store.find(SPEC.tenant, SPEC.name)
+    assert found is not None
+    assert found.spec == spec
+    assert await store.find("other", SPEC.name) is None
+    assert await store.find(SPEC.tenant, "other") is None
+    await collection.drop()
+    assert await store.find(SPEC.tenant, SPEC.name) is None
+    assert not await collection.is_current()
+
+
+async def test_scope_binds_to_readers(collection: Collection) -> None:
+    """Who holds one of a document's tokens sees it, in searches, counts and listings; others see public ones."""
+    public = Document("public", generation=1)
+    secret = Document("secret", generation=1, access=AccessControl(oids=("ann",), groups=("crew",)))
+    for document in (public, secret):
+        await add(collection, document, ["the ferry"])
+        await collection.put_record(document)
+    for held, expected in (({"*"}, 1), ({"*", "oid:bob", "group:ann"}, 1), ({"*", "group:crew"}, 2)):
+        scope = Scope(readers=frozenset(held))
+        assert len(await collection.dense(await vector("ferry"), 10, scope)) == expected
+        assert len(await collection.sparse(words("ferry"), 10, scope)) == expected
+        assert await collection.count_chunks(scope) == expected
+        assert await collection.count_documents(scope) == expected
+        assert len(await collection.document_ids(scope)) == expected
+
+
+async def test_chunks_are_read_back(collection: Collection) -> None:
+    """A chunk comes back with its text, page and headings; an unknown id is left out."""
+    ids = await add(collection, Document("d", generation=1), HARBOUR)
+    unknown = str(keys.point_id("c", "x", 1, 0, ""))
+    found = await collection.chunks([ids[1], unknown])
+    assert list(found) == [ids[1]]
+    chunk = found[ids[1]]
+    assert (chunk.id, chunk.document_id, chunk.number, chunk.page) == (ids[1], "d", 1, 2)
+    assert (chunk.headings, chunk.text) == (("Part", "Section"), HARBOUR[1])
+
+
+async def test_storing_a_chunk_again_changes_nothing(collection: Collection) -> None:
+    """The same points stored twice are there once."""
+    document = Document("d", generation=1)
+    assert await add(collection, document, HARBOUR) == await add(collection, document, HARBOUR)
+    assert await collection.count_chunks(EVERYTHING) == len(HARBOUR)
+
+
+async def test_removing_chunks_keeps_one_generation(collection: Collection) -> None:
+    """All of a document's chunks go but those of the generation to keep; other documents' chunks stay."""
+    many = [f"page {number}" for number in range(150)]
+    for generation in (1, 2):
+        await add(collection, Document("d", generation=generation), many)
+    await add(collection, Document("e", generation=1), HARBOUR)
+    await collection.remove_chunks("d", keep=2)
+    assert await collection.count_chunks(EVERYTHING) == len(many) + len(HARBOUR)
+    await collection.remove_chunks("d", keep=None)
+    assert await collection.count_chunks(EVERYTHING) == len(HARBOUR)
+
+
+async def test_records(collection: Collection) -> None:
+    """A record comes back as it was written, byte for byte; writing again replaces it; removing twice is fine."""
+    document = Document(
+        "d é/1",
+        sourcefile="häfen.pdf",
+        content_type="application/pdf",
+        sha256="ab" * 32,
+        size_bytes=2**40,
+        metadata_json=b'{ "a":1.0,  "a":2, "big": 123456789012345678901234567890 }',
+        access=AccessControl(("o",), ("g", "h")),
+        category="c",
+        language="de",
+        generation=2**64 - 1,
+        page_count=3,
+        has_pictures=True,
+        chunk_count=4,
+    )
+    await collection.put_record(document)
+    await collection.put_record(Document("e"))
+    assert await collection.records(["d é/1", "nothing"]) == {"d é/1": document}
+    await collection.put_record(Document("e", generation=7))
+    assert (await collection.records(["e"]))["e"].generation == 7
+    assert await collection.count_documents(EVERYTHING) == 2
+    for _ in range(2):
+        await collection.remove_record("e")
+    assert await collection.document_ids(EVERYTHING) == ["d é/1"]
+
+
+async def test_records_and_marks_are_in_no_search(collection: Collection) -> None:
+    """Neither a record nor a mark counts as a chunk, or a mark as a record."""
+    await collection.put_record(Document("d"))
+    await collection.mark("d")
+    await collection.mark("e")
+    assert sorted(await collection.marked()) == ["d", "e"]
+    assert await collection.dense(await vector("d"), 10, EVERYTHING) == []
+    assert await collection.count_chunks(EVERYTHING) == 0
+    assert await collection.count_documents(EVERYTHING) == 1
+    for _ in range(2):
+        await collection.unmark("d")
+    assert await collection.marked() == ["e"]
+
+
+METADATA = b"""{"year": 2024, "half": 0.5, "whole": 3.0, "draft": true, "text": "2024", "none": null,
+  "tags": ["a", "b"], "deep": {"er": {"key": "v"}, "numbers": [1, 20]}, "a b\\"c[0]": "odd",
+  "huge": 1e300, "long": "%s", "people": [{"name": "Ann"}, {"name": "Bob"}]}""" % (b"x" * 500)
+
+
+def is_(field: str, *values: str | float | bool) -> MatchAny:
+    return MatchAny(field, values)
+
+
+CASES: list[tuple[Condition, bool]] = [
+    (is_("document_id", "d"), True),
+    (is_("document_id", "e"), False),
+    (is_("sourcefile", "x", "f.pdf"), True),
+    (is_("category", "c"), True),
+    (is_("language", ""), True),
+    (is_("page", 1), True),
+    (is_("page", "1"), False),
+    (is_("metadata.year", 2024), True),
+    (is_("metadata.year", 2024.0), True),
+    (is_("metadata.year", "2024"), False),
+    (is_("metadata.text", 2024), False),
+    (is_("metadata.draft", True), True),
+    (is_("metadata.draft", 1), False),
+    (is_("metadata.draft", "true"), False),
+    (is_("metadata.half", 0.5), True),
+    (is_("metadata.whole", 3), True),
+    (is_("metadata.tags", "b"), True),
+    (is_("metadata.tags", "c"), False),
+    (is_("metadata.deep.er.key", "v"), True),
+    (is_("metadata.people.name", "Bob"), True),
+    (is_('metadata.a b"c[0]', "odd"), True),
+    (is_("metadata.long", "x" * 500), True),
+    (is_("metadata.long", "x" * 499), False),
+    (is_("metadata.none", "null"), False),
+    (is_("metadata.year"), False),
+    (Range("page", gte=1, lt=2), True),
+    (Range("page", gt=1), False),
+    (Range("metadata.year", gt=2023, lte=2024), True),
+    (Range("metadata.year", lt=2024), False),
+    (Range("metadata.half", gt=0.49, lt=0.51), True),
+    (Range("metadata.huge", gt=1e299), True),
+    (Range("metadata.text", gt=0), False),
+    (Range("metadata.draft", gte=0), False),
+    (Range("metadata.deep.numbers", gt=10, lt=30), True),
+    (Range("metadata.deep.numbers", gt=2, lt=10), False),
+    (Filter(), True),
+    (Filter(must=(is_("page", 1), is_("category", "x"))), False),
+    (Filter(should=(is_("page", 1), is_("category", "x"))), True),
+    (Filter(should=(is_("page", 2), is_("category", "x"))), False),
+    (Filter(must=(is_("page", 1),), should=(is_("category", "x"),)), False),
+    (Filter(must_not=(is_("page", 2),)), True),
+    (Filter(must_not=(is_("page", 1),)), False),
+    (Filter(must_not=(Filter(),)), False),
+    (Filter(must=(Filter(must_not=(Range("metadata.year", gt=3000),)),)), True),
+]
+
+
+async def test_filters(collection: Collection) -> None:
+    """Conditions go by JSON's own equality: types are kept apart, numbers compared by value, lists by item."""
+    document = Document("d", "f.pdf", metadata_json=METADATA, category="c", generation=1)
+    await add(collection, document, ["the ferry"])
+    for condition, holds in CASES:
+        scope = Scope(Filter(must=(condition,)))
+        assert len(await collection.dense(await vector("ferry"), 10, scope)) == holds, condition
+        assert len(await collection.sparse(words("ferry"), 10, scope)) == holds, condition
+        assert await collection.count_chunks(scope) == holds, condition
+
+
+async def test_filters_on_records(collection: Collection) -> None:
+    """Records answer the same conditions, except on the page, which only chunks have."""
+    document = Document("d", "f.pdf", metadata_json=METADATA, category="c")
+    await collection.put_record(document)
+    for condition, holds in (
+        (is_("metadata.tags", "a"), True),
+        (Range("metadata.year", gt=2000), True),
+        (is_("page", 1), False),
+        (Range("page", gte=0), False),
+    ):
+        assert await collection.count_documents(Scope(Filter(must=(condition,)))) == holds
+
+
+async def test_published_collections_are_there_again(reopen: Callable[[], Store]) -> None:
+    """After closing and opening, published collections have all they had; others, and dropped ones, are gone."""
+    store = reopen()
+    kept, unpublished, dropped = [
+        await store.create(IndexSpec("local", name, "m", 64)) for name in ("kept", "unpublished", "dropped")
+    ]
+    await kept.publish()
+    await dropped.publish()
+    await dropped.drop()
+    document = Document("d", generation=1)
+    await add(kept, document, HARBOUR)
+    await add(unpublished, document, HARBOUR)
+    await kept.put_record(document)
+    await kept.mark("d")
+    await kept.sync()
+    await store.aclose()
+
+    store = reopen()
+    (again,) = await store.collections()
+    assert again.spec == kept.spec
+    assert await again.count_chunks(EVERYTHING) == len(HARBOUR)
+    assert await again.records(["d"]) == {"d": document}
+    assert await again.marked() == ["d"]
+    assert len(await again.dense(await vector("ferry"), 10, EVERYTHING)) == len(HARBOUR)
+    assert await (await store.create(unpublished.spec)).count_chunks(EVERYTHING) == 0
+    await store.aclose()
+
+
+async def test_dropped_collection_is_not_found(store: Store, collection: Collection) -> None:
+    """Whatever is asked of a dropped collection, the answer is NotFound; its name can be taken again."""
+    await collection.publish()
+    await collection.drop()
+    for call in (
+        collection.dense(await vector("x"), 1, EVERYTHING),
+        collection.add_chunks(Document("d"), await points(Document("d"), ["x"])),
+        collection.put_record(Document("d")),
+        collection.document_ids(EVERYTHING),
+        collection.publish(),
+    ):
+        with pytest.raises(NotFound):
+            await call
+    assert await (await store.create(SPEC)).count_documents(EVERYTHING) == 0
+
+
+async def test_chunks_of_a_version_in_order(collection: Collection) -> None:
+    """A stretch of a version's chunks comes by number, with what stands between them; other versions stay out."""
+    document = Document("d", generation=2)
+    made = await points(document, [f"part {number}" for number in range(80)])
+    second = replace(made[1], chunk=replace(made[1].chunk, overlap=3, separator=""))
+    await collection.add_chunks(document, [made[0], second, *made[2:]])
+    await add(collection, Document("d", generation=1), HARBOUR)
+    await add(collection, Document("e", generation=2), HARBOUR)
+    found = await collection.chunks_of(document.version, 0, 3)
+    assert [chunk.text for chunk in found] == ["part 0", "part 1", "part 2"]
+    assert [(chunk.overlap, chunk.separator) for chunk in found] == [(0, None), (3, ""), (0, None)]
+    assert [chunk.number for chunk in await collection.chunks_of(document.version, 78, 10)] == [78, 79]
+    assert await collection.chunks_of(document.version, 80, 5) == []
+    assert await collection.chunks_of(Version("x", 1), 0, 5) == []
+
+
+async def test_points_of_a_version(collection: Collection) -> None:
+    """All chunks of a version come back as they were stored, with both vectors; those of others do not."""
+    document = Document("d", generation=2)
+    made = await points(document, [f"part {number}" for number in range(150)])
+    made[7] = replace(made[7], chunk=replace(made[7].chunk, overlap=3, separator=" "))
+    await collection.add_chunks(document, made)
+    await add(collection, Document("d", generation=1), HARBOUR)
+    found = {point.id: point async for slice_ in collection.points_of(document.version) for point in slice_}
+    assert set(found) == {point.id for point in made}
+    for point in made:
+        again = found[point.id]
+        assert replace(again.chunk, vector=()) == replace(point.chunk, vector=())
+        assert list(again.chunk.vector) == pytest.approx(list(point.chunk.vector), abs=1e-6)
+        assert list(again.terms.indices) == list(point.terms.indices)
+        assert list(again.terms.weights) == pytest.approx(list(point.terms.weights))
+
+
+async def fill(collection: Collection) -> None:
+    """Two documents, of which one has more chunks than the catalogue knows, and marks."""
+    for name, generation, texts in (("d", 3, HARBOUR), ("e", 2**64 - 1, [f"dock {n}" for n in range(90)])):
+        document = Document(name, metadata_json=b'{"year": 2024}', generation=generation, chunk_count=len(texts))
+        chunks = [
+            replace(point, id=str(keys.point_id(NAME, name, generation, point.chunk.number, point.chunk.text)))
+            for point in await points(document, texts)
+        ]
+        await collection.add_chunks(document, chunks)
+        await collection.put_record(document)
+    await add(collection, Document("d", generation=4), ["not committed"])
+    await collection.mark("d")
+
+
+async def everything(collection: Collection) -> object:
+    """All that can be asked of a collection; without BM25's numbers, for which Edge counts removed chunks, too."""
+    near = await collection.dense(await vector("the ferry"), 1000, EVERYTHING)
+    having = await collection.sparse(words("ferry dock"), 1000, Scope(Filter(must=(Range("page", lt=50),))))
+    ids = sorted(hit.id for hit in near)
+    return (
+        sorted((hit.id, round(hit.score, 4)) for hit in near),
+        sorted(hit.id for hit in having),
+        await collection.chunks(ids),
+        await collection.records(sorted(await collection.document_ids(EVERYTHING))),
+        await collection.marked(),
+        await collection.count_chunks(Scope(Filter(must=(is_("metadata.year", 2024),)))),
+    )
+
+
+async def test_compacting_changes_nothing(reopen: Callable[[], Store]) -> None:
+    """What was not removed is found as before, also what is not committed yet; and so it is after a restart."""
+    store = reopen()
+    collection = await store.create(SPEC)
+    await collection.publish()
+    await fill(collection)
+    await add(collection, Document("gone", generation=1), HARBOUR)
+    await collection.remove_chunks("gone", keep=None)
+    before = await everything(collection)
+    for _ in range(2):
+        await collection.compact()
+        assert await everything(collection) == before
+    await store.aclose()
+
+    store = reopen()
+    (collection,) = await store.collections()
+    assert await everything(collection) == before
+    await store.aclose()
+
+
+async def test_snapshot_of_what_the_catalogue_knows(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """A snapshot that is loaded as the same index has all that is committed, and neither marks nor the rest."""
+    await collection.publish()
+    await fill(collection)
+    assert await collection.persist(tmp_path / "deep" / "snapshot") == Contents(2, len(HARBOUR) + 90)
+    await collection.remove_chunks("d", keep=3)
+    await collection.unmark("d")
+    restored = await store.restore(SPEC, tmp_path / "deep" / "snapshot")
+    assert await everything(restored) == await everything(collection)
+    assert len(await store.collections()) <= 1
+
+
+async def test_snapshot_as_another_index(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """A snapshot can be loaded by another tenant and name; ids are then those of that index."""
+    await collection.publish()
+    await fill(collection)
+    await collection.persist(tmp_path)
+    spec = replace(SPEC, tenant="other", name="copy")
+    restored = await store.restore(spec, tmp_path)
+    await restored.publish()
+    assert restored.spec == spec
+    hits = await restored.dense(await vector(HARBOUR[0]), 1, EVERYTHING)
+    (chunk,) = (await restored.chunks([hits[0].id])).values()
+    expected = keys.point_id(keys.collection("other", "copy"), "d", 3, chunk.number, chunk.text)
+    assert (hits[0].id, chunk.text) == (str(expected), HARBOUR[0])
+    await restored.put_record(Document("d", generation=9))
+    assert await restored.count_documents(EVERYTHING) == 2
+
+
+async def test_a_snapshot_replaces_another(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """Written to the same place, the newer one is there alone."""
+    await collection.publish()
+    await fill(collection)
+    for _ in range(2):
+        await collection.put_record(Document("more", generation=1))
+        contents = await collection.persist(tmp_path)
+    assert contents.documents == 3
+    assert len(list(tmp_path.glob("*.points"))) == 1
+    assert await (await store.restore(SPEC, tmp_path)).count_documents(EVERYTHING) == 3
+
+
+async def test_a_collection_takes_the_place_of_another(reopen: Callable[[], Store], tmp_path: Path) -> None:
+    """From then on the other's methods raise Unavailable, so that who wrote to it tries again; a restart agrees."""
+    store = reopen()
+    old = await store.create(SPEC)
+    await old.publish()
+    await fill(old)
+    await old.persist(tmp_path)
+    await old.put_record(Document("later", generation=1))
+    new = await store.restore(SPEC, tmp_path)
+    await new.publish(instead_of=old)
+    for call in (old.put_record(Document("x")), old.count_chunks(EVERYTHING), old.publish()):
+        with pytest.raises(Unavailable):
+            await call
+    assert sorted(await new.document_ids(EVERYTHING)) == ["d", "e"]
+    await store.aclose()
+    store = reopen()
+    (again,) = await store.collections()
+    assert sorted(await again.document_ids(EVERYTHING)) == ["d", "e"]
+    await store.aclose()
+
+
+async def test_a_restored_collection_that_is_not_published_is_gone(
+    reopen: Callable[[], Store], tmp_path: Path
+) -> None:
+    """Until it is published, or when it is dropped, the one of the same name is the one that is there."""
+    store = reopen()
+    old = await store.create(SPEC)
+    await old.publish()
+    await old.persist(tmp_path)
+    await old.put_record(Document("later", generation=1))
+    await (await store.restore(SPEC, tmp_path)).drop()
+    await store.restore(SPEC, tmp_path)
+    assert await old.document_ids(EVERYTHING) == ["later"]
+    await store.aclose()
+    store = reopen()
+    (again,) = await store.collections()
+    assert await again.document_ids(EVERYTHING) == ["later"]
+    await store.aclose()
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def longer(data: bytes) -> bytes:
+    return data + b"\0\0\0\1\0"
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:-10] + bytes([data[-10] ^ 1]) + data[-9:]
+
+
+async def test_damaged_snapshots_are_refused(store: Store, collection: Collection, tmp_path: Path) -> None:
+    """Whatever is missing, cut off, or other than it was written: it is a wrong request, and nothing is made."""
+    await collection.publish()
+    await fill(collection)
+    await collection.persist(tmp_path)
+    (data,) = tmp_path.glob("*.points")
+    manifest = tmp_path / "manifest.json"
+    elsewhere = tmp_path / "elsewhere"
+    for file, spoil in (
+        (data, cut),
+        (data, longer),
+        (data, flipped),
+        (data, lambda _: b""),
+        (data, None),
+        (manifest, cut),
+        (manifest, lambda _: b"[]"),
+        (manifest, lambda raw: raw.replace(b'"version": 1', b'"version": 2')),
+        (manifest, lambda raw: raw.replace(b"causeway-index", b"something-else")),
+        (manifest, lambda raw: raw.replace(data.name.encode(), b"../" + data.name.encode())),
+        (manifest, lambda raw: raw.replace(b'"documents": 2', b'"documents": 3')),
+        (manifest, lambda raw: raw.replace(b'"dimension": 64', b'"dimension": 0')),
+        (manifest, None),
+    ):
+        content = file.read_bytes()
+        if spoil is None:
+            file.rename(elsewhere)
+            file.symlink_to(elsewhere)  # a link is not followed: it may lead anywhere
+        else:
+            assert spoil(content) != content
+            file.write_bytes(spoil(content))
+        with pytest.raises(InvalidRequest) as caught:
+            await store.restore(SPEC, tmp_path)
+        assert caught.value.field == "path"
+        file.unlink()
+        file.write_bytes(content)
+    assert await (await store.restore(SPEC, tmp_path)).count_documents(EVERYTHING) == 2
+
+
+fields = st.sampled_from(["document_id", "category", "page", "metadata.n", "metadata.list", "metadata.o.k"])
+values = st.sampled_from(["d0", "d1", "red", "blue", "1", 0, 1, 2, 1.0, 1.5, True, False])
+bounds = st.none() | st.sampled_from([0.0, 1.0, 1.5, 2.0])
+conditions: st.SearchStrategy[Condition] = st.recursive(
+    st.builds(MatchAny, fields, st.lists(values, max_size=3).map(tuple))
+    | st.builds(Range, fields, bounds, bounds, bounds, st.sampled_from([0.5, 1.0, 3.0])),
+    lambda inner: st.builds(Filter, *[st.lists(inner, max_size=2).map(tuple)] * 3),
+    max_leaves=6,
+)
+
+
+def test_both_stores_find_the_same(tmp_path: Path) -> None:
+    """Whatever the filter and the readers, both stores find the same chunks and records."""
+    documents = [
+        Document(
+            f"d{number}",
+            category=("red", "blue")[number % 2],
+            generation=number,
+            access=AccessControl(groups=("crew",) if number % 3 == 0 else ()),
+            metadata_json=metadata,
+        )
+        for number, metadata in enumerate(
+            [
+                b"",
+                b'{"n": 1}',
+                b'{"n": 1.5}',
+                b'{"n": true}',
+                b'{"n": "1"}',
+                b'{"list": [0, 2, "red", false]}',
+                b'{"o": {"k": 2}}',
+                b'{"o": [{"k": 1}, {"k": "blue"}]}',
+                b'{"n": null}',
+                b'{"n": [1, "d1"]}',
+            ]
+        )
+    ]
+
+    async def fill(store: Store) -> Collection:
+        collection = await store.create(SPEC)
+        for document in documents:
+            await add(collection, document, ["the ferry", "the bridge"])
+            await collection.put_record(document)
+        return collection
+
+    with asyncio.Runner() as runner:
+        edge = EdgeStore(tmp_path, Scheduler())
+        both = [runner.run(fill(store)) for store in (edge, MemoryStore())]
+        query = runner.run(vector("ferry"))
+
+        @settings(max_examples=200)
+        @given(
+            conditions,
+            st.none() | st.sampled_from([frozenset({"*"}), frozenset({"*", "group:crew"})]),
+        )
+        def agree(condition: Condition, readers: frozenset[str] | None) -> None:
+            scope = Scope(Filter(must=(condition,)), readers)
+
+            async def look(collection: Collection) -> tuple[set[str], set[str], set[str]]:
+                return (
+                    {hit.id for hit in await collection.dense(query, 100, scope)},
+                    {hit.id for hit in await collection.sparse(words("ferry"), 100, scope)},
+                    set(await collection.document_ids(scope)),
+                )
+
+            one, other = [runner.run(look(collection)) for collection in both]
+            assert one == other
+
+        agree()
+        runner.run(edge.aclose())
+
+
+async def test_edge_has_one_owner(tmp_path: Path) -> None:
+    """A second store on the same directory is refused while the first is open, and not after it."""
+    first = EdgeStore(tmp_path, Scheduler())
+    with pytest.raises(Unavailable):
+        EdgeStore(tmp_path, Scheduler())
+    await first.aclose()
+    await EdgeStore(tmp_path, Scheduler()).aclose()
+
+
+async def test_edge_writes_nothing_onto_a_full_disk(tmp_path: Path) -> None:
+    """With less room than asked for chunks are refused; what is there can be searched and removed."""
+    store = EdgeStore(tmp_path, Scheduler())
+    collection = await store.create(SPEC)
+    document = Document("d", generation=1)
+    await add(collection, document, HARBOUR)
+    await collection.publish()
+    await store.aclose()
+
+    store = EdgeStore(tmp_path, Scheduler(), min_free_bytes=2**60)
+    (full,) = await store.collections()
+    with pytest.raises(Unavailable):
+        await add(full, document, ["more"])
+    assert len(await full.dense(await vector("ferry"), 10, EVERYTHING)) == len(HARBOUR)
+    await full.remove_chunks("d", keep=None)
+    assert await full.count_chunks(EVERYTHING) == 0
+    await store.aclose()
+
+
+async def test_edge_says_which_index_is_damaged(tmp_path: Path) -> None:
+    """A store with an index that cannot be read does not open, and names it; it is not taken for empty."""
+    store = EdgeStore(tmp_path, Scheduler())
+    await (await store.create(SPEC)).publish()
+    await store.aclose()
+    directory = tmp_path / keys.collection(SPEC.tenant, SPEC.name)
+    (directory / "index.json").write_text("{")
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=directory.name):
+            EdgeStore(tmp_path, Scheduler())

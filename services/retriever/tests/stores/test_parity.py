@@ -1,0 +1,159 @@
+"""All stores rank 1,000 passages of real text, with real vectors, alike."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from causeway_testing.retriever.qdrant import LocalConnection, serving
+from causeway_testing.retriever.store import MemoryStore
+from embedding.cache import default_cache_dir
+from embedding.models import EmbeddingModels
+from qdrant_client import AsyncQdrantClient
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import AccessControl, Chunk, Document
+from retriever.domain.filter import Filter, MatchAny, Range
+from retriever.domain.index import IndexSpec
+from retriever.domain.ranking import Hit, ranked
+from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
+from retriever.stores.bm25 import Bm25Encoder
+from retriever.stores.edge.store import EdgeStore
+from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit import keys
+
+pytestmark = pytest.mark.slow
+
+CORPUS = Path(__file__).parents[4] / "examples" / "corpus"
+COUNT = 1000
+WORDS, STRIDE = 24, 9
+DOCUMENT = 20  # chunks
+TOP = 20
+TOLERANCE = 0.002
+QUERIES = [
+    "When was Skerry Line founded?",
+    "dogs and bicycles on the ferry",
+    "how long do crew rest between shifts",
+    "refund of a cancelled crossing",
+    "toll for a lorry on the bridge",
+    "password rules",
+]
+SCOPES = [
+    EVERYTHING,
+    Scope(readers=frozenset({"*"})),
+    Scope(readers=frozenset({"*", "group:crew"})),
+    Scope(Filter(must=(MatchAny("category", ("even",)), Range("metadata.year", gte=2010, lt=2030)))),
+    Scope(Filter(should=(MatchAny("metadata.year", (2001, 2002)), Range("page", lte=3)))),
+    Scope(Filter(must_not=(MatchAny("category", ("even",)),)), frozenset({"*"})),
+]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A query as the stores get it."""
+
+    vector: Sequence[float]
+    terms: Terms
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is searched, and what for."""
+
+    documents: list[tuple[Document, list[ChunkPoint]]]
+    queries: list[Asked]
+    spec: IndexSpec
+
+
+@pytest.fixture(scope="module")
+def corpus() -> Corpus:
+    """The corpus of the examples in pieces, embedded by the bundled model."""
+
+    async def make() -> Corpus:
+        words = [word for path in sorted(CORPUS.glob("*.md")) for word in path.read_text().split()]
+        texts = [" ".join(words[start : start + WORDS]) for start in range(0, COUNT * STRIDE, STRIDE)]
+        assert len(set(texts)) == COUNT
+        models = EmbeddingModels.open(None, os.environ, cache_dir=default_cache_dir(os.environ), workers=2)
+        try:
+            embedder = models.default.plain
+            vectors = await embedder.embed([*texts, *QUERIES])
+        finally:
+            await models.aclose()
+        encoder = Bm25Encoder(Scheduler())
+        terms = await encoder.documents(texts)
+        spec = IndexSpec("local", "parity", embedder.model, embedder.dimension)
+        name = keys.collection(spec.tenant, spec.name)
+        documents = []
+        for number in range(COUNT // DOCUMENT):
+            document = Document(
+                f"d{number}",
+                category="even" if number % 2 == 0 else "odd",
+                metadata_json=b'{"year": %d}' % (2000 + number),
+                generation=1,
+                chunk_count=DOCUMENT,
+                access=AccessControl(groups=("crew",) if number % 3 == 0 else ()),
+            )
+            points = []
+            for chunk in range(DOCUMENT):
+                place = number * DOCUMENT + chunk
+                text = texts[place]
+                id_ = str(keys.point_id(name, document.document_id, 1, chunk, text))
+                made = Chunk(chunk, text, text, page=chunk + 1, vector=vectors[place].tolist())
+                points.append(ChunkPoint(id_, made, terms[place]))
+            documents.append((document, points))
+        asked = [
+            Asked(vectors[COUNT + place].tolist(), encoder.query(query)) for place, query in enumerate(QUERIES)
+        ]
+        return Corpus(documents, asked, spec)
+
+    return asyncio.run(make())
+
+
+@asynccontextmanager
+async def filled(store: Store, corpus: Corpus) -> AsyncIterator[Collection]:
+    """The corpus in a store."""
+    collection = await store.create(corpus.spec)
+    for document, points in corpus.documents:
+        await collection.add_chunks(document, points)
+        await collection.put_record(document)
+    yield collection
+    await store.aclose()
+
+
+def assert_alike(found: list[Hit], expected: dict[str, float], order: list[Hit], what: object) -> None:
+    """The same ids with the same scores, in the same order up to scores that are within the tolerance."""
+    assert len(found) == min(TOP, len(order)), what
+    assert len({hit.id for hit in found}) == len(found), what
+    for hit, place in zip(ranked(found), order, strict=False):
+        assert hit.score == pytest.approx(expected[hit.id], rel=TOLERANCE, abs=1e-5), what
+        assert expected[hit.id] == pytest.approx(place.score, rel=TOLERANCE, abs=1e-5), what
+
+
+async def test_all_stores_rank_alike(corpus: Corpus, tmp_path: Path) -> None:
+    """Whatever the query, the filter and the reader: the engine in the process, a server's stand-in in the process
+    and over gRPC, and plain arithmetic find the same passages.
+    """
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(serving())
+        stores: dict[str, Store] = {
+            "edge": EdgeStore(tmp_path, Scheduler()),
+            "qdrant": QdrantStore(LocalConnection(AsyncQdrantClient(":memory:"), 10.0), Layout()),
+            "qdrant-grpc": await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout()),
+        }
+        plain = await stack.enter_async_context(filled(MemoryStore(), corpus))
+        others = {name: await stack.enter_async_context(filled(each, corpus)) for name, each in stores.items()}
+        for number, asked in enumerate(corpus.queries):
+            scope = SCOPES[number]
+            by_meaning = ranked(await plain.dense(asked.vector, COUNT, scope))
+            by_words = ranked(await plain.sparse(asked.terms, COUNT, scope))
+            assert by_meaning
+            assert by_words
+            for name, collection in others.items():
+                what = name, QUERIES[number]
+                dense = await collection.dense(asked.vector, TOP, scope)
+                assert_alike(dense, {hit.id: hit.score for hit in by_meaning}, by_meaning, what)
+                sparse = await collection.sparse(asked.terms, TOP, scope)
+                assert_alike(sparse, {hit.id: hit.score for hit in by_words}, by_words, what)

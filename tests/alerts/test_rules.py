@@ -1,0 +1,136 @@
+"""The alert rules fire when they should and stay silent otherwise.
+
+`promtool test rules` evaluates deploy/grafana/alerts.yaml over the series of cases/*.yaml. A case says:
+
+- ``alert``, ``at``: which rule is looked at, and when;
+- ``series``: each series and its values, one a minute, in promtool's notation
+  (https://prometheus.io/docs/prometheus/latest/configuration/unit_testing_rules/#series);
+- ``fires``: the labels and the summary of each alert that must be there, and of no other.
+
+Every series but the kubelet's gets the label by which the rules know the platform. A copy of each without it, of
+another program in another namespace, is there, too, and must not change anything.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+ALERTS = ROOT / "deploy" / "grafana" / "alerts.yaml"
+OURS = 'app_kubernetes_io_part_of="causeway"'
+CASES: list[dict[str, Any]] = [
+    {**case, "file": path.stem}
+    for path in sorted(Path(__file__).parent.glob("cases/*.yaml"))
+    # Every scalar is a text: to YAML, 0x10 is sixteen.
+    for case in yaml.load(path.read_text(), yaml.BaseLoader)
+]
+
+
+def groups() -> list[dict[str, Any]]:
+    """Return the groups of rules, in the form that Prometheus reads."""
+    found: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["spec"]["groups"]
+    return found
+
+
+def rules() -> dict[str, dict[str, Any]]:
+    """Return each rule by the name of its alert."""
+    return {rule["alert"]: rule for group in groups() for rule in group["rules"]}
+
+
+def promtool(
+    directory: Path, cases: Sequence[Mapping[str, Any]], changed: Mapping[str, Any] | None = None
+) -> "subprocess.CompletedProcess[str]":
+    """Run promtool over cases, and return how it ended.
+
+    Args:
+        directory: For promtool's files.
+        cases: What is tested.
+        changed: A rule that takes the place of the one of its name.
+    """
+    program = shutil.which("promtool")
+    assert program, "promtool is missing: install Debian's package prometheus (apt-get install prometheus)"
+    kept = [
+        {**group, "rules": [changed if changed and changed["alert"] == r["alert"] else r for r in group["rules"]]}
+        for group in groups()
+    ]
+    (directory / "rules.json").write_text(json.dumps({"groups": kept}))
+    tests = {
+        "rule_files": ["rules.json"],
+        "evaluation_interval": "1m",
+        "tests": [_promtools(case) for case in cases],
+    }
+    (directory / "tests.json").write_text(json.dumps(tests))
+    return subprocess.run(
+        [program, "test", "rules", "tests.json"], cwd=directory, capture_output=True, text=True, check=False
+    )
+
+
+def _promtools(case: Mapping[str, Any]) -> dict[str, Any]:
+    severity = rules()[case["alert"]]["labels"]
+    series = [
+        {"series": name, "values": values}
+        for written, values in case["series"].items()
+        for name in (_labelled(written, OURS), _labelled(written.replace('namespace="', 'namespace="not-')))
+    ]
+    expected = [
+        {
+            "exp_labels": {**{name: value for name, value in fired.items() if name != "summary"}, **severity},
+            "exp_annotations": {"summary": fired["summary"]},
+        }
+        for fired in case["fires"]
+    ]
+    return {
+        "name": case["name"],
+        "interval": "1m",
+        "input_series": series,
+        "alert_rule_test": [{"eval_time": case["at"], "alertname": case["alert"], "exp_alerts": expected}],
+    }
+
+
+def _labelled(series: str, label: str = "") -> str:
+    name, _, labels = series.partition("{")
+    if name.startswith("kubelet_") or not label:
+        return series
+    return f"{name}{{{label}, {labels or '}'}"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['file']}: {case['name']}")
+def test_case(case: dict[str, Any], tmp_path: Path) -> None:
+    """The rule raises exactly the alerts of the case."""
+    run = promtool(tmp_path, [case])
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("alert", rules())
+def test_both_sides_are_tested(alert: str) -> None:
+    """Each rule has a case in which it fires beside an installation that is well, and one in which it is silent."""
+    of_rule = [case for case in CASES if case["alert"] == alert]
+    assert any(not case["fires"] for case in of_rule)
+    for case in of_rule:
+        there = set(re.findall('namespace="([^"]*)"', " ".join(case["series"])))
+        fired = {each["namespace"] for each in case["fires"]}
+        if fired and there > fired:
+            return
+    pytest.fail("no case has a neighbour that is well")
+
+
+@pytest.mark.parametrize("alert", rules())
+def test_the_cases_notice_what_is_not_ours(alert: str, tmp_path: Path) -> None:
+    """A rule that forgets to select the platform's series fails its cases."""
+    rule = rules()[alert]
+    assert OURS in rule["expr"]
+    forgetful = {**rule, "expr": re.sub(f"{OURS},? ?", "", rule["expr"])}
+    assert promtool(tmp_path, [case for case in CASES if case["alert"] == alert], forgetful).returncode == 1
+
+
+@pytest.mark.parametrize("alert", rules())
+def test_no_rule_names_an_installation(alert: str) -> None:
+    """Rules keep installations apart by a label, and know none of them by name."""
+    assert "namespace=" not in rules()[alert]["expr"].replace(" ", "")

@@ -1,0 +1,138 @@
+"""Every service is replaced, one after the other, under 32 clients of every kind: none of them notices."""
+
+import asyncio
+import collections
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.timeout(3600)
+
+INDEX = "cluster-rolling"
+# Not the stores: where NATS or Qdrant has one server, its update is a short outage (docs/deploy.md).
+REPLACED = ("generator", "guardrails", "retriever", "ingest", "gateway")
+CLIENTS = 8  # of each kind
+_DONE = ("succeeded", "unchanged")
+_TRIES = 200
+
+
+class Load:
+    """Clients of four kinds: answers in one piece, streams, documents as files and as text, watches of jobs.
+
+    Args:
+        asker: Knows the platform.
+
+    Attributes:
+        outcomes: How many requests ended how; `ok` is as it should be.
+        jobs: Of the documents that were accepted, by their names.
+    """
+
+    def __init__(self, asker: Any) -> None:
+        self._asker = asker
+        self._going = True
+        self.outcomes: collections.Counter[str] = collections.Counter()
+        self.jobs: dict[str, str] = {}
+
+    async def during(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Let all clients ask while the work is done, and until their last request has ended."""
+        kinds = (self._ask, self._stream, self._index, self._watch)
+        clients = [asyncio.create_task(self._run(kind, n)) for kind in kinds for n in range(CLIENTS)]
+        await asyncio.sleep(2)
+        try:
+            await work()
+            await asyncio.sleep(2)
+        finally:
+            self._going = False
+            await asyncio.gather(*clients)
+
+    async def _run(self, kind: Callable[[httpx.AsyncClient, str], Awaitable[str]], client: int) -> None:
+        turn = 0
+        while self._going:
+            turn += 1
+            try:
+                async with self._asker.client() as http:
+                    said = await kind(http, f"{kind.__name__[1:]}-{client}-{turn}")
+            except httpx.TransportError as error:
+                said = type(error).__name__
+            self.outcomes[said if said == "ok" else f"{kind.__name__[1:]}: {said}"] += 1
+            await asyncio.sleep(0.1)
+
+    def _question(self) -> dict[str, Any]:
+        overrides = {"index": INDEX, "top": 3}
+        return {
+            "messages": [{"role": "user", "content": "How deep is berth 1?"}],
+            "context": {"overrides": overrides},
+        }
+
+    async def _ask(self, http: httpx.AsyncClient, _: str) -> str:
+        answer = await http.post("/chat", json=self._question())
+        return "ok" if answer.is_success and answer.json()["message"]["content"] else str(answer.status_code)
+
+    async def _stream(self, http: httpx.AsyncClient, _: str) -> str:
+        async with http.stream("POST", "/chat/stream", json=self._question()) as answer:
+            if answer.status_code != httpx.codes.OK:
+                return str(answer.status_code)
+            lines = [json.loads(line) async for line in answer.aiter_lines()]
+        return "ok" if "error" not in lines[-1] and "thoughts" in lines[-1]["context"] else "broken"
+
+    async def _index(self, http: httpx.AsyncClient, name: str) -> str:
+        """A document as text, whose request waits for its job; a server that stops names the job instead."""
+        body = {"index_name": INDEX, "documents": [{"text": f"The berth {name} is deep.", "doc_id": name}]}
+        answer = await http.post("/index", json=body)
+        if answer.status_code == httpx.codes.ACCEPTED:
+            self.jobs[name] = answer.json()["job"]["id"]
+        return "ok" if answer.is_success else str(answer.status_code)
+
+    async def _watch(self, http: httpx.AsyncClient, name: str) -> str:
+        """A document as a file, and the events of its job until it has ended, perhaps from several servers."""
+        file = {"file": (f"{name}.md", f"# Berth\n\nThe berth {name} is deep.\n".encode())}
+        answer = await http.post("/documents", data={"index": INDEX}, files=file)
+        if answer.status_code != httpx.codes.ACCEPTED:
+            return str(answer.status_code)
+        job = self.jobs[name] = answer.json()["jobs"][0]["id"]
+        known = ""
+        for _ in range(_TRIES):
+            status, last, known = await self._watched(job, known)
+            if last != "reconnect":
+                return "ok" if status == httpx.codes.NO_CONTENT or last == "end" else f"{status} {last}"
+        return "never ended"
+
+    async def _watched(self, job: str, known: str) -> tuple[int, str, str]:
+        """Return how one stream of events began, its last event, and the last id that it had."""
+        last, headers = "", {"last-event-id": known}
+        async with (
+            self._asker.client() as http,
+            http.stream("GET", f"/jobs/{job}/events", headers=headers) as events,
+        ):
+            async for line in events.aiter_lines():
+                field, _, value = line.partition(": ")
+                last = value if field == "event" else last
+                known = value if field == "id" else known
+        return events.status_code, last, known
+
+
+async def test_every_service_is_replaced_under_load(asker: Any, pods: Any) -> None:
+    """No request fails; each document that was accepted is read, none twice, and no job is given up."""
+    assert await asker.finished(await asker.upload(INDEX, "first.md", "# Berth\n\nThe berth is deep.\n")) in _DONE
+    load = Load(asker)
+
+    async def replace() -> None:
+        for service in REPLACED:
+            if len(pods.of(service)) == 1:  # the retriever with the embedded store, which has one owner
+                continue
+            await asyncio.to_thread(pods.replace, service)
+            await asker.ready()
+
+    await load.during(replace)
+    assert set(load.outcomes) == {"ok"}, load.outcomes
+    for job in load.jobs.values():
+        assert await asker.finished(job) in _DONE
+    async with asker.client() as http:
+        found = (await http.get("/documents", params={"index": INDEX, "limit": 1000})).json()["documents"]
+        dead = (await http.get("/jobs/dead")).json()["jobs"]
+    names = [each["sourcefile"] or each["document_id"] for each in found]
+    assert len(names) == len(set(names))
+    assert not dead

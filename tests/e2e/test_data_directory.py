@@ -1,0 +1,117 @@
+"""A data directory that an earlier version made: today's version opens it and loses nothing."""
+
+import json
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+ARCHIVES = sorted((Path(__file__).parent / "data").glob("*.tar.xz"))
+WITHIN = 60.0
+
+
+@dataclass
+class Opened:
+    """A platform on an unpacked directory, and what the earlier version stored there."""
+
+    url: str
+    stored: dict[str, Any]
+
+    def client(self, key: str) -> httpx.Client:
+        """A client with one of the stored keys."""
+        return httpx.Client(base_url=self.url, headers={"api-key": self.stored["keys"][key]["key"]}, timeout=60)
+
+
+@pytest.fixture(scope="module", params=ARCHIVES, ids=lambda path: path.name.partition(".")[0])
+def opened(
+    request: pytest.FixtureRequest,
+    start_stack: Callable[..., AbstractContextManager[str]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Opened]:
+    archive: Path = request.param
+    stored = json.loads(archive.with_name(archive.name.replace(".tar.xz", ".json")).read_text())
+    data = tmp_path_factory.mktemp("data")
+    with tarfile.open(archive) as tar:
+        tar.extractall(data, filter="data")
+    with start_stack(data, **stored["settings"]) as url:
+        yield Opened(url, stored)
+
+
+@pytest.fixture
+def http(opened: Opened) -> Iterator[httpx.Client]:
+    with opened.client("admin") as client:
+        yield client
+
+
+def test_queued_jobs_are_done(opened: Opened, http: httpx.Client) -> None:
+    """Jobs that nobody had taken are found in the queue, and their documents can be read and found."""
+    end = time.monotonic() + WITHIN
+    for job in opened.stored["jobs"]:
+        while (state := http.get(f"/jobs/{job}").json().get("state")) != "succeeded":
+            assert state in (None, "queued", "parsing", "indexing")
+            assert time.monotonic() < end, f"job {job} is {state}"
+            time.sleep(0.1)
+    for name, text in opened.stored["queued"].items():
+        assert http.get(f"/content/{name}").text == text
+    found = http.post("/retrieve", json={"index_name": "harbour", "query": "How much does crane 2 lift?"}).json()
+    assert "40 tonnes" in found["results"][0]["text"]
+
+
+def test_keys_open_what_they_opened(opened: Opened) -> None:
+    """Each key has its role and its tenant; a revoked key opens nothing."""
+    expected = {"admin": 200, "ask": 403, "north": 200, "revoked": 401}
+    for name, status in expected.items():
+        with opened.client(name) as client:
+            assert client.get("/jobs").status_code == status, name
+    with opened.client("north") as client:
+        assert client.get("/indexes").json() == []
+    with opened.client("ask") as client:
+        assert "notes" in client.get("/indexes").json()
+
+
+def test_conversations_are_there(opened: Opened, http: httpx.Client) -> None:
+    """A saved conversation is listed and reads as it was."""
+    listed = http.get("/chat_history/sessions", params={"count": 10}).json()["sessions"]
+    assert [each["id"] for each in listed] == list(opened.stored["history"])
+    for session, answers in opened.stored["history"].items():
+        assert http.get(f"/chat_history/sessions/{session}").json()["answers"] == answers
+
+
+def test_uploads_and_documents_are_there(opened: Opened, http: httpx.Client) -> None:
+    """Originals are byte for byte what was uploaded, and a user's own uploads are listed."""
+    name, text = opened.stored["upload"]
+    assert http.get("/list_uploaded").json() == [name]
+    assert http.get(f"/content/{name}").text == text
+    for sourcefile, content in opened.stored["harbour"].items():
+        assert http.get(f"/content/{sourcefile}", params={"index": "harbour"}).text == content
+
+
+def test_both_indexes_answer(opened: Opened, http: httpx.Client) -> None:
+    """Questions are answered from the documents of either index, by words and by vectors."""
+    for index, question, citation in (
+        ("harbour", "When is high water at Kelsay?", "six in the morning"),
+        ("notes", "How many cats does the lighthouse keeper feed?", "eleven cats"),
+    ):
+        body = {"messages": question, "context": {"overrides": {"index": index}}}
+        answer = http.post("/2024-04/chat", json=body).raise_for_status().json()
+        assert citation in answer["message"]["content"]
+    assert {"harbour", "notes"} <= set(http.get("/indexes").json())
+
+
+def test_the_snapshot_loads(opened: Opened, http: httpx.Client) -> None:
+    """A deleted index comes back from the snapshot as it was, with all its documents."""
+    assert http.delete("/indexes/notes").status_code == 200
+    assert "notes" not in http.get("/indexes").json()
+    loaded = http.post("/load/notes", params={"path": opened.stored["snapshot"]})
+    assert loaded.status_code == 200, loaded.text
+    listed = http.get("/indexes/notes/documents").json()["documents"]
+    wanted = {each["doc_id"]: each["text"] for each in opened.stored["notes"]}
+    assert {each["doc_id"]: each["text"] for each in listed} == wanted
+    found = http.post("/retrieve", json={"index_name": "notes", "query": "When does the ferry leave?"}).json()
+    assert found["results"][0]["doc_id"] == "ferry"

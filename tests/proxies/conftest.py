@@ -1,0 +1,135 @@
+"""A platform with two tenants behind real proxies, each with the configuration that docs/deploy.md shows."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import pytest
+import pytest_asyncio
+from causeway.cli import key_store
+from causeway_testing.model_server import ModelServer
+from causeway_testing.proxies import PROXIES, configurations
+from servicekit import api_keys
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "deploy.md"
+READY_SECONDS = 120.0
+IDLE_SECONDS = 1.5
+"""After which the gateway closes an idle connection; the proxies' own limit is shorter where a test sets it."""
+PUBLIC_PATH = "/causeway"
+"""As on the page."""
+TENANTS = ("north", "south")
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A running stack.
+
+    Attributes:
+        port: Where its gateway listens.
+        keys: An administrator's API key for each tenant.
+        model: The server of its model.
+    """
+
+    port: int
+    keys: Mapping[str, str]
+    model: ModelServer
+
+    def headers(self, tenant: str) -> dict[str, str]:
+        """What a tenant's administrator shows."""
+        return {"api-key": self.keys[tenant]}
+
+
+StartProxy = Callable[..., AbstractAsyncContextManager[int]]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
+    """A stack that asks for keys, with an administrator for each tenant, and a model that the tests script."""
+    data = tmp_path_factory.mktemp("stack")
+    async with ModelServer.started() as model:
+        environment = {
+            "CAUSEWAY_AUTH": "keys",
+            "CAUSEWAY_METRICS_OPEN": "true",
+            "CAUSEWAY_PUBLIC_PATH": PUBLIC_PATH,
+            "CAUSEWAY_IDLE_TIMEOUT": str(IDLE_SECONDS),
+            "CAUSEWAY_DEFAULT_INDEX": "",
+            "CAUSEWAY_OPENAI_BASE_URL": model.url,
+            "CAUSEWAY_OPENAI_MODELS": "stub",
+            "CAUSEWAY_MODEL": "stub",
+        }
+        async with _stack(data, environment) as port:
+            made = {tenant: api_keys.make("chief", tenant, roles=("admin",)) for tenant in TENANTS}
+            url = json.loads((data / "stack.json").read_text())["nats_url"]
+            async with key_store.opened(url, 1) as store:
+                for _, record in made.values():
+                    await store.add(record)
+            running = Platform(port, {tenant: key for tenant, (key, _) in made.items()}, model)
+            async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+                for tenant in TENANTS:
+                    await _known(http, running.headers(tenant))
+            yield running
+
+
+async def _known(http: httpx.AsyncClient, headers: Mapping[str, str]) -> None:
+    """Waits until the gateway has heard of a key."""
+    end = time.monotonic() + READY_SECONDS
+    while (await http.get("/indexes", headers=headers)).status_code != 200:
+        assert time.monotonic() < end, "the gateway does not take the key"
+        await asyncio.sleep(0.02)
+
+
+@contextlib.asynccontextmanager
+async def _stack(data: Path, environment: Mapping[str, str]) -> AsyncIterator[int]:
+    causeway = str(Path(sys.executable).with_name("causeway"))
+    process = await asyncio.create_subprocess_exec(
+        causeway, "up", "--port", "0", "--data-dir", str(data), env={**os.environ, **environment}
+    )
+    try:
+        end = time.monotonic() + READY_SECONDS
+        while not (data / "stack.json").exists():
+            assert process.returncode is None, f"causeway up ended with {process.returncode}"
+            assert time.monotonic() < end, "the stack was not ready in time"
+            await asyncio.sleep(0.05)
+        yield httpx.URL(json.loads((data / "stack.json").read_text())["url"]).port or 0
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 60)
+    assert code == 0
+
+
+@pytest.fixture(params=list(PROXIES))
+def proxy(request: pytest.FixtureRequest) -> str:
+    """The name of a proxy."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def start_proxy(platform: Platform, tmp_path: Path) -> StartProxy:
+    """Starts a proxy in front of the platform: its name and changes of the page's configuration in, its port out.
+
+    A change is a text of the configuration and what stands in its place. Where the proxy is not installed the test
+    is skipped.
+    """
+    shown = configurations(PAGE.read_text())
+
+    def start(name: str, *changes: tuple[str, str]) -> AbstractAsyncContextManager[int]:
+        if PROXIES[name].executable is None:
+            pytest.skip(f"{name} is not installed: there is no program '{PROXIES[name].program}' on the path")
+        configuration = shown[name]
+        for old, new in changes:
+            assert old in configuration, f"the page's configuration of {name} has no {old!r}"
+            configuration = configuration.replace(old, new)
+        return PROXIES[name].started(tmp_path / name, configuration, platform.port)
+
+    return start

@@ -1,0 +1,41 @@
+"""Connections that a proxy keeps are never closed under a request."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SWEEP = [0.6 + 0.05 * number for number in range(30)]
+"""Seconds; the proxy closes an idle connection after 1 s here, and the gateway after 1.5 s."""
+EDGE = [1.5 + 0.0005 * (number - 15) for number in range(30)]
+"""Just when the gateway closes those that the proxy has left open."""
+# The page's limits, each divided as the gateway's (75 s) is for these tests.
+LIMITS = {
+    "nginx": ("keepalive_timeout 60s", "keepalive_timeout 1s"),
+    "HAProxy": ("pool-purge-delay 5s", "pool-purge-delay 100ms"),
+    "Caddy": ("keepalive 60s", "keepalive 1s"),
+    "Envoy": ("idle_timeout: 60s}", "idle_timeout: 1s}"),
+}
+
+
+async def test_pauses_around_the_idle_limit(platform: Any, start_proxy: Any, proxy: str) -> None:
+    """Requests that no proxy may repeat, after pauses shorter and longer than the limits, are all answered."""
+    body = {"messages": [{"role": "user", "content": "When is high water?"}]}
+
+    async def ask(pause: float) -> int:
+        await asyncio.sleep(pause)
+        answer = await http.post("/v1/chat/completions", json=body, headers=platform.headers("north"))
+        return answer.status_code
+
+    limits = httpx.Limits(max_connections=len(SWEEP), max_keepalive_connections=len(SWEEP))
+    found: list[int] = []
+    async with (
+        start_proxy(proxy, LIMITS[proxy]) as port,
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=30, limits=limits) as http,
+    ):
+        for pauses in ([0.0] * len(SWEEP), SWEEP, SWEEP, EDGE, EDGE, EDGE, EDGE):
+            found += await asyncio.gather(*map(ask, pauses))
+    assert found == [200] * (7 * len(SWEEP))

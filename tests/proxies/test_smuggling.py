@@ -1,0 +1,114 @@
+"""A body is never the next request, whatever a proxy makes of a request to upgrade."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+PAUSES = (0.0, 0.0002, 0.0005, 0.001)
+"""Seconds between head and body, which must come apart; the body must be there before the answer has left."""
+VICTIMS = 4
+"""Requests of each tenant at once after each attack."""
+OWN = 4
+"""Indexes of each tenant that its administrator asks for."""
+
+# The page's configurations, and such as pass requests to upgrade on, or share connections more freely, as
+# installations have them that also serve WebSockets. Caddy passes them on as it is; Envoy
+# keeps their bodies back until the upgrade is accepted, which it never is.
+CONFIGURATIONS = {
+    "nginx": ("nginx", []),
+    "nginx-with-websockets": (
+        "nginx",
+        [
+            (
+                'proxy_set_header Connection "";',
+                'proxy_set_header Upgrade $http_upgrade; proxy_set_header Connection "upgrade";',
+            )
+        ],
+    ),
+    "HAProxy": ("HAProxy", []),
+    "HAProxy-with-shared-connections": ("HAProxy", [("http-reuse safe", "http-reuse always")]),
+    "Caddy": ("Caddy", []),
+    "Envoy": ("Envoy", []),
+}
+
+
+def _attack(hidden: bytes, upgrade: str, *headers: str) -> tuple[bytes, bytes]:
+    """A request to upgrade, whose body is the beginning of another request: its head and its body."""
+    lines = [
+        "POST /retrieve HTTP/1.1",
+        "Host: gateway",
+        "Connection: Upgrade",
+        f"Upgrade: {upgrade}",
+        "Content-Type: application/json",
+        *headers,
+        f"Content-Length: {len(hidden)}",
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n", hidden
+
+
+async def _send(port: int, head: bytes, body: bytes, pause: float) -> bytes:
+    """What a proxy answers, as far as it comes in one piece; the connection is closed then."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        writer.write(head)
+        await asyncio.sleep(pause)
+        writer.write(body)
+        async with asyncio.timeout(60):
+            return await reader.read(65536)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("configuration", list(CONFIGURATIONS))
+async def test_a_body_is_never_the_next_request(platform: Any, start_proxy: Any, configuration: str) -> None:
+    """Of many requests that hide another in their body, none deletes an index, answers for another tenant, or
+    reaches a path that the proxy denies, while both tenants' administrators work on the same pooled connections.
+    """
+    proxy, changes = CONFIGURATIONS[configuration]
+    async with start_proxy(proxy, *changes) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        names = {tenant: [f"{tenant}-{number}" for number in range(OWN)] for tenant in platform.keys}
+        for tenant, own in names.items():
+            for name in own:
+                made = await http.post("/indexes", json={"index_name": name}, headers=platform.headers(tenant))
+                assert made.status_code in (200, 201, 409), made.text
+        south = platform.keys["south"]
+        hidden = [
+            b"DELETE /indexes/north-0 HTTP/1.1\r\nX-Rest: ",
+            b"DELETE /indexes/north-1 HTTP/1.1\r\nHost: gateway\r\nX-Rest: ",
+            f"GET /indexes HTTP/1.1\r\nHost: gateway\r\nApi-Key: {south}\r\n\r\n".encode(),
+            b"GET /metrics HTTP/1.1\r\nHost: gateway\r\n\r\n",
+        ]
+        attacks = [
+            _attack(body, upgrade, *credentials)
+            for body in hidden
+            for upgrade in ("websocket", "h2c")
+            for credentials in ([], [f"Api-Key: {south}"])
+        ]
+        answers: list[bytes] = []
+        wrong: list[str] = []
+        for number, (pause, attack) in enumerate(itertools.product(PAUSES, attacks)):
+            answers.append(await _send(port, *attack, pause))
+            asked = [(tenant, names[tenant][number % OWN]) for tenant in names for _ in range(VICTIMS)]
+            got = await asyncio.gather(
+                *(http.get(f"/indexes/{name}", headers=platform.headers(tenant)) for tenant, name in asked)
+            )
+            wrong += [
+                f"{number}: {tenant} asked for {name}, got {answer.status_code} {answer.text[:200]}"
+                for (tenant, name), answer in zip(asked, got, strict=True)
+                if answer.status_code != 200 or f'"index_name":"{name}"' not in answer.text
+            ]
+        assert wrong == []
+        assert (await http.get("/metrics")).status_code == 403
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{platform.port}") as http:
+        for tenant, own in names.items():
+            there = (await http.get("/indexes", headers=platform.headers(tenant))).json()
+            assert set(own) <= set(there)
+    for answer in answers:
+        assert answer.startswith(b"HTTP/1.1 4"), answer
+        assert answer.count(b"HTTP/1.1") == 1, answer
+        assert b"# HELP" not in answer

@@ -1,0 +1,66 @@
+"""An embedder without a model, for tests: texts that share words are near to each other.
+
+Feature hashing of a bag of words (Weinberger et al. 2009, https://arxiv.org/abs/0902.2206), without signs, so
+that a vector is never zero.
+"""
+
+import re
+import string
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+from embedding.port import check_texts, is_unicode
+from servicekit.errors import Unavailable
+
+_WORD = re.compile(r"\S+")
+
+
+class WordTokenizer:
+    """A token is a run of characters without white space."""
+
+    def count(self, text: str) -> int:
+        """Number of words."""
+        return len(self.spans(text))
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each word stands, in code points."""
+        if not is_unicode(text):
+            raise ValueError("The text holds lone surrogates.")
+        return [match.span() for match in _WORD.finditer(text)]
+
+
+class HashingEmbedder:
+    """Counts a text's words in as many buckets as the vector is long.
+
+    Case and the punctuation around a word do not matter.
+
+    Args:
+        dimension: Length of each vector.
+        max_tokens: Words of a text that count.
+    """
+
+    def __init__(self, dimension: int = 256, max_tokens: int = 256) -> None:
+        self.model = f"hashed-words-{dimension}"
+        self.dimension = dimension
+        self.max_tokens = max_tokens
+        self.tokenizer = WordTokenizer()
+        self._closed = False
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embeds texts; see `embedding.port.Embedder.embed`."""
+        check_texts(texts)
+        if self._closed:
+            raise Unavailable("The embedding model is shut down.")
+        vectors = np.zeros((len(texts), self.dimension), np.float32)
+        for vector, text in zip(vectors, texts, strict=True):
+            for word in text.split()[: self.max_tokens]:
+                bare = word.strip(string.punctuation) or word
+                vector[zlib.crc32(bare.casefold().encode()) % self.dimension] += 1
+            vector /= np.linalg.norm(vector)
+        return vectors
+
+    async def aclose(self) -> None:
+        """Refuses further calls."""
+        self._closed = True

@@ -1,0 +1,128 @@
+"""Fakes of what the application routes need: originals and the history, in memory."""
+
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.domain import Passage
+from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
+from servicekit.principal import Principal
+
+_MOST_BYTES = 1_000_000
+
+
+@dataclass(slots=True)
+class FakeOriginals:
+    """Originals by tenant and name.
+
+    Attributes:
+        opened: Names that were asked for.
+        failure: Raised instead of an answer, where set.
+    """
+
+    contents: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    opened: list[str] = field(default_factory=list)
+    failure: CausewayError | None = None
+
+    @asynccontextmanager
+    async def open(
+        self, principal: Principal, name: str, size_bytes: int, deadline: Deadline
+    ) -> AsyncIterator[Path]:
+        """See `ports.documents.Originals`."""
+        self.opened.append(name)
+        if self.failure is not None:
+            raise self.failure
+        if (principal.tenant, name) not in self.contents:
+            raise NotFound("The original of the document is gone.", resource=name)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "original"
+            path.write_bytes(self.contents[principal.tenant, name])
+            yield path
+
+    async def forget(self, principal: Principal, index: str, names: Sequence[str]) -> None:
+        """See `ports.documents.Originals`."""
+        for name in names:
+            if keys.is_original_in(principal.tenant, index, name):
+                self.contents.pop((principal.tenant, name), None)
+
+
+@dataclass(slots=True)
+class FakePictures:
+    """Pictures by tenant, index, document, content and page.
+
+    Attributes:
+        forgotten: Indexes, with the documents whose pictures were removed; None for all.
+        failure: Raised instead of an answer, where set.
+    """
+
+    contents: dict[tuple[str, str, str, str, int], bytes] = field(default_factory=dict)
+    forgotten: list[tuple[str, tuple[str, ...] | None]] = field(default_factory=list)
+    failure: CausewayError | None = None
+
+    async def read(self, principal: Principal, passage: Passage, deadline: Deadline) -> bytes | None:
+        """See `ports.answering.Pictures`."""
+        if self.failure is not None:
+            raise self.failure
+        return self.contents.get(
+            (principal.tenant, passage.index, passage.document_id, passage.sha256, passage.page)
+        )
+
+    async def forget(self, principal: Principal, index: str, document_ids: Sequence[str] | None = None) -> None:
+        """See `ports.answering.Pictures`."""
+        ids = None if document_ids is None else tuple(document_ids)
+        self.forgotten.append((index, ids))
+        of_index = (principal.tenant, index)
+        self.contents = {
+            key: picture
+            for key, picture in self.contents.items()
+            if key[:2] != of_index or (ids is not None and key[2] not in ids)
+        }
+
+
+@dataclass(slots=True)
+class FakeHistory:
+    """Conversations by tenant and user."""
+
+    most: int = MOST_CONVERSATIONS
+    users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)
+
+    def _of(self, principal: Principal) -> dict[str, tuple[Conversation, bytes]]:
+        return self.users.setdefault((principal.tenant, principal.user), {})
+
+    async def save(
+        self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline
+    ) -> Conversation:
+        """See `ports.chat_history.History`."""
+        kept = self._of(principal)
+        if len(answers_json) > _MOST_BYTES:
+            raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
+        if conversation_id not in kept and len(kept) >= self.most:
+            raise Conflict("The history holds too many conversations already.")
+        saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
+        kept[conversation_id] = saved, answers_json
+        return saved
+
+    async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
+        """See `ports.chat_history.History`."""
+        return self._found(principal, conversation_id)[1]
+
+    async def page(self, principal: Principal, count: int, token: str, deadline: Deadline) -> ConversationPage:
+        """See `ports.chat_history.History`."""
+        return page((each for each, _ in self._of(principal).values()), count, token)
+
+    async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
+        """See `ports.chat_history.History`."""
+        self._found(principal, conversation_id)
+        del self._of(principal)[conversation_id]
+
+    def _found(self, principal: Principal, conversation_id: str) -> tuple[Conversation, bytes]:
+        try:
+            return self._of(principal)[conversation_id]
+        except KeyError:
+            raise NotFound(f"There is no conversation {conversation_id!r}.", resource=conversation_id) from None

@@ -1,0 +1,33 @@
+"""Records in memory."""
+
+from gateway.ports.records import Record
+
+
+class FakeRecords:
+    """Implements `ports.records.Records`.
+
+    Attributes:
+        written: All records, in their order.
+        away: Nothing would be kept.
+    """
+
+    def __init__(self, *, away: bool = False) -> None:
+        self.written: list[Record] = []
+        self.away = away
+        self.dropped = 0
+
+    @property
+    def waiting(self) -> int:
+        """None ever."""
+        return 0
+
+    def write(self, record: Record) -> None:
+        """See `ports.records.Records`."""
+        if self.away:
+            self.dropped += 1
+        else:
+            self.written.append(record)
+
+    async def reachable(self, tenant: str) -> bool:
+        """See `ports.records.Records`."""
+        return not self.away

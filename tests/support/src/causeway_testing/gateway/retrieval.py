@@ -1,0 +1,116 @@
+"""The fake retriever, with the documents that it knows."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gateway.domain import Found, Passage, Retrieval
+from gateway.domain.documents import Removal, StoredDocument, StoredPage
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, NotFound
+from servicekit.principal import Principal
+
+
+@dataclass(frozen=True, slots=True)
+class FakeDocument:
+    """A document of the fake catalogue."""
+
+    stored: StoredDocument
+    oids: tuple[str, ...] = ()
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+    def visible_to(self, principal: Principal) -> bool:
+        """Whether its access list opens it to the principal."""
+        return principal.sees_everything or not self.oids or not set(self.oids).isdisjoint(principal.oids)
+
+    def fields(self) -> dict[str, str]:
+        """What conditions can ask for."""
+        return {
+            "document_id": self.stored.document_id,
+            "sourcefile": self.stored.sourcefile,
+            **{f"metadata.{name}": value for name, value in self.metadata.items()},
+        }
+
+
+@dataclass(slots=True)
+class FakeRetriever:
+    """Finds, in named indexes, the passages that share most words with the query; knows their documents."""
+
+    indexes: dict[str, list[Passage]] = field(default_factory=dict)
+    queries: list[str] = field(default_factory=list)
+    documents: dict[str, list[FakeDocument]] = field(default_factory=dict)
+    not_reranked: str = ""
+
+    async def find(
+        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+    ) -> tuple[StoredDocument, ...]:
+        """See `ports.documents.Catalogue`."""
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
+        return tuple(
+            each.stored
+            for each in sorted(self.documents.get(index, ()), key=lambda each: each.stored.document_id)
+            if each.visible_to(principal)
+            and all(each.fields().get(field) == value for field, value in values.items())
+        )
+
+    async def remove(
+        self, principal: Principal, index: str, document_ids: Sequence[str], deadline: Deadline
+    ) -> Removal:
+        """See `ports.documents.Catalogue`."""
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
+        there = {passage.document_id for passage in self.indexes[index]}
+        there |= {each.stored.document_id for each in self.documents.get(index, ())}
+        pictured = {each.document_id for each in self.indexes[index] if each.has_pictures}
+        wanted = dict.fromkeys(document_ids)
+        gone = [each.stored for each in self.documents.get(index, ()) if each.stored.document_id in wanted]
+        self.documents[index] = [
+            each for each in self.documents.get(index, ()) if each.stored.document_id not in wanted
+        ]
+        self.indexes[index] = [each for each in self.indexes[index] if each.document_id not in wanted]
+        return Removal(
+            tuple(each for each in wanted if each in there),
+            tuple(each for each in wanted if each not in there),
+            tuple(each for each in wanted if each in pictured),
+            tuple(each.original for each in gone if each.original),
+        )
+
+    async def page(
+        self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
+    ) -> StoredPage:
+        """See `ports.documents.Catalogue`."""
+        found = await self.find(principal, index, {}, deadline)
+        if token and not any(each.document_id == token for each in found):
+            raise InvalidRequest("No page has this token.", field="page_token")
+        rest = [each for each in found if each.document_id > token]
+        return StoredPage(tuple(rest[:count]), rest[count - 1].document_id if len(rest) > count else "")
+
+    async def retrieve(
+        self, principal: Principal, retrieval: Retrieval, query: str, top: int, deadline: Deadline
+    ) -> Found:
+        """See `ports.answering.Retriever`."""
+        self.queries.append(query)
+        if not query.strip():
+            raise InvalidRequest("Query string cannot be empty.", field="query")
+        await self.require(principal, retrieval.indexes, deadline)
+        passages = [passage for index in retrieval.indexes for passage in self.indexes[index]]
+        words = set(query.lower().split())
+        passages.sort(key=lambda passage: (-len(words & set(passage.text.lower().split())), passage.id))
+        if not retrieval.semantic_ranker or self.not_reranked:
+            return Found(tuple(passages[:top]), self.not_reranked if retrieval.semantic_ranker else "")
+        return Found(_reranked(passages, retrieval.minimum_reranker_score)[:top])
+
+    async def require(self, principal: Principal, indexes: Sequence[str], deadline: Deadline) -> None:
+        """See `ports.answering.Retriever`."""
+        for index in indexes:
+            if index not in self.indexes:
+                raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
+
+
+def _reranked(passages: list[Passage], least: float | None) -> tuple[Passage, ...]:
+    """As a reranker with these scores has them, where there are any."""
+    scores = {each.id: each.reranker_score for each in passages if each.reranker_score is not None}
+    if not scores:
+        return tuple(passages)
+    kept = [each for each in passages if least is None or scores.get(each.id, least - 1) >= least]
+    return tuple(sorted(kept, key=lambda each: (-scores.get(each.id, float("-inf")), each.id)))

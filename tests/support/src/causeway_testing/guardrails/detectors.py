@@ -1,0 +1,39 @@
+"""What tests of detectors need."""
+
+import json
+
+from embedding.port import Embedder
+from guardrails.detectors.factory import DetectorFactory
+from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.port import Detector, Judge
+from guardrails.detectors.registry import Resources
+from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
+
+
+def quick(factory: DetectorFactory, **params: object) -> Detector:
+    """A detector of those that answer at once."""
+    detector = factory.make(json.dumps(params).encode()).detector
+    assert not isinstance(detector, Judge)
+    return detector
+
+
+def slow(factory: DetectorFactory, **params: object) -> Judge:
+    """A detector of those that take their time."""
+    detector = factory.make(json.dumps(params).encode()).detector
+    assert isinstance(detector, Judge)
+    return detector
+
+
+def resources() -> Resources:
+    """Return resources for `built_in`, without an embedding model."""
+
+    async def open_embedder() -> Embedder:
+        raise AssertionError("the test needs no embedding model")
+
+    return Resources(
+        Limits(),
+        whole_text_limit=49_152,
+        open_embedder=open_embedder,
+        model_seconds=1.0,
+        check_processes=CheckProcesses(CheckLimits()),
+    )

@@ -1,0 +1,103 @@
+"""Detectors for tests: they find the words they were told, and fail where they were told."""
+
+import asyncio
+from collections.abc import Sequence
+
+from guardrails.chunking.chunkers import Chunking
+from guardrails.detectors.port import DetectorFailed, DetectorStream, Judge, WholeTextStream
+from guardrails.domain import Detection, DetectionContext, DetectorKind
+
+
+class ScriptedDetector:
+    """Finds each occurrence of its phrase, and fails on texts with its poison.
+
+    It judges whole texts only, so that a growing text is held until it is complete.
+
+    Args:
+        phrase: What it finds.
+        poison: What it fails on; none: it never fails.
+        spans: Whether its detections say where.
+        inline_limit: See `Detector`.
+        error: What it fails with.
+    """
+
+    def __init__(
+        self,
+        phrase: str,
+        *,
+        poison: str | None = None,
+        spans: bool = True,
+        inline_limit: int = 16_384,
+        error: Exception | None = None,
+    ) -> None:
+        self.inline_limit = inline_limit
+        self._phrase = phrase
+        self._poison = poison
+        self._spans = spans
+        self._error = error or DetectorFailed("the detector was told to fail")
+
+    def detect(self, text: str) -> list[Detection]:
+        """See `Detector.detect`."""
+        if self._poison is not None and self._poison in text:
+            raise self._error
+        found, start = [], text.find(self._phrase)
+        while start >= 0:
+            end = start + len(self._phrase)
+            place = (start, end) if self._spans else (None, None)
+            found.append(Detection("scripted", "phrase", text[start:end], *place))
+            start = text.find(self._phrase, end)
+        return found
+
+    def stream(self) -> DetectorStream:
+        """See `Detector.stream`."""
+        return WholeTextStream(self, 8192)
+
+
+class ScriptedJudge(Judge):
+    """The same, and takes its time: it answers when `gate` is set.
+
+    Args:
+        phrase: What it finds.
+        poison: What it fails on; none: it never fails.
+        chunking: Its windows.
+        kind: What it looks at.
+        seconds: Its time.
+
+    Attributes:
+        gate: Open from the beginning.
+        asked: The windows of each question.
+        context: Those of the latest question.
+        cancelled: Questions that were not waited for.
+    """
+
+    def __init__(
+        self,
+        phrase: str,
+        *,
+        poison: str | None = None,
+        chunking: Chunking = Chunking.SENTENCE,
+        kind: DetectorKind = DetectorKind.CONTENTS,
+        seconds: float = 30.0,
+        cross_choice: bool = False,
+    ) -> None:
+        self._scripted = ScriptedDetector(phrase, poison=poison)
+        self.chunking = chunking
+        self.kind = kind
+        self.seconds = seconds
+        self.cross_choice = cross_choice
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.asked: list[list[str]] = []
+        self.context: DetectionContext | None = None
+        self.cancelled = 0
+
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:
+        """See `Judge.judge`."""
+        self.asked.append(list(windows))
+        self.context = context
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        return [self._scripted.detect(window) for window in windows]

@@ -1,0 +1,347 @@
+"""The ports in memory, for tests; they keep the same contracts as the real ones."""
+
+import asyncio
+import hashlib
+import json
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ingest.domain import (
+    Chunk,
+    Document,
+    Failure,
+    Fetched,
+    FileJob,
+    Job,
+    Status,
+    Text,
+    TextsJob,
+    Traits,
+    VectorSpace,
+)
+from ingest.parsing.content import Head, Page, Section
+from ingest.ports import Batch
+from servicekit import keys
+from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
+from servicekit.principal import Principal
+
+Key = tuple[str, str, str]
+"""Tenant, index and document id."""
+
+
+class MemoryOriginals:
+    """Originals in a dictionary by object name."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.told: dict[str, Fetched] = {}
+        self.failures = 0
+        """So many fetches from now on fail."""
+        self.defect: Exception | None = None
+        """Raised by the next fetch."""
+
+    async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:  # the port's
+        """See `ingest.ports.Originals.fetch`."""
+        if self.defect is not None:
+            defect, self.defect = self.defect, None
+            raise defect
+        if self.failures:
+            self.failures -= 1
+            raise Unavailable("The original of the document cannot be fetched.")
+        if object_name not in self.objects:
+            raise NotFound("The original of the document is gone.", resource=object_name)
+        await asyncio.to_thread(target.write_bytes, self.objects[object_name])
+
+    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+        """See `ingest.ports.Originals.put`."""
+        if object_name not in self.objects:
+            self.objects[object_name] = await asyncio.to_thread(source.read_bytes)
+            self.told[object_name] = fetched
+
+    async def fetched(self, object_name: str) -> Fetched | None:
+        """See `ingest.ports.Originals.fetched`."""
+        return self.told.get(object_name, Fetched()) if object_name in self.objects else None
+
+    async def remove(self, object_name: str) -> None:
+        """See `ingest.ports.Originals.remove`."""
+        self.objects.pop(object_name, None)
+
+
+class MemoryPictures:
+    """Pictures in a dictionary, by tenant, index, document, content and page."""
+
+    def __init__(self) -> None:
+        self.kept: dict[tuple[str, str, str, str, int], bytes] = {}
+
+    async def put(self, job: Job, document: Document, page: int, picture: bytes) -> None:
+        """See `ingest.ports.Pictures.put`."""
+        self.kept[(*_version(job, document), page)] = picture
+
+    async def remove(self, job: Job, document: Document) -> None:
+        """See `ingest.ports.Pictures.remove`."""
+        version = _version(job, document)
+        self.kept = {key: picture for key, picture in self.kept.items() if key[:4] != version}
+
+
+def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
+    return job.principal.tenant, job.index, document.document_id, document.sha256
+
+
+class LineReader:
+    """Texts as JSON lines: id, text, metadata."""
+
+    def read(self, path: Path) -> Iterator[Text]:
+        """See `ingest.ports.TextReader.read`."""
+        with path.open() as file:
+            for line in file:
+                document_id, text, metadata = json.loads(line)
+                yield Text(document_id, text, metadata.encode())
+
+
+class TextParser:
+    """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
+    ``damaged`` in a text what follows its page.
+
+    A page's picture is its number.
+    """
+
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False
+    ) -> AsyncGenerator[Head | Page, None]:
+        """See `ingest.ports.Parser.parse`."""
+        if "unreadable" in sourcefile:
+            raise UnreadableDocument("The document is unreadable.")
+        texts = (await asyncio.to_thread(path.read_text)).split("\f")
+        yield Head("application/x-pages", len(texts), "en")
+        for number, text in enumerate(texts, 1):
+            picture = str(number).encode() if pictures else b""
+            yield Page(number, (Section((), text),) if text.strip() else (), picture)
+            if "damaged" in text:
+                raise UnreadableDocument(f"The document is damaged: page {number + 1} cannot be read.")
+
+
+class MemoryIndex:
+    """The retriever's side of an upsert, with its rules."""
+
+    def __init__(self) -> None:
+        self.documents: dict[Key, tuple[Document, list[Chunk]]] = {}
+        self.spaces: dict[tuple[str, str], VectorSpace] = {}
+        self.chunking: tuple[int | None, int | None] = (None, None)
+        """By tenant and index."""
+        self.down = False
+        self.stored = 0
+        self.taking = asyncio.Event()
+        self.taking.set()
+        """Cleared, a batch that has been handed over is not taken: back-pressure."""
+
+    async def traits(self, job: Job) -> Traits | None:
+        """See `ingest.ports.Index.traits`."""
+        self._check()
+        space = self.spaces.get((job.principal.tenant, job.index))
+        return Traits(space, *self.chunking) if space else None
+
+    async def find(self, job: Job, document_id: str) -> Document | None:
+        """See `ingest.ports.Index.find`."""
+        self._check()
+        found = self.documents.get((job.principal.tenant, job.index, document_id))
+        return found[0] if found else None
+
+    async def update(self, job: Job, document: Document) -> bool:
+        """See `ingest.ports.Index.update`."""
+        there = await self.find(job, document.document_id)
+        if there is None or not there.reads_as(document):
+            raise NotFound("No such document.")
+        _check_age(there, document)
+        key = (job.principal.tenant, job.index, document.document_id)
+        updated = replace(
+            there,
+            metadata_json=document.metadata_json,
+            oids=document.oids,
+            groups=document.groups,
+            category=document.category,
+            language=document.language,
+            generation=document.generation,
+        )
+        self.documents[key] = (updated, self.documents[key][1])
+        return replace(there, generation=document.generation) != updated
+
+    async def store(
+        self, job: Job, document: Document, space: VectorSpace, batches: AsyncIterator[Batch], seconds: float
+    ) -> None:
+        """See `ingest.ports.Index.store`."""
+        there = await self.traits(job)
+        if there is not None and there.space != space:
+            raise Unavailable("The index has vectors of another embedding model.")
+        _check_age(await self.find(job, document.document_id), document)
+        chunks: list[Chunk] = []
+        async for batch in batches:
+            await self.taking.wait()
+            self._check()
+            assert batch.vectors.shape == (len(batch.chunks), space.dimension)
+            assert len(batch.chunks) <= 64
+            chunks.extend(batch.chunks)
+        _check_age(await self.find(job, document.document_id), document)
+        self.documents[job.principal.tenant, job.index, document.document_id] = (document, chunks)
+        self.spaces[job.principal.tenant, job.index] = space
+        self.stored += 1
+
+    async def answers(self) -> bool:
+        """See `ingest.ports.Index.answers`."""
+        return not self.down
+
+    def _check(self) -> None:
+        if self.down:
+            raise Unavailable("The retriever cannot be reached.")
+
+
+class MemoryJobs:
+    """States in a dictionary, with everything that was ever recorded."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], tuple[Status, int]] = {}
+        self.history: list[tuple[str, Status]] = []
+        self.down = False
+        self.defect: Exception | None = None
+        """Raised by the next call."""
+
+    async def read(self, job: Job) -> tuple[Status, int] | None:
+        """See `ingest.ports.Jobs.read`."""
+        self._check()
+        return self.records.get(_job_key(job))
+
+    async def write(self, job: Job, status: Status, revision: int) -> int:
+        """See `ingest.ports.Jobs.write`."""
+        self._check()
+        _, there = self.records.get(_job_key(job), (None, 0))
+        if there != revision:
+            raise Conflict("Another state has been recorded.")
+        self.records[_job_key(job)] = (status, there + 1)
+        self.history.append((job.job_id, status))
+        return there + 1
+
+    def _check(self) -> None:
+        if self.defect is not None:
+            defect, self.defect = self.defect, None
+            raise defect
+        if self.down:
+            raise Unavailable("The message broker does not answer.")
+
+
+class MemoryQueue:
+    """A queue that gives a job again when it is given back."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[tuple[Job, int, Mapping[str, str]]] = asyncio.Queue()
+        self.unsettled = 0
+        self.dead: list[tuple[Job, Failure]] = []
+        self.delays: list[float] = []
+        self.signs_of_life = 0
+        self.closed = False
+        self.down = False
+
+    def put(self, job: Job, headers: Mapping[str, str] | None = None, attempt: int = 1) -> None:
+        """Adds a job."""
+        self.unsettled += 1
+        self._waiting.put_nowait((job, attempt, headers or {}))
+
+    async def take(self) -> "MemoryDelivery | None":
+        """See `ingest.ports.Queue.take`."""
+        if self.down:
+            raise Unavailable("The message broker does not answer.")
+        if self.closed:
+            return None
+        try:
+            job, attempt, headers = await asyncio.wait_for(self._waiting.get(), 0.05)
+        except TimeoutError:
+            return None
+        return MemoryDelivery(self, job, attempt, headers)
+
+    async def close(self) -> None:
+        """See `ingest.ports.Queue.close`."""
+        self.closed = True
+
+
+class MemoryDelivery:
+    """See `ingest.ports.Delivery`."""
+
+    def __init__(self, queue: MemoryQueue, job: Job, attempt: int, headers: Mapping[str, str]) -> None:
+        self._queue = queue
+        self.job = job
+        self.attempt = attempt
+        self.headers = headers
+
+    async def alone(self) -> bool:
+        """Nothing is known of the jobs before."""
+        return False
+
+    async def keep(self) -> None:
+        """Counts a sign of life."""
+        self._queue.signs_of_life += 1
+
+    async def done(self) -> None:
+        """Takes the job off the queue."""
+        self._queue.unsettled -= 1
+
+    async def again(self, delay: float) -> None:
+        """Gives the job back; it comes at once, and the delay is kept for inspection."""
+        self._queue.delays.append(delay)
+        self._queue.unsettled -= 1
+        self._queue.put(self.job, self.headers, self.attempt + 1)
+
+    async def bury(self, failure: Failure) -> None:
+        """Keeps the job as a dead letter."""
+        self._queue.dead.append((self.job, failure))
+
+
+def make_job(
+    content: bytes, sourcefile: str = "notes.txt", *, generation: int = 1, tenant: str = "acme"
+) -> FileJob:
+    """A job for a content."""
+    job_id = uuid.uuid4().hex
+    original = keys.original_object(tenant, "library", job_id)
+    document = Document(
+        document_id=f"id of {sourcefile}",
+        sourcefile=sourcefile,
+        sha256=hashlib.sha256(content).hexdigest(),
+        size_bytes=len(content),
+        generation=generation,
+        original=original,
+    )
+    return FileJob(
+        job_id=job_id,
+        principal=Principal(tenant),
+        index="library",
+        document=document,
+        object_name=original,
+    )
+
+
+def make_texts(
+    texts: Sequence[tuple[str, str, str]], *, generation: int = 1, existing_only: bool = False
+) -> tuple[TextsJob, bytes]:
+    """A job for texts (id, text, metadata), and its object as `LineReader` reads it."""
+    content = "".join(json.dumps(text) + "\n" for text in texts).encode()
+    job_id = uuid.uuid4().hex
+    job = TextsJob(
+        job_id=job_id,
+        principal=Principal("acme"),
+        index="library",
+        object_name=f"acme.texts.{job_id}",
+        generation=generation,
+        count=len(texts),
+        size_bytes=len(content),
+        sha256=hashlib.sha256(content).hexdigest(),
+        existing_only=existing_only,
+    )
+    return job, content
+
+
+def _check_age(there: Document | None, document: Document) -> None:
+    if there is not None and there.generation > document.generation:
+        raise StaleGeneration("A newer version of the document is there.")
+
+
+def _job_key(job: Job) -> tuple[str, str]:
+    return (job.principal.tenant, job.job_id)

@@ -1,0 +1,125 @@
+"""For tests: the retriever's logic put together over any store, and documents to feed it."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from embedding.models import EmbeddingModel, EmbeddingModels
+from embedding.port import Embedder
+from retriever.concurrency.scheduler import Scheduler
+from retriever.documents.catalogue import Catalogue
+from retriever.documents.upsert import Upserts
+from retriever.domain.changes import Begin, Commit, Upserted, UpsertStep
+from retriever.domain.document import Chunk, Document
+from retriever.domain.query import Passage, Query
+from retriever.embedding.query_vectors import QueryVectors
+from retriever.embedding.text_vectors import Embeddings
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.rebuild_jobs import Rebuilds
+from retriever.indexes.snapshots import Snapshots
+from retriever.ports.store import Store
+from retriever.rerankers.registry import Rerankers
+from retriever.rerankers.reranking import Reranking
+from retriever.rerankers.resilience import ResilientReranker
+from retriever.search.retrieval import Retrieval
+from retriever.stores.bm25 import Bm25Encoder
+from servicekit.principal import LOCAL, Principal
+
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.reranker import WordsReranker
+
+DIMENSION = 64
+INDEX = "notes"
+
+
+class Bench:
+    """The logic over a store, with an embedder that knows words only. Made by `open`."""
+
+    def __init__(self, store: Store, indexes: Indexes, scheduler: Scheduler, **limits: Any) -> None:
+        self.store = store
+        self.indexes = indexes
+        self.scheduler = scheduler
+        self.embedder = HashingEmbedder(DIMENSION)
+        self.models = EmbeddingModels([EmbeddingModel.of(self.embedder)])
+        self.encoder = Bm25Encoder(self.scheduler)
+        self.reranker = WordsReranker()
+        self.rerankers = Rerankers([ResilientReranker(self.reranker, "words")])
+        self.retrieval = self.retrieval_with(self.embedder)
+        self.upserts = Upserts(
+            indexes, self.encoder, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
+        )
+        self.catalogue = Catalogue(indexes)
+        self.embeddings = Embeddings(self.models)
+
+    def retrieval_with(self, *embedders: Embedder) -> Retrieval:
+        """Searches with other models."""
+        models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
+        return Retrieval(
+            self.indexes,
+            QueryVectors(models),
+            self.encoder,
+            self.scheduler,
+            Reranking(self.rerankers),
+        )
+
+    def rebuilds(self, *embedders: Embedder) -> Rebuilds:
+        """Rebuilds, with further models."""
+        models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
+        return Rebuilds(self.indexes, EmbeddingModels(models), patience=0.05)
+
+    def snapshots(self, directory: Path) -> Snapshots:
+        """Snapshots in a directory."""
+        return Snapshots(self.indexes, directory, self.models)
+
+    @classmethod
+    async def open(cls, store: Store, scheduler: Scheduler | None = None, **limits: Any) -> Self:
+        """Opens the indexes of a store; ``scheduler`` is the store's own, where it has one."""
+        return cls(store, await Indexes.open(store), scheduler or Scheduler(), **limits)
+
+    async def aclose(self) -> None:
+        """Waits for what has begun, and closes the store."""
+        await self.indexes.aclose()
+        await self.store.aclose()
+
+    async def chunks(self, texts: Sequence[str], first: int = 0) -> list[Chunk]:
+        """One chunk a text, each on a page of its own."""
+        vectors = await self.embedder.embed(texts)
+        return [
+            Chunk(number, text, text, page=number + 1, headings=("Part",), vector=vector.tolist())
+            for number, (text, vector) in enumerate(zip(texts, vectors, strict=True), first)
+        ]
+
+    def begin(self, document: Document, index: str = INDEX, principal: Principal = LOCAL) -> Begin:
+        """The head of an upsert."""
+        return Begin(principal, index, document, self.embedder.model, DIMENSION)
+
+    async def put(
+        self, document: Document, texts: Sequence[str], index: str = INDEX, principal: Principal = LOCAL
+    ) -> Upserted:
+        """Stores a document."""
+        chunks = await self.chunks(texts)
+        messages = [chunks[start : start + 64] for start in range(0, len(chunks), 64)]
+        begin = self.begin(document, index, principal)
+        return await self.upserts.upsert(steps(begin, *messages, Commit(len(chunks))))
+
+    async def put_with(self, embedder: Embedder, document: Document, texts: Sequence[str], index: str) -> Upserted:
+        """Stores a document with vectors of another model."""
+        vectors = await embedder.embed(texts)
+        chunks = [
+            replace(chunk, vector=vector.tolist())
+            for chunk, vector in zip(await self.chunks(texts), vectors, strict=True)
+        ]
+        begin = Begin(LOCAL, index, document, embedder.model, embedder.dimension)
+        return await self.upserts.upsert(steps(begin, chunks, Commit(len(chunks))))
+
+    async def ask(self, text: str, principal: Principal = LOCAL, **query: Any) -> list[Passage]:
+        """The passages for a query over the index of the tests."""
+        asked = Query(**{"indexes": (INDEX,), "text": text, **query})
+        return list((await self.retrieval.retrieve(principal, asked)).passages)
+
+
+async def steps(*each: UpsertStep) -> AsyncIterator[UpsertStep]:
+    """Steps of an upsert, as a stream."""
+    for step in each:
+        yield step

@@ -1,0 +1,225 @@
+"""For tests: a Qdrant server's stand-in. The client's local mode does what is asked, in the process or over gRPC.
+
+What it proves of a real server: that each call is one of its API, with what it takes, and that what is asked for
+means what is expected, as far as local mode is like the server. Quantization, shards, copies are taken and ignored.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+from qdrant_client import AsyncQdrantClient
+from qdrant_client import grpc as q
+from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc, grpc_to_payload
+from retriever.stores.qdrant.connection import Connection
+
+from causeway_testing.servers import free_ports
+
+VERSION = "1.17.0"
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class LocalConnection(Connection):
+    """Calls of a client in local mode, which outlives the store that uses it."""
+
+    async def check(self) -> None:
+        """Local mode is no server, and has no version."""
+
+    async def call(self, method: Any, *args: Any, **options: Any) -> Any:
+        """Leaves out what local mode has no use for, and warns of."""
+        if method.__name__ == "create_payload_index":
+            return None
+        return await super().call(method, *args, **options)
+
+    async def aclose(self) -> None:
+        """The client stays open."""
+
+
+class Server:
+    """What `serving` gives.
+
+    Attributes:
+        url: Where it is.
+        client: Local mode, which does the work.
+        calls: Names of the calls that came.
+        created: The requests that made collections.
+        before: Awaited before each call with its name; may wait, or abort.
+    """
+
+    def __init__(self, url: str, client: AsyncQdrantClient) -> None:
+        self.url = url
+        self.client = client
+        self.version = VERSION
+        self.calls: list[str] = []
+        self.created: list[q.CreateCollection] = []
+        self.metadata: dict[str, Any] = {}
+        self.before: Callable[[str], Awaitable[None]] | None = None
+
+
+@asynccontextmanager
+async def serving(client: AsyncQdrantClient | None = None) -> AsyncIterator[Server]:
+    """A server on a free port of this machine."""
+    (port,) = free_ports(1)
+    told = Server(f"http://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
+    server = grpc.aio.server(interceptors=[_Watching(told)])
+    generated: Any = q  # it has no types
+    generated.add_PointsServicer_to_server(_Points(told), server)
+    generated.add_CollectionsServicer_to_server(_Collections(told), server)
+    generated.add_QdrantServicer_to_server(_Root(told), server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield told
+    finally:
+        await server.stop(None)
+
+
+class _Watching(grpc.aio.ServerInterceptor):
+    def __init__(self, told: Server) -> None:
+        self._told = told
+
+    async def intercept_service(self, continuation: Any, details: grpc.HandlerCallDetails) -> Any:
+        name = details.method.rpartition("/")[2]
+        self._told.calls.append(name)
+        self._told.metadata = dict(details.invocation_metadata)
+        handler = await continuation(details)
+
+        async def handle(request: Any, context: _Context) -> Any:
+            if self._told.before is not None:
+                try:
+                    await self._told.before(name)
+                except ConnectionError:
+                    await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+            try:
+                return await handler.unary_unary(request, context)
+            except ValueError as error:
+                missing = "not found" in str(error)
+                code = grpc.StatusCode.NOT_FOUND if missing else grpc.StatusCode.INVALID_ARGUMENT
+                await context.abort(code, str(error))
+
+        return grpc.unary_unary_rpc_method_handler(
+            handle, handler.request_deserializer, handler.response_serializer
+        )
+
+
+class _Root(q.qdrant_pb2_grpc.QdrantServicer):
+    def __init__(self, told: Server) -> None:
+        self._told = told
+
+    async def HealthCheck(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        return q.HealthCheckReply(title="stand-in", version=self._told.version)
+
+
+class _Points(q.points_service_pb2_grpc.PointsServicer):
+    def __init__(self, told: Server) -> None:
+        self._client = told.client
+
+    async def Upsert(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        result = await self._client.upsert(
+            request.collection_name,
+            [GrpcToRest.convert_point_struct(point) for point in request.points],
+            update_filter=_filter(request, "update_filter"),
+        )
+        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
+
+    async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        selector = GrpcToRest.convert_points_selector(request.points)
+        result = await self._client.delete(request.collection_name, selector)
+        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
+
+    async def SetPayload(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        result = await self._client.set_payload(
+            request.collection_name,
+            grpc_to_payload(request.payload),
+            GrpcToRest.convert_points_selector(request.points_selector),
+        )
+        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
+
+    async def CreateFieldIndex(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        if not await self._client.collection_exists(request.collection_name):
+            raise ValueError(f"Collection {request.collection_name} not found")
+        return q.PointsOperationResponse(result=q.UpdateResult(operation_id=0, status=q.UpdateStatus.Completed))
+
+    async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = await self._client.retrieve(
+            request.collection_name,
+            [GrpcToRest.convert_point_id(each) for each in request.ids],
+            with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
+            with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+        )
+        return q.GetResponse(result=[RestToGrpc.convert_retrieved_point(each) for each in found])
+
+    async def Scroll(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        following: Any
+        found, following = await self._client.scroll(
+            request.collection_name,
+            scroll_filter=_filter(request),
+            limit=request.limit,
+            offset=GrpcToRest.convert_point_id(request.offset) if request.HasField("offset") else None,
+            with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
+            with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+        )
+        return q.ScrollResponse(
+            result=[RestToGrpc.convert_retrieved_point(each) for each in found],
+            next_page_offset=None if following is None else RestToGrpc.convert_extended_point_id(following),
+        )
+
+    async def Query(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = await self._client.query_points(
+            request.collection_name,
+            GrpcToRest.convert_query(request.query),
+            using=request.using,
+            query_filter=_filter(request),
+            limit=request.limit,
+            with_payload=False,
+        )
+        return q.QueryResponse(result=[RestToGrpc.convert_scored_point(each) for each in found.points])
+
+    async def Count(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        counted = await self._client.count(request.collection_name, _filter(request), exact=request.exact)
+        return q.CountResponse(result=q.CountResult(count=counted.count))
+
+
+class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
+    def __init__(self, told: Server) -> None:
+        self._told = told
+        self._client = told.client
+
+    async def CollectionExists(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        exists = await self._client.collection_exists(request.collection_name)
+        return q.CollectionExistsResponse(result=q.CollectionExists(exists=exists))
+
+    async def Create(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        self._told.created.append(request)
+        sparse = GrpcToRest.convert_sparse_vector_config(request.sparse_vectors_config)
+        await self._client.create_collection(
+            request.collection_name,
+            vectors_config=GrpcToRest.convert_vectors_config(request.vectors_config),
+            sparse_vectors_config=sparse,
+        )
+        return q.CollectionOperationResponse(result=True)
+
+    async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        return q.CollectionOperationResponse(result=await self._client.delete_collection(request.collection_name))
+
+    async def List(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = (await self._client.get_collections()).collections
+        return q.ListCollectionsResponse(collections=[q.CollectionDescription(name=each.name) for each in found])
+
+    async def ListAliases(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = (await self._client.get_aliases()).aliases
+        return q.ListAliasesResponse(aliases=[RestToGrpc.convert_alias_description(each) for each in found])
+
+    async def ListCollectionAliases(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = (await self._client.get_collection_aliases(request.collection_name)).aliases
+        return q.ListAliasesResponse(aliases=[RestToGrpc.convert_alias_description(each) for each in found])
+
+    async def UpdateAliases(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        changes = [GrpcToRest.convert_alias_operations(each) for each in request.actions]
+        return q.CollectionOperationResponse(result=await self._client.update_collection_aliases(changes))
+
+
+def _filter(request: Any, field: str = "filter") -> Any:
+    return GrpcToRest.convert_filter(getattr(request, field)) if request.HasField(field) else None

@@ -1,0 +1,139 @@
+"""For tests: real servers on free ports, each test's own."""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry
+from servicekit import metrics
+from servicekit.broker import Broker
+from servicekit.channel import open_channel
+from servicekit.server import GrpcServer
+
+_START_SECONDS = 90.0
+
+
+@contextlib.asynccontextmanager
+async def nats_server(
+    directory: Path, port: int = -1, passwords: Mapping[str, str] | None = None, extra: str = ""
+) -> AsyncIterator[str]:
+    """A real nats-server with JetStream and its files in ``directory``; yields its URL. Killed at the end.
+
+    Started again in the same directory it has what it had. With passwords, as in `Broker`, callers put theirs in;
+    ``extra`` are further lines of its configuration.
+    """
+    broker = Broker(directory, port, passwords, extra)
+    for stale in directory.glob("*.ports"):
+        stale.unlink()
+    command = broker.command()
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
+    )
+    try:
+        yield await _url_of(directory, process)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def _url_of(directory: Path, process: asyncio.subprocess.Process) -> str:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        for path in directory.glob("*.ports"):
+            text = path.read_text()
+            if '"nats"' in text and text.rstrip().endswith("}"):
+                return text.split('"nats"', 1)[1].split('"', 2)[1]
+        if process.returncode is not None:
+            raise RuntimeError(f"nats-server ended with {process.returncode}")
+        await asyncio.sleep(0.01)
+    raise TimeoutError("nats-server did not say its port")
+
+
+@contextlib.asynccontextmanager
+async def grpc_service(
+    descriptor: ServiceDescriptor, add: Callable[[grpc.aio.Server], None]
+) -> AsyncIterator[grpc.aio.Channel]:
+    """A service on a real server and port, with the interceptor of production; yields a channel to it."""
+    server = GrpcServer("127.0.0.1:0", [(descriptor, add)])
+    await server.start()
+    channel = open_channel(f"127.0.0.1:{server.port}", [descriptor])
+    try:
+        yield channel
+    finally:
+        await channel.close()
+        await server.stop(0)
+
+
+@functools.cache
+def _measurements() -> CollectorRegistry:
+    registry = CollectorRegistry()
+    metrics.install(registry)
+    return registry
+
+
+def measured(name: str) -> list[tuple[Mapping[str, str], float]]:
+    """The samples of a name in Prometheus' form, with their labels, of all that this process has measured.
+
+    Measuring begins with the first call: make one before what is to be measured.
+    """
+    return [
+        (sample.labels, sample.value)
+        for family in _measurements().collect()
+        for sample in family.samples
+        if sample.name == name
+    ]
+
+
+@functools.cache
+def span_exporter() -> InMemorySpanExporter:
+    """Has all spans that end in this process from now on; without it, trace ids may be zero."""
+    if not isinstance(trace.get_tracer_provider(), TracerProvider):  # one for all tests of a process
+        trace.set_tracer_provider(TracerProvider())
+    provider = trace.get_tracer_provider()
+    assert isinstance(provider, TracerProvider)
+    exporter = InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    return exporter
+
+
+def traced(name: str) -> list[ReadableSpan]:
+    """The spans of a name that have ended in this process, in that order.
+
+    Tracing begins with the first call: make one before what is to be traced.
+    """
+    return [span for span in span_exporter().get_finished_spans() if span.name == name]
+
+
+async def eventually(
+    condition: Callable[[], bool], *, within: float = 60.0, every: float = 0.01, what: str = "the condition"
+) -> None:
+    """Waits until a condition holds.
+
+    Raises:
+        TimeoutError: It does not hold in time.
+    """
+    end = time.monotonic() + within
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"{what} did not come about within {within} s")
+        await asyncio.sleep(every)
+
+
+def free_ports(count: int) -> Sequence[int]:
+    """Ports that nobody listens on now, all different."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]

@@ -1,0 +1,175 @@
+"""A real Triton Inference Server for tests and benchmarks, on a free port, with models of the python backend.
+
+``make .venv/.triton`` puts the server into an environment of its own, below this one. Models run in processes of
+that environment's Python, with its packages. As a process, for trying things out (see ``--help``)::
+
+    python -m causeway_testing.triton deploy/triton/model_repository --model words --port 8001
+"""
+
+import argparse
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from causeway_testing.servers import free_ports
+
+_START_SECONDS = 90.0
+_END_SECONDS = 60.0
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+_PACKAGES = Path("lib") / f"python{_VERSION}" / "site-packages"
+
+
+class NoTriton(RuntimeError):
+    """The server is not installed, or cannot run models with this Python."""
+
+
+@contextlib.contextmanager
+def triton_server(
+    repository: Path,
+    *,
+    models: Sequence[str] = (),
+    port: int = 0,
+    arguments: Sequence[str] = (),
+    backends: Sequence[Path] = (),
+) -> Iterator[str]:
+    """Run a server until the block is left; yield the address of its gRPC port.
+
+    Args:
+        repository: Its model repository.
+        models: The models that it loads at first, others can be loaded later; empty: all, and no others.
+        port: Of its gRPC; 0 is a free one.
+        arguments: More arguments of its command line; those below win.
+        backends: Directories of backends written in Python, beside the python backend itself.
+
+    Raises:
+        NoTriton: It is not installed.
+        RuntimeError: It ended before it was ready; the message has the end of what it wrote.
+        TimeoutError: It was not ready in time.
+    """
+    own = Path(sys.prefix) / "triton"
+    home = own / _PACKAGES / "pytriton" / "tritonserver"
+    port = port or free_ports(1)[0]
+    control = ["--model-control-mode", "explicit", *(f"--load-model={model}" for model in models)]
+    with tempfile.TemporaryDirectory(prefix="triton-") as directory:
+        log = Path(directory) / "log"
+        command = [
+            str(home / "bin" / "tritonserver"),
+            *arguments,  # first: of an argument that is given twice Triton takes the last
+            *(
+                "--model-repository",
+                str(repository),
+                "--backend-directory",
+                str(_backends(home, Path(directory), backends)),
+            ),
+            *("--grpc-address", "127.0.0.1", "--grpc-port", str(port)),
+            *("--allow-http", "false", "--allow-metrics", "false", "--exit-timeout-secs", "2"),
+            *(control if models else ()),
+        ]
+        with log.open("wb") as output:
+            process = subprocess.Popen(  # our own program, a list of arguments
+                command,
+                env={**os.environ, **_python(own)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # its models' processes end with it
+            )
+        try:
+            address = f"127.0.0.1:{port}"
+            _wait(address, process, log)
+            yield address
+        finally:
+            _end(process)
+
+
+def _backends(home: Path, directory: Path, more: Sequence[Path]) -> Path:
+    """Copy the python backend, with the program that embeds this Python, and `more` into one directory."""
+    stub = home / "python_backend_stubs" / _VERSION / "triton_python_backend_stub"
+    if not stub.is_file():
+        what = f"has nothing for Python {_VERSION}" if home.is_dir() else "is not installed"
+        raise NoTriton(f"The Triton server {what}. Install it with: make .venv/.triton")
+    if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
+        raise NoTriton(
+            f"The Triton server runs models with a shared libpython{_VERSION}, and this Python"
+            f" ({sys.base_prefix}) was built without. Make the environment with another:"
+            " make clean setup PYTHON=/usr/bin/python3"
+        )
+    python = directory / "backends" / "python"
+    python.mkdir(parents=True)
+    for file in (home / "backends" / "python").iterdir():
+        # Copied: for a backend in Python, Triton refuses a library that is a link to another directory.
+        shutil.copy2(file, python)
+    (python / stub.name).symlink_to(stub)  # it finds its own libraries relative to where it is
+    for backend in more:
+        shutil.copytree(backend, python.parent / backend.name)
+    return python.parent
+
+
+def _python(own: Path) -> dict[str, str]:
+    """What makes the embedded Python the environment's: library and standard library of one build.
+
+    It reads none of Python's own variables, but looks for itself along PATH, and so finds the
+    environment.
+    """
+    libraries = [str(sysconfig.get_config_var("LIBDIR")), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {
+        "PATH": os.pathsep.join([str(own / "bin"), os.environ.get("PATH", os.defpath)]),
+        "LD_LIBRARY_PATH": os.pathsep.join(filter(None, libraries)),
+    }
+
+
+def _wait(address: str, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + _START_SECONDS
+    with grpc.insecure_channel(address) as channel:
+        health = health_pb2_grpc.HealthStub(channel)
+        while time.monotonic() < end:
+            with contextlib.suppress(grpc.RpcError):
+                answer = health.Check(health_pb2.HealthCheckRequest(), timeout=1)  # type: ignore[attr-defined]  # not in its types
+                if answer.status == health_pb2.HealthCheckResponse.SERVING:
+                    return
+            if process.poll() is not None:
+                raise RuntimeError(f"Triton ended with {process.returncode}:\n{log.read_text()[-4000:]}")
+            time.sleep(0.05)
+    raise TimeoutError(f"Triton was not ready in time:\n{log.read_text()[-4000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_END_SECONDS)
+    with contextlib.suppress(ProcessLookupError):  # nobody of the session is left
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def main() -> None:
+    """Serves until it is ended; prints the address of its gRPC port once it is ready."""
+    parser = argparse.ArgumentParser(
+        prog="python -m causeway_testing.triton", description="A Triton server on this machine's CPU."
+    )
+    parser.add_argument("repository", type=Path, help="directory of its models")
+    parser.add_argument("--model", action="append", default=[], help="a model to load, may be given again")
+    parser.add_argument("--port", type=int, default=0, help="gRPC port (default: a free one)")
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        triton_server(arguments.repository, models=arguments.model, port=arguments.port) as address,
+    ):
+        print(address, flush=True)  # noqa: T201  # the process's one answer to who started it
+        while True:  # a signal that comes just before a wait without end would be waited for, too
+            time.sleep(0.2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,59 @@
+import asyncio
+import socket
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from causeway_testing.servers import eventually, free_ports, nats_server
+
+
+async def test_each_server_has_its_own_port_and_ends_with_its_block(tmp_path: Path) -> None:
+    """Two servers run side by side; after the block nobody listens there."""
+    async with nats_server(tmp_path / "a") as one, nats_server(tmp_path / "b") as other:
+        ports = [urlsplit(url).port for url in (one, other)]
+        assert len(set(ports)) == 2
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_a_server_that_cannot_start_is_said_at_once(tmp_path: Path) -> None:
+    """A port that is taken ends the start with an error, not with a wait."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(RuntimeError, match="nats-server ended"):
+            async with nats_server(tmp_path, taken.getsockname()[1]):
+                pass
+
+
+async def test_a_server_ends_with_a_failing_test(tmp_path: Path) -> None:
+    """A failure inside the block does not leave a server behind."""
+    with pytest.raises(ZeroDivisionError):
+        async with nats_server(tmp_path) as url:
+            raise ZeroDivisionError
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", urlsplit(url).port)
+
+
+def test_free_ports_are_different_and_free() -> None:
+    """Each port can be listened on, and none is given twice."""
+    ports = free_ports(20)
+    assert len(set(ports)) == 20
+    for port in ports:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+
+
+async def test_eventually_waits_until_it_holds() -> None:
+    """It returns soon after the condition holds."""
+    done = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, done.set)
+    await eventually(done.is_set)
+    assert done.is_set()
+
+
+async def test_eventually_gives_up_in_words() -> None:
+    """A condition that never holds is a failure that says what was waited for."""
+    with pytest.raises(TimeoutError, match=r"the moon did not come about within 0.05 s"):
+        await eventually(lambda: False, within=0.05, what="the moon")

@@ -1,0 +1,33 @@
+"""The Triton server for tests; that it serves is tested where it is used."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from causeway_testing.triton import NoTriton, triton_server
+
+
+def test_a_server_that_is_not_installed_says_how_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The command is in the message."""
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(NoTriton, match=r"make \.venv/\.triton"), triton_server(tmp_path):
+        pass
+
+
+def test_a_model_that_cannot_be_loaded_is_told(tmp_path: Path) -> None:
+    """With what the server wrote about it."""
+    with pytest.raises(RuntimeError, match="nobody"), triton_server(tmp_path, models=["nobody"]):
+        pass
+
+
+def test_as_a_process_it_says_where_it_is_and_ends() -> None:
+    """On a signal, with all the processes of its models."""
+    models = Path(__file__).parents[3] / "deploy" / "triton" / "model_repository"
+    command = [sys.executable, "-m", "causeway_testing.triton", str(models), "--model", "words"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith("127.0.0.1:")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0

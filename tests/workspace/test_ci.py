@@ -1,0 +1,86 @@
+"""``.ci/run`` on a small checkout, whose Makefile says what its targets are asked to do."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+MAKEFILE = """\
+demo test test-slow test-proxies test-contracts test-alerts conformance:
+\t@echo "target $@ in $(CURDIR)"
+\t@if [ -r /dev/stdin ]; then cat; fi
+\t@env | grep ^CAUSEWAY_ || true
+\t@[ "$@" != "$(FAILS)" ] || exit 3
+"""
+STEPS = ["demo", "test", "test-slow", "test-proxies", "test-contracts", "test-alerts"]
+CASES = "others/conformance/some_cases.json"
+
+
+@pytest.fixture
+def checkout(root: Path, tmp_path: Path) -> Path:
+    """A repository with ``.ci/run`` and the Makefile, and a file that is not committed."""
+    made = tmp_path / "checkout"
+    (made / ".ci").mkdir(parents=True)
+    (made / ".ci/run").write_text((root / ".ci/run").read_text())
+    (made / "Makefile").write_text(MAKEFILE)
+    git = ["git", "-c", "user.name=test", "-c", "user.email=test@example.org"]
+    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "Begin"]):
+        subprocess.run([*git, *command], cwd=made, check=True)
+    return made
+
+
+def run(checkout: Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    """Runs ``.ci/run`` of a checkout as a user who cannot install programs, with an input that no step may read."""
+    temporary, programs = checkout.parent / "tmp", checkout.parent / "bin"
+    temporary.mkdir()
+    programs.mkdir()
+    (programs / "id").write_text("#!/bin/sh\necho 1000\n")
+    (programs / "id").chmod(0o755)
+    return subprocess.run(
+        ["bash", ".ci/run"],
+        cwd=checkout,
+        env={"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(temporary), **environment},
+        input="input of the caller",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
+    """The targets run in order, in a clone that is removed, without CAUSEWAY_* variables and without input."""
+    done = run(checkout, CAUSEWAY_MODEL="stub", CAUSEWAY_AUTH="keys")
+    assert done.returncode == 0, done.stderr
+    targets = [line.split() for line in done.stdout.splitlines() if line.startswith("target ")]
+    assert [target for _, target, _, _ in targets] == STEPS
+    assert all(Path(directory) != checkout for *_, directory in targets)
+    assert not list((checkout.parent / "tmp").iterdir())
+    assert "CAUSEWAY_" not in done.stdout
+    assert "input of the caller" not in done.stdout
+    table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
+    assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
+
+
+@pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 7)])
+def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
+    """The exit code is the step's, the table names the step, and no other one begins."""
+    done = run(checkout, FAILS=fails)
+    assert done.returncode == 2, done.stdout  # what make says of a recipe that failed
+    *_, failed, whole = done.stdout.splitlines()
+    assert failed.endswith(f"make {fails}: FAILED")
+    assert whole.endswith("all, exit code 2")
+    assert sum(line.startswith("[") for line in done.stdout.splitlines()) == steps
+    assert not list((checkout.parent / "tmp").iterdir())
+
+
+def test_cases_beside_the_checkout_are_a_step(checkout: Path) -> None:
+    """Only the step of the reference's cases knows their file."""
+    cases = checkout.parent / CASES
+    cases.parent.mkdir(parents=True)
+    cases.write_text("{}")
+    done = run(checkout)
+    assert done.returncode == 0, done.stderr
+    _, _, after = done.stdout.partition("target conformance")
+    assert f"CAUSEWAY_CONFORMANCE_CASES={cases}" in after
+    assert done.stdout.count("CAUSEWAY_CONFORMANCE_CASES=") == 1

@@ -1,0 +1,65 @@
+"""Components and overlays: the order of components does not matter, and overlays do not get in each other's way."""
+
+import functools
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import manifests
+import pytest
+import yaml
+from manifests import K8S, Manifests
+
+COMPONENTS = sorted(each.name for each in (K8S / "components").iterdir())
+overlay = functools.cache(manifests.build)
+
+
+def build(directory: Path, components: list[str]) -> Manifests:
+    """Build the base with components, in this order."""
+    there = Path(os.path.relpath(K8S, directory.resolve()))
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [str(there / "base")],
+        "components": [str(there / "components" / each) for each in components],
+    }
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return manifests.build_directory(directory)
+
+
+def content(cluster: Manifests) -> list[str]:
+    """Return the objects without the order in which they, and what has a name within them, are listed."""
+    return sorted(json.dumps(_sorted(each), sort_keys=True) for each in cluster.objects)
+
+
+def _sorted(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _sorted(each) for key, each in value.items()}
+    if isinstance(value, list):
+        found = [_sorted(each) for each in value]
+        named = all(isinstance(each, dict) and "name" in each for each in found)
+        return sorted(found, key=lambda each: each["name"]) if named else found
+    return value
+
+
+@pytest.mark.parametrize("store", ["embedded-store", "qdrant-cluster"])
+def test_the_order_of_components_does_not_matter(store: str, tmp_path: Path) -> None:
+    """The same objects come out of a list and of its reverse, in which each pair has the other order."""
+    components = [each for each in COMPONENTS if each == store or each not in ("embedded-store", "qdrant-cluster")]
+    assert content(build(tmp_path, components)) == content(build(tmp_path, components[::-1]))
+
+
+@pytest.mark.parametrize("before", ["embedded", "kind", "prod"])
+@pytest.mark.parametrize("after", ["embedded", "kind", "prod"])
+def test_an_overlay_is_not_answered_for_by_another(before: str, after: str) -> None:
+    """What `kubectl apply` leaves of an earlier overlay gets nothing that is meant for pods of the later one."""
+    old, new = overlay(before), overlay(after)
+    there = {(each["kind"], name) for name, each in new.workloads.items()}
+    left = {name: each for name, each in old.workloads.items() if (each["kind"], name) not in there}
+    for service in new.of("Service"):
+        for name, workload in left.items():
+            labels = workload["spec"]["template"]["metadata"]["labels"]
+            assert not service["spec"]["selector"].items() <= labels.items(), (
+                f"{service['metadata']['name']}: {name}"
+            )

@@ -1,0 +1,40 @@
+"""The examples in docstrings give what they show."""
+
+import doctest
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _modules() -> list[str]:
+    """The modules of the packages that have examples."""
+    return sorted(
+        ".".join(path.with_suffix("").parts[path.parts.index("src") + 1 :])
+        for pattern in ("libs/*/src", "services/*/src", "cli/src", "tests/support/src")
+        for source in ROOT.glob(pattern)
+        for path in source.rglob("*.py")
+        if re.search(r"^\s*>>> ", path.read_text(), re.MULTILINE)
+    )
+
+
+@pytest.mark.parametrize("name", _modules())
+def test_examples_are_right(name: str) -> None:
+    """Each example of the module gives what its docstring shows."""
+    results = doctest.testmod(importlib.import_module(name))
+    assert results.attempted > 0
+    assert results.failed == 0
+
+
+def test_the_algorithms_have_examples() -> None:
+    """What is easier to see than to describe has an example: budget, hold-back, fusion, sentences, framing."""
+    assert {
+        "gateway.answering.budget",
+        "gateway.answering.hold_back",
+        "retriever.search.fusion",
+        "text.sentences",
+        "generator.openai.sse",
+    } <= set(_modules())

@@ -1,0 +1,34 @@
+"""The files that maintainers expect: hooks, the hosted workflow, records of decisions."""
+
+import re
+from pathlib import Path
+
+import yaml
+
+
+def test_the_hooks_call_targets_of_the_makefile(root: Path) -> None:
+    """Each hook runs `make` with a target that there is, so that hooks and workflows check the same."""
+    targets = set(re.findall(r"^([a-z0-9][a-z0-9-]*):", (root / "Makefile").read_text(), re.MULTILINE))
+    configuration = yaml.safe_load((root / ".pre-commit-config.yaml").read_text())
+    entries = [hook["entry"] for repository in configuration["repos"] for hook in repository["hooks"]]
+    assert entries
+    assert {entry.removeprefix("make ") for entry in entries} <= targets
+
+
+def test_the_hosted_workflow_runs_the_checks(root: Path) -> None:
+    """Each push and each pull request runs `.ci/run`, which can be executed."""
+    workflow = yaml.safe_load((root / ".github/workflows/ci.yaml").read_text())
+    assert set(workflow[True]) == {"push", "pull_request"}  # YAML 1.1 reads the key `on` as true
+    assert ".ci/run" in [step.get("run") for step in workflow["jobs"]["checks"]["steps"]]
+    assert (root / ".ci/run").stat().st_mode & 0o100
+
+
+def test_decisions_have_a_status_and_a_date(root: Path) -> None:
+    """The second paragraph of each record says whether it holds and since when; numbers follow each other."""
+    records = sorted((root / "docs/adr").glob("0*.md"))
+    for record in records:
+        status = record.read_text().split("\n\n")[1]
+        assert re.fullmatch(
+            r"Status: (accepted|superseded by \[[^]]+\]\([^)]+\))\. Date: 20\d\d-\d\d-\d\d\.", status
+        ), record.name
+    assert [int(record.name[:4]) for record in records] == list(range(1, len(records) + 1))

@@ -1,0 +1,47 @@
+"""The rules and panels of deploy/grafana, and which metrics they name; for tests."""
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+GRAFANA = ROOT / "deploy" / "grafana"
+# Of others: Prometheus' own, the kubelet's, those of the exporter of NATS (-jsz=all, 0.17.3).
+FOREIGN = {
+    "up",
+    "kubelet_volume_stats_available_bytes",
+    "kubelet_volume_stats_capacity_bytes",
+    "jetstream_server_total_message_bytes",
+    "jetstream_server_max_storage",
+}
+# PromQL's own; https://prometheus.io/docs/prometheus/latest/querying/operators/
+WORDS = {
+    *("sum", "min", "max", "group", "by", "and", "on", "unless", "le"),
+    *("rate", "increase", "last_over_time", "histogram_quantile", "label_replace", "or", "time"),
+}
+SELECTED = 'app_kubernetes_io_part_of="causeway"'
+
+
+def expressions() -> Iterator[tuple[str, str]]:
+    """Each expression of a dashboard or an alert, with where it stands."""
+    for path in sorted(GRAFANA.glob("*.json")):
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                yield f"{path.name}: {panel['title']}", target["expr"]
+    for group in alerts():
+        yield f"alerts.yaml: {group['alert']}", group["expr"]
+
+
+def alerts() -> list[dict[str, str]]:
+    """The rules of the alerts."""
+    found = yaml.safe_load((GRAFANA / "alerts.yaml").read_text())
+    return [rule for group in found["spec"]["groups"] for rule in group["rules"]]
+
+
+def metrics_of(expression: str) -> set[str]:
+    """The metrics that a PromQL expression names."""
+    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]|(by|on) \([^)]*\)|\"[^\"]*\"", " ", expression)
+    return set(re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare)) - WORDS
