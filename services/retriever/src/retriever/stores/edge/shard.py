@@ -26,6 +26,7 @@ from servicekit import keys
 from servicekit.errors import CausewayError
 
 from retriever.concurrency.scheduler import Scheduler
+from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.storage import files
 from retriever.stores.edge import schema
@@ -210,7 +211,9 @@ class LiveShard:
             to_rebuild: Whether to note from here on what is written, for `take_over`, until `forget`.
         """
         async with self._writing:
-            await asyncio.to_thread(files.copy_tree, self._path(self._current()), target)
+            # A thread cannot be cancelled: it would go on writing where the caller has cleaned up.
+            copying = asyncio.to_thread(files.copy_tree, self._path(self._current()), target)
+            await Shield().run(copying)
             if to_rebuild:
                 self._touched = set()
 
