@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
 from gateway.answering.pipeline import Pipeline
+from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.dialects.problem import problem
 from gateway.dialects.rag_chat import overrides
 from gateway.dialects.registry import registrations
@@ -32,7 +33,6 @@ from gateway.routes import (
     orchestrator,
     originals,
     retrieve,
-    stream_content,
     text_documents,
 )
 from gateway.routes import metrics as metrics_route
@@ -117,7 +117,7 @@ def build_app(
     ]
     others = rest(routers, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
-    app: ASGIApp = ChatRoutes({**chats, stream_content.PATH: contents}, PageHeaders(described))
+    app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents}, PageHeaders(described))
     profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
     served = Served(frozenset(route.first_segment for route in routes), profile_names, overrides.check)
     profiles = _profiles(settings, services, served)

@@ -9,9 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.identity.caller import Caller
 from gateway.ports.answering import Watch
-from gateway.routes.stream_content import PATH, StreamContent
+from gateway.routes.stream_content import StreamContent
 from gateway.server.request_state import state_of
 from servicekit.principal import LOCAL
 
@@ -26,7 +27,7 @@ def lines(*said: dict[str, Any]) -> bytes:
 async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient) -> None:
     """Places count in the whole, wherever the lines cut it; together the lines cover it."""
     content = lines({**WORDS, "content": "a sec"}, {"content": "ret "}, {"detectors": None, "content": "b"})
-    response = await client.post(PATH, content=content, headers=MEDIA)
+    response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.headers["content-type"] == "application/x-ndjson"
     said = [json.loads(line) for line in response.text.splitlines()]
     assert [found["start"] for line in said for found in line["detections"]] == [2]
@@ -49,7 +50,7 @@ async def test_what_is_known_before_the_stream_begins_is_a_status(
     client: httpx.AsyncClient, content: bytes, status: int, details: str
 ) -> None:
     """And no line of it."""
-    response = await client.post(PATH, content=content, headers=MEDIA)
+    response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert (response.status_code, response.json()["code"]) == (status, status)
     assert details in response.json()["details"]
 
@@ -57,7 +58,7 @@ async def test_what_is_known_before_the_stream_begins_is_a_status(
 async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncClient) -> None:
     """With an error as the last line."""
     content = lines({**WORDS, "content": "x"}, {**WORDS, "content": "y"})
-    response = await client.post(PATH, content=content, headers=MEDIA)
+    response = await client.post(STREAM_CONTENT, content=content, headers=MEDIA)
     assert response.status_code == 200
     last = json.loads(response.text.splitlines()[-1])
     assert last == {"code": 422, "details": "`detectors` stand in the first line only"}
@@ -65,9 +66,9 @@ async def test_a_later_line_that_is_wrong_ends_the_stream(client: httpx.AsyncCli
 
 async def test_other_media_and_methods_are_refused(client: httpx.AsyncClient) -> None:
     """In the words of these routes."""
-    response = await client.post(PATH, json=WORDS)
+    response = await client.post(STREAM_CONTENT, json=WORDS)
     assert (response.status_code, response.json()["code"]) == (415, 415)
-    response = await client.get(PATH)
+    response = await client.get(STREAM_CONTENT)
     assert (response.status_code, response.json()["code"]) == (405, 405)
 
 
@@ -96,7 +97,7 @@ async def test_answers_come_before_the_content_is_complete_and_leaving_stops_the
     scope: dict[str, Any] = {
         "type": "http",
         "method": "POST",
-        "path": PATH,
+        "path": STREAM_CONTENT,
         "headers": [(b"content-type", b"application/x-ndjson")],
     }
     state_of(scope).identify(Caller(LOCAL))

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from starlette.routing import compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.routing.table import RouteTable
 
 
 class ChatRoutes:
@@ -13,30 +14,22 @@ class ChatRoutes:
     cost a sixth of what a short answer does.
 
     Args:
-        endpoints: By path.
+        table: Finds the path of a route.
+        endpoints: By path of the route.
         others: All other paths.
     """
 
-    def __init__(self, endpoints: Mapping[str, ASGIApp], others: ASGIApp) -> None:
+    def __init__(self, table: RouteTable, endpoints: Mapping[str, ASGIApp], others: ASGIApp) -> None:
+        self._table = table
         self._endpoints = endpoints
-        self._patterns = [(compile_path(path)[0], path) for path in endpoints if "{" in path]
         self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request."""
-        route = self._route(scope) if scope["type"] == "http" else ""
-        endpoint = self._endpoints.get(route)
-        if endpoint is None:
-            await self._others(scope, receive, send)
-        else:
-            scope["http.route"] = route
-            await endpoint(scope, receive, send)
-
-    def _route(self, scope: Scope) -> str:
-        path: str = scope["path"]
-        if path not in self._endpoints:
-            for pattern, route in self._patterns:
-                if found := pattern.match(path):
-                    scope["path_params"] = found.groupdict()
-                    return route
-        return path
+        if scope["type"] == "http" and (match := self._table.match(scope["path"])) is not None:
+            endpoint = self._endpoints.get(match.path)
+            if endpoint is not None:
+                scope["http.route"], scope["path_params"] = match.path, match.parameters
+                await endpoint(scope, receive, send)
+                return
+        await self._others(scope, receive, send)

@@ -19,13 +19,13 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.answering.detector_kinds import unsupported
 from gateway.dialects.orchestrator import errors, text_detection
+from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.domain import Chunking, DetectionContext, Detector, DetectorKind, Direction
 from gateway.frontends.profiles import GuardrailsWire
 from gateway.ports.answering import Guardrails, Watch
 from gateway.server.request_state import state_of
 from gateway.server.responses import NOSNIFF, refuse
 
-PATH = "/api/v2/text/detection/stream-content"
 MEDIA = b"application/x-ndjson"
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class _ClientLeft(Exception):
 
 
 class StreamContent:
-    """The ASGI application of `PATH`. A chunk is a sentence, and each is judged as soon as it is complete.
+    """The application of the path `STREAM_CONTENT`. Each sentence is a chunk, judged once it is complete.
 
     Args:
         guardrails: Judge.
@@ -69,7 +69,7 @@ class StreamContent:
 
     async def _serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive, answer: "_Answer") -> None:
         if scope["method"] != "POST":
-            raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.")
+            raise MethodNotAllowed(f"{STREAM_CONTENT} does not take {scope['method']}.")
         if headers.get("content-type", "").partition(";")[0].strip().lower() != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
         principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)

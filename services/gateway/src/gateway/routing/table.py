@@ -1,11 +1,26 @@
 """Finds the route of a request by its path and method."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from servicekit.errors import MethodNotAllowed, NotFound
 from starlette.routing import compile_path
 
 from gateway.routing.route import Errors, Route
+
+
+class Match(NamedTuple):
+    """What a request's path matches.
+
+    Attributes:
+        path: The path as its routes write it.
+        parameters: The parameters of the path, by name.
+        methods: The routes of the path, by method.
+    """
+
+    path: str
+    parameters: Mapping[str, str]
+    methods: Mapping[str, Route]
 
 
 class RouteTable:
@@ -25,8 +40,9 @@ class RouteTable:
             methods[route.method] = route
         # Starlette's own patterns, so that what is found here is what its router finds.
         self._patterns = [
-            (compile_path(path)[0], methods) for path, methods in self._methods.items() if "{" in path
+            (compile_path(path)[0], path, methods) for path, methods in self._methods.items() if "{" in path
         ]
+        self._plain = {path: Match(path, {}, methods) for path, methods in self._methods.items() if "{" not in path}
         self._errors_below = dict(errors_below or {})
 
     def __iter__(self) -> Iterator[Route]:
@@ -68,6 +84,14 @@ class RouteTable:
 
     def at(self, path: str) -> Mapping[str, Route] | None:
         """Return the routes of a path by their methods; None: there are none."""
-        if "{" not in path and (methods := self._methods.get(path)) is not None:
-            return methods
-        return next((methods for pattern, methods in self._patterns if pattern.match(path)), None)
+        match = self.match(path)
+        return None if match is None else match.methods
+
+    def match(self, path: str) -> Match | None:
+        """Return what a path matches; None: no route has the path."""
+        if (plain := self._plain.get(path)) is not None:
+            return plain
+        for pattern, template, methods in self._patterns:
+            if found := pattern.match(path):
+                return Match(template, found.groupdict(), methods)
+        return None
