@@ -101,6 +101,29 @@ async def test_sparse_finds_by_bm25(collection: Collection) -> None:
     assert await collection.sparse(words("submarine"), 10, EVERYTHING) == []
 
 
+async def test_words_are_counted_in_what_the_asker_may_see(collection: Collection) -> None:
+    """A BM25 score has the frequencies of all that the readers may see, also in a narrower search; without readers
+    it has those of the whole collection.
+    """
+    ids = await add(collection, Document("d", generation=1), HARBOUR)
+    hidden = Document("hidden", generation=1, access=AccessControl(groups=("crew",)))
+    await add(collection, hidden, [f"bridge number {number}" for number in range(20)])
+    await collection.mark("begun")
+    await add(collection, Document("begun", generation=1), ["another bridge"])
+    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]])
+    weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
+    guest = frozenset({"*"})
+    expected = pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
+    for scope, among in (
+        (Scope(readers=guest), None),
+        (Scope(readers=guest), ids[2:3]),
+        (Scope(Filter(must=(MatchAny("page", (3,)),)), guest), None),
+    ):
+        assert [hit.score for hit in await collection.sparse(words("bridge"), 10, scope, among)] == [expected]
+    hits = {hit.id: hit.score for hit in await collection.sparse(words("bridge"), 100, EVERYTHING)}
+    assert hits[ids[2]] < weight * math.log(1 + 2.5 / 1.5) / 2
+
+
 async def test_search_among_given_ids(collection: Collection) -> None:
     """With ids a search looks at these alone, whatever else is better; with none of them it finds nothing."""
     ids = await add(collection, Document("d", generation=1), HARBOUR)

@@ -38,6 +38,15 @@ class Scope:
     filter: Filter = NO_FILTER
     readers: frozenset[str] | None = None
 
+    @property
+    def corpus(self) -> "Scope | None":
+        """Where the frequencies of words are counted for a search in this scope; None: in the whole collection.
+
+        It is all that the asker may see, also in a narrower search: a BM25 score says nothing of what hidden
+        documents contain, and a passage has the same one in each search of the asker.
+        """
+        return None if self.readers is None else Scope(readers=self.readers)
+
     def admits(self, document: Document, fields: Sequence[Field]) -> bool:
         """Return whether a document with these fields, or a chunk of it, may be seen.
 
@@ -151,7 +160,10 @@ class Collection(Protocol):
         ...
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The chunks with the highest BM25 score, those that have a word in common only; in any order."""
+        """The chunks with the highest BM25 score, those that have a word in common only; in any order.
+
+        The frequencies of words are those of ``scope.corpus``.
+        """
         ...
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:

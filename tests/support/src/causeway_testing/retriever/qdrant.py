@@ -16,7 +16,7 @@ from retriever.stores.qdrant.connection import Connection
 
 from causeway_testing.servers import free_ports
 
-VERSION = "1.17.0"
+VERSION = "1.19.0"
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -172,6 +172,7 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
             GrpcToRest.convert_query(request.query),
             using=request.using,
             query_filter=_filter(request),
+            search_params=GrpcToRest.convert_search_params(request.params) if request.HasField("params") else None,
             limit=request.limit,
             with_payload=False,
         )

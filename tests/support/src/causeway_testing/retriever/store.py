@@ -109,9 +109,11 @@ class MemoryCollection:
         return _best(hits, limit)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
-        """The best chunks by BM25; the statistics are those of the whole collection."""
+        """The best chunks by BM25."""
         self._check()
-        texts = [set(point.terms.indices) for point, _ in self._points.values() if point.terms.indices]
+        everything = (point for point, _ in self._points.values())
+        counted = everything if scope.corpus is None else self._in_scope(scope.corpus, None)
+        texts = [set(point.terms.indices) for point in counted if point.terms.indices]
         idf: dict[int, float] = {}
         for term in terms.indices:
             having = sum(term in text for text in texts)

@@ -103,13 +103,22 @@ class EdgeCollection:
         if not terms.indices:
             return []
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
-        return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids)
+        corpus = schema.counted_in(scope, self._unsettled)
+        return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids, corpus)
 
-    def _search(self, query: edge.Query, limit: int, scope: Scope, ids: Sequence[str] | None) -> list[Hit]:
+    def _search(
+        self,
+        query: edge.Query,
+        limit: int,
+        scope: Scope,
+        ids: Sequence[str] | None,
+        params: edge.SearchParams | None = None,
+    ) -> list[Hit]:
         request = edge.QueryRequest(
             limit=limit,
             query=query,
             filter=schema.within(scope, ids=ids, unsettled=self._unsettled),
+            params=params,
             with_payload=False,
         )
         return [Hit(str(point.id), point.score) for point in self._shard.query(request)]

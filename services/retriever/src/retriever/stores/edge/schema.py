@@ -56,10 +56,9 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[edge.
     payloads = payload.ChunkPayloads(document)
     made = []
     for point in points:
-        vectors: dict[str, Any] = {
-            DENSE: list(point.chunk.vector),
-            SPARSE: edge.SparseVector(list(point.terms.indices), list(point.terms.weights)),
-        }
+        vectors: dict[str, Any] = {DENSE: list(point.chunk.vector)}
+        if point.terms.indices:  # a text without words is none of the texts that words are counted in
+            vectors[SPARSE] = edge.SparseVector(list(point.terms.indices), list(point.terms.weights))
         made.append(edge.Point(point.id, vectors, payloads.of(point.chunk)))
     return made
 
@@ -88,7 +87,8 @@ def chunk_point(point: edge.Record) -> ChunkPoint:
         stored.overlap,
         stored.separator,
     )
-    return ChunkPoint(stored.id, chunk, Terms(vectors[SPARSE].indices, vectors[SPARSE].values))
+    sparse = vectors.get(SPARSE)
+    return ChunkPoint(stored.id, chunk, Terms(sparse.indices, sparse.values) if sparse else Terms((), ()))
 
 
 def again(point: edge.Record) -> edge.Point:
@@ -120,6 +120,13 @@ def within(
     if ids is not None:
         must.append(edge.HasIdCondition(set(ids)))
     return edge.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
+
+
+def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> edge.SearchParams | None:
+    """Return what has a search count the words in the scope's corpus; None: in the whole collection."""
+    if scope.corpus is None:
+        return None
+    return edge.SearchParams(idf=edge.IdfParams(within(scope.corpus, unsettled=unsettled)))
 
 
 def _others(unsettled: Mapping[str, int | None]) -> edge.Filter:

@@ -118,25 +118,26 @@ class QdrantCollection:
         """The nearest chunks by cosine."""
         if ids is not None and not ids:
             return []
-        return await self._search(list(vector), payload.DENSE, limit, scope, ids, self._location.layout.search)
+        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
+        return await self._search(list(vector), payload.DENSE, limit, wanted, self._location.layout.search)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
         """The best chunks by BM25."""
         if not terms.indices or (ids is not None and not ids):
             return []
         vector = models.SparseVector(indices=list(terms.indices), values=list(terms.weights))
-        return await self._search(vector, payload.SPARSE, limit, scope, ids, None)
+        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
+        params = schema.counted_in(scope, self._unsettled)
+        return await self._search(vector, payload.SPARSE, limit, wanted, params)
 
     async def _search(
         self,
         query: list[float] | models.SparseVector,
         using: str,
         limit: int,
-        scope: Scope,
-        ids: Sequence[str] | None,
+        wanted: models.Filter,
         params: models.SearchParams | None,
     ) -> list[Hit]:
-        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
         found = await self._points.call(
             self._location.client.query_points,
             query=query,
@@ -230,9 +231,7 @@ class QdrantCollection:
 
     async def versions(self) -> Mapping[str, int]:
         """The generation of every record."""
-        wanted = schema.of_kind(payload.DOCUMENT)
-        records = [payload.record(said) async for said in self._points.said(wanted, ["record"])]
-        return {each.document_id: each.generation for each in records}
+        return {each.document_id: each.generation for each in await self.all_records()}
 
     async def mark(self, document_id: str) -> None:
         """Takes the lease on a document."""
@@ -316,9 +315,8 @@ class QdrantCollection:
 
     async def all_records(self) -> list[Document]:
         """Every record."""
-        return [
-            payload.record(said) async for said in self._points.said(schema.of_kind(payload.DOCUMENT), ["record"])
-        ]
+        wanted = schema.of_kind(payload.DOCUMENT)
+        return [payload.record(said) async for said in self._points.said(wanted, ["record"])]
 
     async def _marks(self) -> Mapping[str, int | None]:
         """Marked documents, each with the generation that its record names."""

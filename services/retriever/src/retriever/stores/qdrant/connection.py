@@ -17,8 +17,9 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-OLDEST_SERVER = (1, 16)
-"""From here on the server takes conditional writes; older ones ignore the conditions."""
+OLDEST_SERVER = (1, 19)
+"""From here on the server counts words in what the asker may see; older ones count them in all documents, also in
+those that are hidden from the asker."""
 _SIZE = 64 * 1024 * 1024
 _BUSY = (StatusCode.UNAVAILABLE, StatusCode.RESOURCE_EXHAUSTED, StatusCode.CANCELLED, StatusCode.ABORTED)
 

@@ -144,6 +144,14 @@ def within(
     return models.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
 
 
+def counted_in(scope: Scope, unsettled: Mapping[str, int | None]) -> models.SearchParams | None:
+    """Return what has a search count the words in the scope's corpus; None: in the whole collection."""
+    if scope.corpus is None:
+        return None
+    corpus = within(scope.corpus, payload.CHUNK, unsettled=unsettled)
+    return models.SearchParams(idf=models.IdfCorpusParams(corpus=corpus))
+
+
 def _others(unsettled: Mapping[str, int | None]) -> models.Filter:
     """Chunks of these documents of other generations than these."""
     theirs = [payload.fact("document_id", each) for each in unsettled]
