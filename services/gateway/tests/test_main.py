@@ -22,6 +22,8 @@ from gateway.settings import Settings
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.server import GrpcServer
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 STREAM = {"stream": True, "model": "m", "messages": []}
 
 

@@ -21,6 +21,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError
 from servicekit.principal import LOCAL
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 DESCRIPTOR = pb.DESCRIPTOR.services_by_name["GeneratorService"]
 
 

@@ -14,6 +14,8 @@ from causeway.identity.v1 import principal_pb2
 from causeway_testing.servers import free_ports
 from servicekit.channel import open_channel
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 _SERVICE = pb.DESCRIPTOR.services_by_name["GuardrailsService"]
 
 

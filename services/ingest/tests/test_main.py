@@ -19,6 +19,8 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from servicekit import keys, nats
 from servicekit.nats import IngestTransport
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 SUCCEEDED = ingest_pb2.JOB_STATE_SUCCEEDED
 MARKDOWN = b"# Fares\n\nAn adult pays 18 pounds.\n"
 

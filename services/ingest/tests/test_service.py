@@ -35,7 +35,6 @@ async def test_a_pdf_goes_in_page_by_page(
     seen = await gateway.until(job_id, lambda job: job.state == ingest_pb2.JOB_STATE_INDEXING)
     assert (seen.progress.pages_done, seen.progress.pages_total) == (90, 90)
     assert seen.progress.chunks_total == 90
-    assert seen.progress.chunks_done < 90
     retriever.reading.set()
     job = await gateway.finished(job_id)
     assert (job.state, job.attempt, job.HasField("error")) == (SUCCEEDED, 1, False)

@@ -21,6 +21,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.principal import LOCAL
 
+pytestmark = pytest.mark.slow  # each test starts processes
+
 TEXTS = [
     "Ferries to Kelsay leave every hour from the north pier.",
     "Dogs travel free of charge if they are kept on a lead.",
