@@ -14,6 +14,7 @@ from guardrails.detectors.params import BadParam, Params
 from guardrails.detectors.patterns.detector import PatternDetector
 from guardrails.detectors.patterns.engine import Unsupported
 from guardrails.detectors.patterns.matching import Limits, Matcher, Pattern, preceding
+from guardrails.detectors.patterns.view import readable
 
 _MOST_SUBSTRINGS = 1000
 _LONGEST_SUBSTRING = 500
@@ -45,7 +46,8 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
         if sum(map(len, params.substrings)) > _MOST_CHARACTERS:
             raise BadParam("substrings", f"more than {_MOST_CHARACTERS} characters in all")
         whole_words = params.match_type == "word"
-        words = params.substrings if params.case_sensitive else map(_folded, params.substrings)
+        spellings = [spelling for substring in params.substrings for spelling in _spellings(substring)]
+        words = spellings if params.case_sensitive else map(_folded, spellings)
         expression = _alternation(sorted(set(words)))
         if whole_words:
             expression = f"({expression}){_NO_WORD}"
@@ -65,6 +67,12 @@ def ban_substrings(limits: Limits) -> BuiltIn[BanSubstringsParams]:
             raise BadParam("substrings", f"the list is too large: {error}") from error
 
     return BuiltIn("ban_substrings", "Finds phrases of a list.", BanSubstringsParams, build)
+
+
+def _spellings(substring: str) -> tuple[str, ...]:
+    """Return the substring, and how it is spelled in the view that texts are searched in, too."""
+    view = readable(substring)
+    return (substring, view) if any(map(str.isalnum, view)) else (substring,)
 
 
 def _begins_word(text: bytes, start: int, _: int) -> bool:

@@ -33,7 +33,9 @@ class InvisibleTextParams(Params, frozen=True, kw_only=True):
 def invisible_text(limits: Limits) -> BuiltIn[InvisibleTextParams]:
     """The detector, working within limits."""
     detector = PatternDetector(
-        [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_hidden))], limits
+        [Matcher(Pattern("invisible_text", "invisible_characters", _INVISIBLE, accept=_hidden))],
+        limits,
+        as_read=False,
     )
     description = "Finds characters that readers do not see."
     return BuiltIn("invisible_text", description, InvisibleTextParams, lambda _: detector)

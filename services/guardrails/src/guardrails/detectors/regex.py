@@ -35,11 +35,15 @@ def regex(limits: Limits) -> BuiltIn[RegexParams]:
 
     A named pattern's detections are of the type ``pii``; the caller's own are ``regex`` and ``custom_regex``.
     """
-    named = {name: Matcher(pattern) for name, pattern in NAMED.items()}
+    named = {name: [Matcher(pattern) for pattern in patterns] for name, patterns in NAMED.items()}
 
     def build(params: RegexParams) -> PatternDetector:
         places = {text: params.regex.index(text) for text in params.regex}  # each pattern once
-        matchers = [named.get(text) or _foreign(text, f"regex[{index}]") for text, index in places.items()]
+        matchers = [
+            matcher
+            for text, index in places.items()
+            for matcher in named.get(text) or [_foreign(text, f"regex[{index}]")]
+        ]
         if sum(matcher.size for matcher in matchers if matcher.pattern.foreign) > _LARGEST:
             raise BadParam("regex", "the patterns are too large together")
         try:

@@ -50,7 +50,8 @@ def _key(detection: Detection) -> tuple[int, int, str]:
     return detection.start, detection.end, detection.name
 
 
-_TEXTS = st.text("abBé \n", max_size=12)
+_READ_OTHERWISE = "\u200b\uff41\u0332\u0301\ufb00\u2013"  # nothing, a, marks, ff, a dash
+_TEXTS = st.text("abBé \n" + _READ_OTHERWISE, max_size=12)
 
 
 @given(
@@ -108,18 +109,20 @@ def test_all_of_the_syntax(expression: str, text: str) -> None:
     assert found == detector.detect(text)
 
 
-def _uncertain(detector: PatternDetector, text: str, further: int) -> tuple[set[tuple[int, int, str]], int]:
+def _uncertain(
+    detector: PatternDetector, text: str, further: int, letters: str = "abé "
+) -> tuple[set[tuple[int, int, str]], int]:
     """By trying all continuations: the certain detections, and where the first uncertain one begins."""
     futures = [
         set(map(_key, detector.detect(text + "".join(more))))
         for length in range(further + 1)
-        for more in itertools.product("abé ", repeat=length)
+        for more in itertools.product(letters, repeat=length)
     ]
     certain = set.intersection(*futures)
     return certain, min([len(text), *(start for start, _, _ in set.union(*futures) - certain)])
 
 
-@given(_expressions(_ATOMS + _ASSERTIONS), st.booleans(), st.text("abé ", max_size=6))
+@given(_expressions(_ATOMS + _ASSERTIONS), st.booleans(), st.text("abé " + _READ_OTHERWISE, max_size=6))
 def test_nothing_uncertain_is_decided(expression: str, overlapping: bool, text: str) -> None:
     """Whatever may follow, no detection begins before what is decided but those that were told."""
     detector = _detector([expression], overlapping)
@@ -127,7 +130,7 @@ def test_nothing_uncertain_is_decided(expression: str, overlapping: bool, text: 
     for character in text:
         decided, detections = stream.feed(character, False)
         told |= set(map(_key, detections))
-    certain, uncertain = _uncertain(detector, text, 2)
+    certain, uncertain = _uncertain(detector, text, 2, "abé " + _READ_OTHERWISE)
     assert told <= certain
     assert decided <= uncertain
 
@@ -171,6 +174,68 @@ def test_offsets_are_code_points() -> None:
         start + 6,
         start + 7,
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x \uff11\uff12\uff13-45", "\uff11\uff12\uff13-45"),  # full width
+        ("x 1\u200b2\u200d\ufeff3-4\u00ad5.", "1\u200b2\u200d\ufeff3-4\u00ad5"),  # without a width
+        ("1\u03322\u0332\u20dd3-45", "1\u03322\u0332\u20dd3-45"),  # combining marks
+        ("1\ufe0f\u20e32\ufe0f\u20e33-45", "1\ufe0f\u20e32\ufe0f\u20e33-45"),  # key caps
+        *[(f"é 123{dash}45 é", f"123{dash}45") for dash in "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63\uff0d"],
+        *[(f"123{space}45", f"123{space}45") for space in "\u00a0\u2007\u2009\u202f\u3000"],
+        *[(f"123{dot}45", f"123{dot}45") for dot in "\u00b7\u2024\u2022\u2219\uff0e"],
+        ("²123-45", "123-45"),  # in the text itself; in the view a digit is before it
+    ],
+)
+def test_what_people_read_is_found(text: str, found: str) -> None:
+    """Spans are of the text itself, whole or growing by single characters; nothing of one is cleared before."""
+    detector = _detector([r"\b\d{3}[-. ]\d{2}\b"])
+    start = text.index(found)
+    assert [_key(each) for each in detector.detect(text)] == [(start, start + len(found), "0")]
+    assert [each.text for each in detector.detect(text)] == [found]
+    stream, detections = detector.stream(), []
+    for character in (*text, ""):
+        decided, more = stream.feed(character, character == "")
+        detections += more
+        assert detections or decided <= start
+    assert detections == detector.detect(text)
+
+
+def test_both_spellings_of_a_letter_are_found() -> None:
+    """A letter with its mark is found as one character and as two, in names of patterns and quoted."""
+    for expression in ("caf\u00e9", "\\Qcaf\u00e9\\E", "cafe?\u00e9"):
+        detector = _detector([expression])
+        assert [each.text for each in detector.detect("caf\u00e9 cafe\u0301 cafe")] == ["caf\u00e9", "cafe\u0301"]
+
+
+def test_a_pattern_of_what_the_view_has_not_is_found() -> None:
+    """What is found in the text itself is found, also where the view does not have it."""
+    assert [each.text for each in _detector(["\u2013|\u200b+"]).detect("a\u2013b\u200b\u200bc")] == [
+        "\u2013",
+        "\u200b\u200b",
+    ]
+
+
+def test_a_run_that_nobody_sees_meets_the_hold_back_limit() -> None:
+    """It is held where it may be within a match, and only there; beyond the limit the detector has failed."""
+    run = "\u200b" * 150
+    stream = _detector(["ab"], limits=Limits(held=100)).stream()
+    assert stream.feed("x" + run, False)[0] == 151
+    assert stream.feed("a" + run, False)[0] == 151
+    with pytest.raises(DetectorFailed, match="more than 100 characters"):
+        stream.feed("b", False)
+
+
+def test_only_what_reads_otherwise_costs_a_second_search() -> None:
+    """After it the view's search ends as soon as both find the same again."""
+    stream = _detector([r"\d{3}-\d{2}"]).stream()
+    beside = []
+    for character in "123\u201145 é\u2013 x":
+        stream.feed(character, False)
+        beside.append(stream._reading is not None)  # type: ignore[attr-defined]  # the cost that is tested
+    assert "".join("x" if each else "." for each in beside) == "...xxx..x.."
 
 
 def test_whole_texts_longer_than_a_slice() -> None:
@@ -240,5 +305,5 @@ def test_a_piece_costs_the_same_however_long_the_text() -> None:
     held = []
     for _ in range(1000):
         stream.feed("some clean words ", False)
-        held.append(len(stream._text))  # type: ignore[attr-defined]  # the bound that is tested
+        held.append(len(stream._search._text))  # type: ignore[attr-defined]  # the bound that is tested
     assert set(held) == {1}

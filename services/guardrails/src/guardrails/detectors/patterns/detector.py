@@ -2,22 +2,22 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 from guardrails.detectors.patterns.engine import Regex
-from guardrails.detectors.patterns.matching import MEMORY, Limits, Matcher, preceding, union
-from guardrails.detectors.patterns.partial import SENTINEL
-from guardrails.detectors.port import DetectorFailed, DetectorStream
+from guardrails.detectors.patterns.matching import MEMORY, Limits, Matcher, union
+from guardrails.detectors.patterns.search import Search, place
+from guardrails.detectors.patterns.view import View, is_plain
+from guardrails.detectors.port import DetectorStream
 from guardrails.domain import Detection
 
 # At most 7 ms with the named patterns, on texts made to be slow.
 _INLINE = 16_384
-# The same for callers' patterns: instructions times characters. RE2 takes 8 ns for each at worst, and searches in
-# growing texts have three to four times the instructions.
-_INLINE_WORK = 5_000_000
+# The same for callers' patterns: instructions times characters. RE2 takes 8 ns for each at worst, searches in
+# growing texts have three to four times the instructions, and a text may have to be searched as it is read, too.
+_INLINE_WORK = 2_500_000
 # Whole texts are scanned in slices, so that the time limit is looked at in between.
 _SLICE = 65_536
-# Bytes that one pattern may hold before the others are asked by themselves what they have found meanwhile.
-_PROMPT = 512
 
 
 class PatternDetector:
@@ -27,22 +27,26 @@ class PatternDetector:
         matchers: The patterns.
         limits: Bounds of the work on one text.
         memory: Bytes that finding any of them may take; see `union`.
+        as_read: The patterns are also searched for in the text as people read it; see `view`.
 
     Raises:
         Unsupported: The patterns are too large together.
     """
 
-    def __init__(self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY) -> None:
+    def __init__(
+        self, matchers: Sequence[Matcher], limits: Limits, memory: int = MEMORY, *, as_read: bool = True
+    ) -> None:
         self._matchers = matchers
         self._any = union(matchers, memory)
         self._limits = limits
+        self._as_read = as_read
         foreign = sum(matcher.size for matcher in matchers if matcher.pattern.foreign)
         self.inline_limit = min(_INLINE, _INLINE_WORK // foreign) if foreign else _INLINE
 
     def detect(self, text: str) -> list[Detection]:
         """See `Detector.detect`."""
         limits = Limits(len(text), self._limits.detections, self._limits.seconds)
-        stream = PatternStream(self._matchers, self._any, limits)
+        stream = PatternStream(self._matchers, self._any, limits, as_read=self._as_read)
         deadline = time.monotonic() + limits.seconds
         found: list[Detection] = []
         for start in range(0, max(len(text), 1), _SLICE):
@@ -52,91 +56,93 @@ class PatternDetector:
                 raise limits.too_many()
             if time.monotonic() > deadline:
                 raise limits.too_slow()
-        found.sort(key=_place)
+        found.sort(key=place)
         return found
 
     def stream(self) -> DetectorStream:
         """See `Detector.stream`."""
-        return PatternStream(self._matchers, self._any, self._limits)
+        return PatternStream(self._matchers, self._any, self._limits, as_read=self._as_read)
 
 
 class PatternStream:
-    """A growing text under several patterns, with as little of it held back as is safe.
+    """The search of a growing text, and beside it that of its view where the two differ.
 
-    Held back is the text from the first character at which, for some pattern, the preferred match of the whole text
-    may begin that is not certain yet: because the match is not complete, because it may grow, or because it depends
-    on the character after it. All that comes before is decided. Checks beyond the expression (a card number's check
-    digit) are made when a match is certain; until then its text is held.
-
-    A piece costs one search of the new and the held text, by all patterns in one. Only where that search finds a
-    certain match do the patterns search by themselves.
+    So a text costs one search but where it has characters that people read as others. What is found in either is
+    found; what is found in both is found once.
     """
 
-    def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits) -> None:
-        self._matchers = matchers
-        self._any = any_pattern
+    def __init__(self, matchers: Sequence[Matcher], any_pattern: Regex, limits: Limits, *, as_read: bool) -> None:
+        self._search = Search(matchers, any_pattern, limits)
         self._limits = limits
-        self._seconds = limits.seconds
-        self._text = b""  # one decided character, which \b and ^ may look at, and the undecided rest
-        self._base = 0  # bytes before `_text`
-        self._origin = 0  # code points before `_text`
-        self._length = 0  # code points so far
-        self._decided = 0  # code points
-        self._start = 0  # byte of the whole text before which no pattern has anything left to find
-        self._starts: tuple[int, ...] = (0,) * len(matchers)  # the same for each pattern, where that is further
+        self._as_read = as_read
+        self._reading: _Reading | None = None
 
     def feed(self, text: str, last: bool) -> tuple[int, list[Detection]]:
         """See `DetectorStream.feed`."""
-        if not last and self._length - self._decided > self._limits.held:
-            raise DetectorFailed(f"more than {self._limits.held} characters would have to be held back")
-        deadline = time.monotonic() + self._seconds
-        data = self._text + text.encode()
-        end = len(data)
-        self._length += len(text)
-        detections: list[Detection] = []
-        if last:
-            self._scan(data, end, deadline, detections)
-            self._decided = self._length
-            return self._length, detections
-        data += SENTINEL
-        begin, stop = self._any.search(data, self._start - self._base)
-        if stop > end and end - begin <= _PROMPT:
-            begin = min(begin, end)  # nothing begins at the end, either
-            self._start = self._base + begin
-        else:
-            self._scan(data, end, deadline, detections)
-            begin = self._start - self._base
-        self._decided = self._length if begin == end else self._length - _length(data[begin:end])
-        kept = preceding(data, begin)
-        self._origin = self._decided - (1 if kept < begin else 0)
-        self._base += kept
-        self._text = data[kept:end]
-        if time.monotonic() > deadline:
-            raise self._limits.too_slow()
-        return self._decided, detections
-
-    def _scan(self, data: bytes, end: int, deadline: float, detections: list[Detection]) -> None:
-        base, starts = self._base, []
-        for matcher, start in zip(self._matchers, self._starts, strict=True):
-            spans, rest = matcher.scan(data, max(start, self._start) - base, end, self._limits, deadline)
-            starts.append(base + rest)
-            byte, first = 0, self._origin
-            for begin, stop in spans:
-                byte, first = begin, first + _length(data[byte:begin])
-                matched = data[begin:stop].decode()
-                detections.append(
-                    Detection(matcher.pattern.type, matcher.pattern.name, matched, first, first + len(matched))
-                )
-        self._starts = tuple(starts)
-        self._start = min(starts)
-        detections.sort(key=_place)
+        search = self._search
+        if self._reading is None:
+            if not self._as_read or text.isascii() or is_plain(text):
+                detections = search.feed(text, last)
+                return search.decided, detections
+            self._reading = _Reading(search)
+        reading = self._reading
+        if not last and search.length - reading.decided > self._limits.held:
+            raise self._limits.too_long()
+        detections = reading.feed(text, last, search.feed(text, last))
+        decided = min(search.decided, reading.decided)
+        if reading.is_over(search):
+            self._reading = None
+        return decided, detections
 
 
-def _length(text: bytes) -> int:
-    return len(text) if text.isascii() else len(text.decode())
+class _Reading:
+    """The search of a text's view, from where the view begins to differ from the text.
 
+    Args:
+        search: That of the text.
+    """
 
-def _place(detection: Detection) -> tuple[int, int]:
-    assert detection.start is not None
-    assert detection.end is not None
-    return detection.start, detection.end
+    def __init__(self, search: Search) -> None:
+        self._search = search.copy()
+        self._first, self._text = search.kept  # the text that detections may be in, and where it begins
+        self._view = View(self._text[-1:], search.length)
+        self._told: dict[Detection, list[int]] = {}  # how often by the text's search, and by the view's
+
+    @property
+    def decided(self) -> int:
+        """Code points of the text that are decided."""
+        return self._view.start(self._search.decided)
+
+    def feed(self, text: str, last: bool, known: Sequence[Detection]) -> list[Detection]:
+        """Take the next piece and what the text's search has found; return what neither had found before."""
+        self._text += text
+        found = [self._in_text(each) for each in self._search.feed(self._view.feed(text), last)]
+        new = [*self._untold(known, 0), *self._untold(found, 1)]
+        new.sort(key=place)
+        self._view.forget(self._search.decided)
+        first = self.decided
+        self._text = self._text[first - self._first :]
+        self._first = first
+        return new
+
+    def is_over(self, search: Search) -> bool:
+        """Return whether the text's search finds the same from here on; forget what it cannot find any more."""
+        decided = min(search.decided, self.decided)
+        self._told = {each: counts for each, counts in self._told.items() if place(each)[0] >= decided}
+        if not search.goes_on_like(self._search):
+            return False
+        return self._view.is_same_behind(self._view.length - len(search.kept[1]))
+
+    def _in_text(self, detection: Detection) -> Detection:
+        start, end = place(detection)
+        start, end = self._view.start(start), self._view.end(end)
+        return replace(detection, text=self._text[start - self._first : end - self._first], start=start, end=end)
+
+    def _untold(self, found: Sequence[Detection], by: int) -> list[Detection]:
+        new = []
+        for each in found:
+            counts = self._told.setdefault(each, [0, 0])
+            counts[by] += 1
+            if counts[by] > counts[1 - by]:
+                new.append(each)
+        return new

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from guardrails.detectors.patterns.engine import Regex
 from guardrails.detectors.patterns.partial import partial
+from guardrails.detectors.patterns.view import canonical
 from guardrails.detectors.port import DetectorFailed
 
 # Bytes that RE2 may take for a pattern's program and automata.
@@ -32,6 +33,7 @@ class Pattern:
             further, so that a refused match hides none that overlaps it.
         grouped: The first group of the expression is the detection; what follows the group is only looked at.
         overlapping: After a match the search goes on one character further, too, instead of behind it.
+        behind: Bytes before a match that ``accept`` may look at.
         foreign: A caller's own, which may be costly on purpose.
     """
 
@@ -41,6 +43,7 @@ class Pattern:
     accept: Accept | None = None
     grouped: bool = False
     overlapping: bool = False
+    behind: int = 1
     foreign: bool = False
 
 
@@ -57,6 +60,10 @@ class Limits:
     held: int = 8192
     detections: int = 10_000
     seconds: float = 1.0
+
+    def too_long(self) -> DetectorFailed:
+        """The failure of a detector that would hold too much."""
+        return DetectorFailed(f"more than {self.held} characters would have to be held back")
 
     def too_slow(self) -> DetectorFailed:
         """The failure of a detector whose time is over."""
@@ -82,8 +89,9 @@ class Matcher:
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
-        self._whole = Regex(pattern.expression, memory=_MEMORY, group=pattern.grouped)
-        self.partial_expression = partial(pattern.expression)
+        expression = canonical(pattern.expression)
+        self._whole = Regex(expression, memory=_MEMORY, group=pattern.grouped)
+        self.partial_expression = partial(expression)
         self.size = self._whole.size
 
     @cached_property
@@ -153,7 +161,12 @@ def following(text: bytes, position: int) -> int:
 
 def preceding(text: bytes, position: int) -> int:
     """Where the character before ``position`` begins; 0 at the beginning."""
-    position = max(position - 1, 0)
+    return boundary(text, position - 1)
+
+
+def boundary(text: bytes, position: int) -> int:
+    """Where the character that has the byte at ``position`` begins; 0 before the beginning."""
+    position = max(position, 0)
     while position and text[position] & 0xC0 == 0x80:
         position -= 1
     return position

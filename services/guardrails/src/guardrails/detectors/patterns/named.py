@@ -4,15 +4,57 @@ All are bounded, so that no text, however long its words are, is held back for m
 ``\b`` and ``\d`` are ASCII in RE2, which is what numbers of these kinds are written in.
 """
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
-from guardrails.detectors.patterns.matching import Pattern
+from guardrails.detectors.patterns.matching import Accept, Pattern
 
 _PII = "pii"
+_BESIDE = 64  # bytes on either side of a number where a word may say what the number is
 
-# Digits alone or in the usual groups; the first digit is that of a payment card's issuer (2 to 6).
+
+def _beside(name: str, number: str, before: str, after: str, check: Accept | None = None) -> Pattern:
+    """Return a pattern of a number without separators, which counts only where a word beside it says what it is.
+
+    Args:
+        name: What is detected.
+        number: What the number looks like.
+        before: What may stand before it, up to the number; Python's syntax.
+        after: What may stand after it, from the number on; in RE2's syntax and in Python's.
+        check: A further check of the number.
+    """
+    said_before = re.compile(rf"(?i)(?:{before})\Z".encode())
+    said_after = re.compile(rf"(?i){after}".encode())
+
+    def accept(text: bytes, start: int, end: int) -> bool:
+        if check is not None and not check(text, start, end):
+            return False
+        around = text[max(start - _BESIDE, 0) : start], text[end : end + _BESIDE]
+        return said_before.search(around[0]) is not None or said_after.match(around[1]) is not None
+
+    # What may follow is part of the expression, so that the number waits for it.
+    return Pattern(_PII, name, rf"\b({number})\b(?i:{after})?", accept, grouped=True, behind=_BESIDE)
+
+
+# Digits alone or in the usual groups; the first four are those of an issuer of payment cards.
 # Each place where a card can begin allows one length only, so that what follows a card hides it from no check.
-_CARD = r"\b[2-6](?:\d{12,18}|\d{3}(?:[- ]\d{4}){3}|\d{3}[- ]\d{6}[- ]\d{4,5})\b"
+_APART = "(?: - |[-. ])"
+_MASTERCARD = r"(?:5[1-5]\d\d|222[1-9]|22[3-9]\d|2[3-6]\d\d|27[01]\d|2720)"
+_TO_19_DIGITS = (
+    r"(?:6011|64[4-9]\d|6[25]\d\d"  # Discover, UnionPay
+    r"|35(?:2[89]|[3-8]\d)"  # JCB
+    r"|5018|5020|5038|5893|6304|6759|676[1-3])"  # Maestro
+)
+_DINERS = r"3(?:0[0-5]|[689]\d)\d"
+_CARD = (
+    rf"\b(?:4(?:\d{{15}}|\d{{18}})|{_MASTERCARD}\d{{12}}|{_TO_19_DIGITS}\d{{12,15}}|3[47]\d{{13}}"
+    rf"|(?:4\d{{3}}|{_MASTERCARD}|{_TO_19_DIGITS})(?:{_APART}\d{{4}}){{3}}"
+    rf"|3[47]\d\d{_APART}\d{{6}}{_APART}\d{{5}}|{_DINERS}{_APART}\d{{6}}{_APART}\d{{4}})\b"
+)
+# As many digits as a trade item's number has (EAN, GTIN).
+_SHORT_CARD = rf"4\d{{12}}|{_DINERS}\d{{10}}"
+_CARD_BEFORE = r"\b(?:cards?|visa|credit|debit)\b[^\d\n]{0,24}"
+_CARD_AFTER = r"[^\d\n]{0,8}?(?:credit|debit|visa)"
 
 # Latin letters with marks, composed or not, are in names and in their domains.
 _LATIN = r"A-Za-z\x{C0}-\x{24F}\x{300}-\x{36F}"
@@ -62,18 +104,41 @@ def _iban() -> str:
     forms = []
     for length, countries in _IBAN_LENGTHS.items():
         groups, rest = divmod(length - 4, 4)
-        last = f"[ ]?[A-Z0-9]{{{rest}}}" if rest else ""
-        forms.append(rf"(?:{countries})\d{{2}}(?:[ ]?[A-Z0-9]{{4}}){{{groups}}}{last}")
+        last = f"[- ]?[A-Z0-9]{{{rest}}}" if rest else ""
+        forms.append(rf"(?:{countries})\d{{2}}(?:[- ]?[A-Z0-9]{{4}}){{{groups}}}{last}")
     return rf"\b(?:{'|'.join(forms)})\b"
 
 
 def _account_number(text: bytes, start: int, end: int) -> bool:
     # ISO 7064, MOD 97-10: country and check digits behind the rest, letters as two digits.
-    compact = text[start:end].replace(b" ", b"")
+    compact = text[start:end].translate(None, b"- ")
     return int("".join(str(int(chr(byte), 36)) for byte in compact[4:] + compact[:4])) % 97 == 1
 
 
-_US_PHONE = r"(?:(?:\+|\b)1[-. ]?)?(?:\(\d{3}\) ?|\b\d{3}[-. ])\d{3}[-. ]?\d{4}\b"
+_US_PHONE = (
+    r"(?:(?:\+|\b)1[-. ]?)?(?:\(\d{3}\) ?\d{3}[-. ]?\d{4}|\b\d{3}[-. ]\d{3}[-. ]\d{4})\b"
+    r"|\+1[-. ]?\d{3}[-. ]?\d{7}\b"
+)
+_BARE_PHONE = r"(?:1[-. ]?)?[2-9]\d{2}[-. ]?\d{7}"
+_PHONE = "(?:phone|telephone|tel|mobile|cell|fax)"
+_PHONE_BEFORE = (
+    rf"\b(?:{_PHONE}|call|dial|whatsapp)\b"
+    r"(?:[^\w\n]{1,3}(?:me|us|him|her|them|phone|number|no|nr|is|at|on|under)\b){0,3}[^\w\n]{0,4}"
+)
+_PHONE_AFTER = (
+    rf"(?: ?\({_PHONE}"
+    rf"| (?:is|was) (?:(?:my|the|her|his|our|their|your|a) )?(?:(?:home|work|new|private) )?{_PHONE})"
+)
+_SSN = r"\b(?:\d{3}(?: - |[- ])\d{2}(?: - |[- ])\d{4}|\d{3}\.\d{2}\.\d{4})\b"
+_SSN_WORD = "(?:ssn|social[ -]security)"
+
+# Royal Mail's layout with its areas (https://www.royalmail.com); the inward code has no C, I, K, M, O, V.
+_AREA = (
+    "(?:A[BL]|B[ABDHLNRST]?|C[ABFHMORTVW]|D[ADEGHLNTY]|E[CHNX]?|F[KY]|G[LUY]?|H[ADGPRSUX]|I[GMPV]|JE|K[ATWY]"
+    "|L[ADELNSU]?|M[EKL]?|N[EGNPRW]?|O[LX]|P[AEHLOR]|R[GHM]|S[AEGKLMNOPRSTWY]?|T[ADFNQRSW]|UB|W[ACDFNRSV]?|YO|ZE)"
+)
+_OUTWARD, _INWARD = rf"{_AREA}\d[0-9A-Z]?", r"\d[ABD-HJLNP-UW-Z]{2}"
+_POST_CODE = "(?:post ?code|postal code)"
 
 
 def luhn(digits: bytes) -> bool:
@@ -86,20 +151,39 @@ def luhn(digits: bytes) -> bool:
 
 
 def _card_number(text: bytes, start: int, end: int) -> bool:
-    return luhn(bytes(byte for byte in text[start:end] if byte not in b"- "))
+    return luhn(text[start:end].translate(None, b"-. "))
 
 
-NAMED: Mapping[str, Pattern] = {
-    "credit-card": Pattern(_PII, "credit_card", _CARD, _card_number),
-    "email": Pattern(_PII, "email_address", _EMAIL),
-    "ipv4": Pattern(_PII, "ipv4", rf"\b{_V4}\b"),
-    "ipv6": Pattern(_PII, "ipv6", _ipv6()),
-    "iban": Pattern(_PII, "iban", _iban(), _account_number),
+NAMED: Mapping[str, Sequence[Pattern]] = {
+    "credit-card": (
+        Pattern(_PII, "credit_card", _CARD, _card_number),
+        _beside("credit_card", _SHORT_CARD, _CARD_BEFORE, _CARD_AFTER, _card_number),
+    ),
+    "email": (Pattern(_PII, "email_address", _EMAIL),),
+    "ipv4": (Pattern(_PII, "ipv4", rf"\b{_V4}\b"),),
+    "ipv6": (Pattern(_PII, "ipv6", _ipv6()),),
+    "iban": (Pattern(_PII, "iban", _iban(), _account_number),),
     # ITU-T E.164 with its plus sign, or as in North America.
-    "phone-number": Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),
-    "us-phone-number": Pattern(_PII, "us_phone_number", _US_PHONE),
-    "us-social-security-number": Pattern(_PII, "social_security_number", r"\b\d{3}[- ]\d{2}[- ]\d{4}\b"),
-    # Royal Mail's layout; the inward code has no C, I, K, M, O, V.
-    "uk-post-code": Pattern(_PII, "uk_post_code", r"\b(?:GIR ?0AA|[A-Z]{1,2}\d[0-9A-Z]? ?\d[ABD-HJLNP-UW-Z]{2})\b"),
+    "phone-number": (
+        Pattern(_PII, "phone_number", rf"\+[1-9](?:[-. ()/]{{0,2}}\d){{7,14}}\b|{_US_PHONE}"),
+        _beside("phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
+    ),
+    "us-phone-number": (
+        Pattern(_PII, "us_phone_number", _US_PHONE),
+        _beside("us_phone_number", _BARE_PHONE, _PHONE_BEFORE, _PHONE_AFTER),
+    ),
+    "us-social-security-number": (
+        Pattern(_PII, "social_security_number", _SSN),
+        _beside("social_security_number", r"\d{9}", rf"{_SSN_WORD}[^\n]{{0,48}}", rf"[^\d\n]{{0,24}}?{_SSN_WORD}"),
+    ),
+    "uk-post-code": (
+        Pattern(_PII, "uk_post_code", rf"\b(?:GIR ?0AA|{_OUTWARD} {_INWARD})\b"),
+        _beside(
+            "uk_post_code",
+            f"{_OUTWARD}{_INWARD}",
+            rf"\b{_POST_CODE}s?[^\n]{{0,16}}",
+            rf"[^\d\n]{{0,16}}?{_POST_CODE}",
+        ),
+    ),
 }
 """By the name that the parameter ``regex`` gives them."""

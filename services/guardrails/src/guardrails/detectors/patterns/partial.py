@@ -27,7 +27,7 @@ SENTINEL = b"\xff"
 
 _END = r"\C?\z"
 _COUNT = r"(?:0|[1-9][0-9]{0,3})"  # what RE2 does not read as a count is literal text to it, and to us
-_TOKEN = re.compile(
+TOKEN = re.compile(
     rf"""
       \\Q (?P<quoted> .*? ) (?: \\E | \Z )
     | (?P<ahead> \\[bBz] | \$ )
@@ -60,7 +60,7 @@ def partial(pattern: str) -> str:
 
 
 def _changed(pattern: str) -> Iterator[str]:
-    for token in _TOKEN.finditer(pattern):
+    for token in TOKEN.finditer(pattern):
         text = token.group()
         match token.lastgroup:
             case "structure":
