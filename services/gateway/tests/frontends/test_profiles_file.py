@@ -51,6 +51,7 @@ def test_a_full_profile() -> None:
         dialect="2024-01",
         client="azure-js-component",
         default_index="handbook",
+        always_searches=True,
         model="small",
         system_prompt="Be kind.",
         overrides={"top": 5, "temperature": 0.2},

@@ -174,10 +174,10 @@ class Pipeline:
         # Together: the search stays on the platform, nothing else happens before the verdict.
         (checked, found_in_input), found = await _together(
             self._checks.of_input(turn, timeline, deadline),
-            self._context.search(turn, turn.question, timeline, deadline),
+            self._context.search(turn, turn.query, timeline, deadline),
         )
         query = await self._rewriting.query(checked, timeline, deadline)
-        if query.text != turn.question:
+        if query.text != turn.query:
             found = await self._context.search(checked, query.text, timeline, deadline)
         before = found.passages if found else ()
         passages, found_in_context = await self._checks.of_context(checked, before, timeline, deadline)
@@ -280,7 +280,7 @@ def _composed(prepared: Prepared) -> Prompt:
     return Prompt(
         turn.principal,
         turn.model,
-        turn.question,
+        turn.query,
         messages,
         passages,
         turn.parameters_json,

@@ -41,7 +41,7 @@ LONGEST_MESSAGE = 2000
 
 CONTEXT_INSTRUCTION = (
     "The passages below were found for the user's question. Use them where they help, cite them by their names in "
-    "square brackets, and do not make up what they do not say.\n\n"
+    "square brackets, and do not make up what they do not say."
 )
 
 
@@ -77,7 +77,7 @@ def for_a_query(turn: Turn) -> tuple[Message, ...]:
     said = [message for message in turn.history if message.role in ("user", "assistant") and message.text]
     lines = [f"{message.role}: {message.text[:LONGEST_MESSAGE]}" for message in said[-LATEST_MESSAGES:]]
     conversation = "\n\n".join(lines)
-    asked = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.question[:LONGEST_MESSAGE]}"
+    asked = f"The conversation:\n\n{conversation}\n\nThe last question:\n\n{turn.query[:LONGEST_MESSAGE]}"
     return Message("system", SEARCH_QUERY), Message("user", asked)
 
 
@@ -90,9 +90,18 @@ def _sources_last(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...
 
 
 def _system(turn: Turn) -> str:
-    """The words that stand first, with what a turn asks for beside the answer."""
+    return _instructions(turn, ANSWER_FROM_SOURCES)
+
+
+def _instructions(turn: Turn, usual: str) -> str:
+    """The words that stand first, with what a turn asks for beside the answer.
+
+    Args:
+        turn: What is asked.
+        usual: What is said where the turn has no prompt of its own.
+    """
     asked = turn.prompting
-    lines = [ANSWER_FROM_SOURCES if asked.system_prompt is None else asked.system_prompt]
+    lines = [usual if asked.system_prompt is None else asked.system_prompt]
     if asked.language:
         lines.append(IN_LANGUAGE.format(asked.language))
     if asked.follow_ups:
@@ -102,10 +111,11 @@ def _system(turn: Turn) -> str:
 
 def _context_first(turn: Turn, passages: Sequence[Passage]) -> tuple[Message, ...]:
     question = (_question(turn, turn.question),) if turn.question else ()
-    if not passages:
-        return (*turn.history, *question)
-    sources = "\n".join(data_point(passage) for passage in passages)
-    return (Message("system", CONTEXT_INSTRUCTION + sources), *turn.history, *question)
+    first = _instructions(turn, CONTEXT_INSTRUCTION if passages else "")
+    if passages:
+        sources = "\n".join(data_point(passage) for passage in passages)
+        first = f"{first}\n\n{sources}" if first else sources
+    return (*((Message("system", first),) if first else ()), *turn.history, *question)
 
 
 def _question(turn: Turn, text: str) -> Message:

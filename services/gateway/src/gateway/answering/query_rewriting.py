@@ -66,24 +66,24 @@ class QueryRewriting:
         """
         wanted = turn.prompting.rewrite and turn.retrieval.indexes
         if not (wanted and any(message.role in _SAID for message in turn.history)):
-            return Query(turn.question)
+            return Query(turn.query)
         with timeline.step("rewrite"):
             try:
                 seconds = min(deadline.remaining() * SHARE_OF_TIME, MOST_SECONDS)
                 return await self._rewritten(turn, timeline, Deadline.after(seconds))
             except CausewayError as error:
                 _log.warning("the query was not rewritten", error=error.message)
-                return Query(turn.question, FAILED)
+                return Query(turn.query, FAILED)
 
     async def _rewritten(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Query:
         known = await self._generator.count_tokens(turn.principal, turn.model, (), (), deadline)
         if known.only_quotes:
-            return Query(turn.question, ONLY_QUOTES)
+            return Query(turn.query, ONLY_QUOTES)
         text = _cleaned(await self._said(turn, timeline, deadline))
         if not text:
-            return Query(turn.question, UNUSABLE)
+            return Query(turn.query, UNUSABLE)
         if not await self._checks.clears(turn, text, timeline, deadline):
-            return Query(turn.question, STOPPED)
+            return Query(turn.query, STOPPED)
         return Query(text)
 
     async def _said(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> str:
@@ -93,7 +93,7 @@ class QueryRewriting:
             CausewayError: It failed.
         """
         prompt = Prompt(
-            turn.principal, turn.model, turn.question, prompts.for_a_query(turn), parameters_json=_parameters(turn)
+            turn.principal, turn.model, turn.query, prompts.for_a_query(turn), parameters_json=_parameters(turn)
         )
         text, reason = "", ""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:

@@ -4,6 +4,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import msgspec
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
@@ -26,6 +27,21 @@ class Message:
     text: str
     content_json: bytes = b""
     extra_json: bytes = b""
+
+    @property
+    def words(self) -> str:
+        """Its text, also if that is in parts beside others."""
+        if not self.content_json:
+            return self.text
+        parts = msgspec.json.decode(self.content_json)
+        texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+    @property
+    def calls_tools(self) -> bool:
+        """Whether the model calls tools in it, and so has not answered yet."""
+        extra = msgspec.json.decode(self.extra_json) if self.extra_json else {}
+        return any(extra.get(name) for name in ("tool_calls", "function_call"))
 
 
 PART_BREAK = "\n\n"
@@ -138,6 +154,7 @@ class OriginalRequest:
         messages: Its messages, where the question was put together from several.
         places: Where in the request the messages stand: those of the history, then those that the question was put
             together from; empty: in this order.
+        tools_json: The tools that the model may call, which take room in its window.
         question_extra_json: Other members of the message that the question came in, as of `Message`.
         required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
         objection: What is wrong with the request. The pipeline raises it once the ``required_indexes`` are known to
@@ -148,6 +165,7 @@ class OriginalRequest:
     passthrough: bool = False
     messages: tuple[Message, ...] = ()
     places: tuple[int, ...] = ()
+    tools_json: bytes = b""
     question_extra_json: bytes = b""
     required_indexes: tuple[str, ...] = ()
     objection: InvalidRequest | None = None
@@ -180,8 +198,8 @@ class Turn:
 
     Attributes:
         principal: On whose behalf the pipeline works.
-        question: The user's words since the last answer; also the search query. Empty where the last word is not
-            the user's (a tool's result); such a turn searches nothing.
+        question: The user's words since the last answer. Empty where the last word is not the user's (a tool's
+            result), or holds more than text; the last message of the history is that word then.
         history: What was said before, oldest first, system messages included; and what belongs to the question (the
             files that came with it), behind the latest answer.
         model: Empty: the generator's default.
@@ -212,3 +230,18 @@ class Turn:
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()
     detection: DetectionOptions = DetectionOptions()
+
+    @property
+    def query(self) -> str:
+        """What is searched for: the question; without one, what the user said since the latest answer. A message in
+        which the model calls tools is no answer: it works on the same question still.
+        """
+        if self.question:
+            return self.question
+        said: list[str] = []
+        for message in reversed(self.history):
+            if message.role == "assistant" and not message.calls_tools:
+                break
+            if message.role == "user" and (words := message.words).strip():
+                said.insert(0, words)
+        return PART_BREAK.join(said)

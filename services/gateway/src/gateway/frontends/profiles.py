@@ -58,6 +58,9 @@ class Frontend:
         indexes_beside: Searched together with the default one, where a request names none.
         tuning: How a search weighs what it finds.
         rerank: A reranker orders what every search finds, where there is one.
+        always_searches: Its entry names an index: every chat of an OpenAI-like route is answered from it, with the
+            prompt and the overrides of the profile. Else such a request must name an index itself.
+        searches_with_tools: Also a chat that brings tools.
         max_messages: Most messages of a request; None: any number.
         max_answer_tokens: Longest answer that a request may ask for; None: any.
         service_policy: The policy of the guardrails service holds, too.
@@ -91,6 +94,8 @@ class Frontend:
     indexes_beside: tuple[str, ...] = ()
     tuning: Tuning = field(default_factory=Tuning)
     rerank: bool = False
+    always_searches: bool = False
+    searches_with_tools: bool = True
     max_messages: int | None = None
     max_answer_tokens: int | None = None
     service_policy: bool = False

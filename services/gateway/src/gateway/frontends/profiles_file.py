@@ -135,6 +135,8 @@ class ProfileEntry(_Model):
             indexes_beside=tuple(self.retrieval.indexes),
             tuning=self.retrieval.tuning(),
             rerank=self.retrieval.rerank,
+            always_searches=bool(self.index) and self.name != DEFAULT,
+            searches_with_tools=self.retrieval.with_tools,
             max_messages=base.max_messages,
             max_answer_tokens=base.max_answer_tokens,
             guardrails_wire=GuardrailsWire(self.guardrails_wire),

@@ -37,6 +37,7 @@ class RetrievalEntry(BaseModel):
     neighbours: Annotated[int, Field(ge=0, le=10)] = 0
     rerank: bool = False
     reranker: str = ""
+    with_tools: bool = True
 
     def tuning(self) -> Tuning:
         """It, as a search takes it."""

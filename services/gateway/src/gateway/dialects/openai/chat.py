@@ -13,16 +13,17 @@ from servicekit import keys
 from servicekit.errors import CausewayError, InvalidRequest
 
 from gateway.answering import budget
-from gateway.dialects import detectors_block, json_fields
+from gateway.dialects import detectors_block, json_fields, turn_settings
 from gateway.dialects.exchange import ChatRequest, Exchange, Media
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.openai import conversation, frontend_turn
 from gateway.dialects.openai.render import OpenAiExchange
 from gateway.dialects.problem import problem
 from gateway.domain import (
-    PART_BREAK,
     Detectors,
     Message,
     OriginalRequest,
+    PromptOptions,
     PromptStyle,
     Retrieval,
     RetrievalMode,
@@ -34,21 +35,16 @@ OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 """Members of a request that are the platform's and never reach a model server."""
 
 MODES = tuple(mode.value for mode in RetrievalMode)
-_ROLES = ("system", "user", "assistant", "developer")
-_SPOKEN = ("user", "tool", "function")
-_LONGEST_ANSWER = 2**31
-_LEAST_RATIO, _USUAL_RATIO, _MOST_RATIO = 0.2, 0.5, 0.8
+_LEAST_RATIO, _MOST_RATIO = 0.2, 0.8
 _LONGEST_QUOTE = 100
-_INVALID = "Invalid request format"
 
 # What is read of a request that goes to the model as it came; its other members are the model server's to judge.
 _READ_FIRST = ("index_name", "model", "stream")
 _LIMITS = ("max_tokens", "max_completion_tokens")
-_READ_OF_A_CONVERSATION = ("retrieval", "stream_options", *_LIMITS)
+_READ_OF_A_CONVERSATION = ("index_name", "retrieval", "stream_options", *_LIMITS)
 
 _SHORTEST_MESSAGE = len(b"{},")
 _listed = msgspec.json.Decoder(list[msgspec.Raw])
-_messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
 
 Raw = dict[str, msgspec.Raw]
 
@@ -79,76 +75,90 @@ class OpenAiChat:
         """
         raw = json_fields.members(request.body)
         known = _fields(raw, _READ_FIRST)
+        frontend = request.frontend
         stream = known.flag("stream") if request.streaming is None else request.streaming
-        _check_limits(raw, request.frontend)
-        index = _index(known, request.frontend)
+        _check_limits(raw, frontend)
+        indexes = _indexes(known, frontend)
+        usual = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(
-            principal=request.frontend.principal_for(request.principal, filter_asked=False),
+            principal=frontend.principal_for(request.principal, filter_asked=turn_settings.asks_for_filter(usual)),
             question="",
-            model=request.frontend.model_for(request.model or known.text("model"), "model"),
-            only_default_model=request.frontend.only_default_model,
-            blocked_message=request.frontend.blocked_message,
-            answers_blocked=request.frontend.answers_blocked,
+            model=frontend.model_for(request.model or known.text("model"), "model"),
+            only_default_model=frontend.only_default_model,
+            blocked_message=frontend.blocked_message,
+            answers_blocked=frontend.answers_blocked,
             headers=request.headers,
             original=OriginalRequest(
                 json=request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS),
                 passthrough=True,
-                required_indexes=(index,) if index else (),
+                required_indexes=indexes,
             ),
         )
         try:
-            return self._exchange(turn, raw, index, request.frontend, streaming=stream)
+            return self._exchange(turn, raw, indexes, frontend, usual, streaming=stream)
         except InvalidRequest as error:
-            if not index:
+            if not indexes:
                 raise
             return OpenAiExchange(
                 replace(turn, original=replace(turn.original, objection=error)), streaming=stream, sources=True
             )
 
-    def _exchange(self, turn: Turn, raw: Raw, index: str, frontend: Frontend, *, streaming: bool) -> Exchange:
+    def _exchange(
+        self,
+        turn: Turn,
+        raw: Raw,
+        indexes: tuple[str, ...],
+        frontend: Frontend,
+        usual: Fields,
+        *,
+        streaming: bool,
+    ) -> Exchange:
         ratio = _ratio(raw)
         detectors = frontend.detectors_for(detectors_block.parse(_fields(raw, ("detectors",)).object("detectors")))
-        searches = bool(index) and not (_has_items(raw, "tools") or _has_items(raw, "functions"))
+        asked = frontend_turn.prompting(frontend, usual)
+        parameters = turn_settings.parameters(usual)
+        takes_all = frontend.always_searches and frontend.searches_with_tools
+        tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
+        searches = bool(indexes) and (takes_all or not tools)
         usage = False
-        if searches or detectors != Detectors():
-            messages = _messages(raw)
-            searches = searches and all(_searchable(message) for message in messages)
-        if searches or detectors != Detectors():
+        reads = detectors != Detectors() or asked != PromptOptions() or bool(parameters)
+        if searches or reads:
+            messages = conversation.messages(raw)
+            searches = searches and (takes_all or all(map(conversation.searchable, messages)))
+        if searches or reads:
             known = _fields(raw, _READ_OF_A_CONVERSATION)
             usage = known.object("stream_options").flag("include_usage")
-            turn = _conversation(turn, raw, known, messages, detectors)
+            if detectors != Detectors():
+                conversation.check_readable(messages)
+            turn = _conversation(turn, raw, known, messages)
+            turn = replace(turn, detectors=detectors, original=replace(turn.original, tools_json=tools))
         if searches:
-            turn = self._searching(turn, known.object("retrieval"), messages, index, ratio)
-            asked = replace(turn.retrieval, tuning=frontend.tuning, semantic_ranker=frontend.rerank)
-            turn = replace(turn, retrieval=asked)
-        return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(index))
+            named = bool(known.text("index_name"))
+            turn = frontend_turn.with_question(turn, messages, must_ask=named and not takes_all)
+        if searches and turn.query:
+            found = turn_settings.retrieval(usual, frontend, indexes, budget.MOST_CANDIDATES)
+            turn = replace(
+                turn,
+                retrieval=self._retrieval(found, known.object("retrieval"), ratio),
+                # The search itself refuses an unknown one.
+                original=replace(turn.original, required_indexes=()),
+            )
+        turn = frontend_turn.with_profile(turn, asked, parameters)
+        return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
 
-    def _searching(self, turn: Turn, options: Fields, messages: list[Message], index: str, ratio: float) -> Turn:
-        """The turn with the question put together and where to look for passages."""
-        asked, others = _split(messages)
-        question = [messages[at] for at in asked]
+    def _retrieval(self, usual: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
+        """Where to look for passages: what the request says of it, else what the profile does."""
         threshold = options.number("similarity_threshold", -1, 1)
+        score = options.number("minimum_score", -1e9, 1e9)
         return replace(
-            turn,
-            question=PART_BREAK.join(message.text for message in question),
-            history=tuple(messages[at] for at in others),
-            retrieval=Retrieval(
-                indexes=(index,),
-                mode=RetrievalMode(options.one_of("mode", MODES) or "hybrid"),
-                top=options.integer("top", 1, budget.MOST_CANDIDATES),
-                include_category=options.text("include_category"),
-                exclude_category=options.text("exclude_category"),
-                minimum_score=options.number("minimum_score", -1e9, 1e9),
-                similarity_threshold=self._threshold if threshold is None else threshold,
-                context_token_ratio=ratio,
-            ),
-            original=replace(
-                turn.original,
-                question_extra_json=_common_extra(question),
-                messages=tuple(messages) if len(asked) > 1 else (),
-                places=(*others, *asked),
-                required_indexes=(),  # the search itself refuses an unknown one
-            ),
+            usual,
+            mode=RetrievalMode(options.one_of("mode", MODES) or usual.mode.value),
+            top=options.integer("top", 1, budget.MOST_CANDIDATES) or usual.top,
+            include_category=options.text("include_category") or usual.include_category,
+            exclude_category=options.text("exclude_category") or usual.exclude_category,
+            minimum_score=usual.minimum_score if score is None else score,
+            similarity_threshold=self._threshold if threshold is None else threshold,
+            context_token_ratio=usual.context_token_ratio if ratio is None else ratio,
         )
 
     def error(self, error: CausewayError) -> bytes:
@@ -160,10 +170,15 @@ def _fields(raw: Raw, names: Sequence[str]) -> Fields:
     return Fields({name: json_fields.value(raw[name], name) for name in names if name in raw})
 
 
-def _index(known: Fields, frontend: Frontend) -> str:
-    """The index that the request names; empty where it names none, which here means that nothing is searched."""
+def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
+    """The index that the request names, else those of a profile that answers every chat from them. An empty name
+    says that nothing is to be searched.
+    """
     asked = known.text("index_name")
-    return frontend.index_for(keys.index_name(asked, "index_name"), "index_name") if asked else ""
+    if asked:
+        return (frontend.index_for(keys.index_name(asked, "index_name"), "index_name"),)
+    said = known.get("index_name") is not None
+    return frontend.indexes_for((), "index_name") if frontend.always_searches and not said else ()
 
 
 def _check_limits(raw: Raw, frontend: Frontend) -> None:
@@ -187,10 +202,10 @@ def _has_items(raw: Raw, name: str) -> bool:
     return b"".join(bytes(raw.get(name, b"null")).split()) not in (b"null", b"[]", b"{}")
 
 
-def _ratio(raw: Raw) -> float:
+def _ratio(raw: Raw) -> float | None:
     value = json_fields.value(raw.get("context_token_ratio"), "context_token_ratio")
     if value is None:
-        return _USUAL_RATIO
+        return None
     right = isinstance(value, int | float) and not isinstance(value, bool)
     if not right or not _LEAST_RATIO <= value <= _MOST_RATIO:
         said = bytes(raw["context_token_ratio"]).decode()
@@ -202,16 +217,10 @@ def _ratio(raw: Raw) -> float:
     return float(value)
 
 
-def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message], detectors: Detectors) -> Turn:
+def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message]) -> Turn:
     """The turn of a request that is not passed through, its messages as they came."""
-    for at, message in enumerate(messages):
-        if message.content_json and message.role in _SPOKEN:
-            raise InvalidRequest(
-                f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
-                field=f"messages[{at}].content",
-            )
     *history, last = messages
-    asks = last.role == "user"
+    asks = last.role == "user" and not last.content_json
     return replace(
         turn,
         question=last.text if asks else "",
@@ -219,66 +228,7 @@ def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message], 
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
         parameters_json=json_fields.without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
         # Both names are OpenAI's; the newer one wins.
-        max_tokens=known.integer("max_completion_tokens", 1, _LONGEST_ANSWER)
-        or known.integer("max_tokens", 1, _LONGEST_ANSWER),
-        detectors=detectors,
+        max_tokens=known.integer("max_completion_tokens", 1, turn_settings.LONGEST_ANSWER)
+        or known.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
         original=replace(turn.original, question_extra_json=last.extra_json if asks else b"", passthrough=False),
     )
-
-
-def _messages(raw: Raw) -> list[Message]:
-    try:
-        items = _messages_decoder.decode(raw.get("messages", b"null"))
-    except (ValueError, RecursionError):
-        items = []
-    if not items:
-        raise InvalidRequest(f"{_INVALID}: messages must be a non-empty list of objects.", field="messages")
-    return [_message(item, f"messages[{at}]") for at, item in enumerate(items)]
-
-
-def _message(item: Raw, path: str) -> Message:
-    role = json_fields.value(item.get("role"), f"{path}.role")
-    if not isinstance(role, str) or not role:
-        raise InvalidRequest(f"{_INVALID}: messages must contain 'role'.", field=f"{path}.role")
-    field = f"{path}.content"
-    content = json_fields.value(item.get("content"), field)
-    if content is None and role != "assistant":
-        raise InvalidRequest(f"{_INVALID}: messages must contain 'content' for role '{role}'.", field=field)
-    if content is not None and not isinstance(content, str | list):
-        raise InvalidRequest(f"{_INVALID}: 'content' must be a string or a list of parts.", field=field)
-    if role == "user" and not content:
-        raise InvalidRequest(f"{_INVALID}: user messages must contain 'content'.", field=field)
-    for name in item:
-        json_fields.value(item[name], f"{path}.{name}")
-    extra = json_fields.without(item, ("role", "content"))
-    extra = b"" if extra == b"{}" else extra
-    if isinstance(content, list):
-        texts = [part["text"] for part in content if _is_text(part)]
-        if len(texts) < len(content):
-            return Message(role, "", bytes(item["content"]), extra)
-        content = "\n".join(texts)
-    return Message(role, content or "", b"", extra)
-
-
-def _is_text(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
-
-
-def _searchable(message: Message) -> bool:
-    """Retrieval knows what to do with it; else the model alone does."""
-    return message.role in _ROLES and not (message.role == "user" and message.content_json)
-
-
-def _split(messages: list[Message]) -> tuple[list[int], list[int]]:
-    """Where what the user said since the latest answer stands, which is the question; and everything else."""
-    latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
-    asked = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
-    if not any(messages[at].text.strip() for at in asked):
-        raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
-    return asked, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
-
-
-def _common_extra(asked: list[Message]) -> bytes:
-    """The members that all of these messages have beside their text; of messages that differ in them, none."""
-    first = asked[0].extra_json
-    return first if all(message.extra_json == first for message in asked) else b""

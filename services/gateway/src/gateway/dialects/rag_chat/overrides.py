@@ -4,8 +4,8 @@ They only narrow what the front end's profile says. Unknown ones are kept and ig
 good as absent, a known one of the wrong type or outside its range is refused with its path.
 """
 
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,10 +13,10 @@ from servicekit.errors import InvalidRequest
 from servicekit.principal import LOCAL
 
 from gateway.answering import prompts
-from gateway.dialects import detectors_block
+from gateway.dialects import detectors_block, turn_settings
 from gateway.dialects.exchange import ChatRequest
 from gateway.dialects.json_fields import Fields
-from gateway.domain import Message, PromptOptions, Retrieval, RetrievalMode, Turn
+from gateway.domain import Message, PromptOptions, Turn
 from gateway.frontends.profiles import Frontend
 
 DEFAULT_TOP = 3
@@ -56,10 +56,7 @@ KNOWN = frozenset(
 )
 """The settings that are read; others are ignored."""
 
-_MODES = tuple(mode.value for mode in RetrievalMode)
 _PICTURES = ("text", "texts", "textAndImages", "images")
-_LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
-_LONGEST_ANSWER = 2**31
 _APPEND = ">>>"
 
 
@@ -78,32 +75,22 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
     frontend = request.frontend
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
-    filtered = [settings.flag(name) for name in ("use_oid_security_filter", "use_groups_security_filter")]
+    filtered = turn_settings.asks_for_filter(settings)
     # Nothing chooses among vector fields here; a client that sends nonsense is told so all the same.
     settings.texts("vector_fields")
     pictures, texts = _sources(settings)
-    longest = settings.integer("max_tokens", 1, _LONGEST_ANSWER)
+    indexes = frontend.indexes_for(settings.texts("index"), settings.path("index"))
+    asked = turn_settings.retrieval(settings, frontend, indexes, MAX_TOP)
+    longest = settings.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER)
     frontend.check_answer_tokens(longest, settings.path("max_tokens"))
     return Turn(
-        principal=frontend.principal_for(request.principal, filter_asked=any(filtered)),
+        principal=frontend.principal_for(request.principal, filter_asked=filtered),
         question=question.text,
         history=tuple(history),
         model=frontend.model_for(settings.text("model"), settings.path("model")),
         only_default_model=frontend.only_default_model,
-        retrieval=Retrieval(
-            indexes=frontend.indexes_for(settings.texts("index"), settings.path("index")),
-            mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
-            top=settings.integer("top", 1, MAX_TOP) or DEFAULT_TOP,
-            include_category=settings.text("include_category"),
-            exclude_category=settings.text("exclude_category"),
-            minimum_score=settings.number("minimum_search_score", -1e9, 1e9),
-            minimum_reranker_score=settings.number("minimum_reranker_score", -1e9, 1e9),
-            semantic_ranker=settings.flag("semantic_ranker") or frontend.rerank,
-            semantic_captions=settings.flag("semantic_captions"),
-            context_token_ratio=settings.number("context_token_ratio", 0.2, 0.8) or 0.5,
-            tuning=frontend.tuning,
-        ),
-        parameters_json=_parameters(settings),
+        retrieval=replace(asked, top=asked.top or DEFAULT_TOP),
+        parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),
         max_tokens=longest,
         detectors=frontend.detectors_for(
             detectors_block.parse(settings.object("detectors")), "context.overrides.detectors"
@@ -115,7 +102,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
             system_prompt=_system_prompt(settings, frontend),
             rewrite=settings.flag("query_rewriting"),
             follow_ups=settings.flag("suggest_followup_questions"),
-            language=_language(settings),
+            language=turn_settings.language(settings),
             pictures=pictures,
             pictures_only=pictures and not texts,
         ),
@@ -156,16 +143,6 @@ def _said(fields: Fields) -> dict[str, Any]:
     return {name: value for name, value in fields.members() if value != "" and name != "overrides"}
 
 
-def _language(settings: Fields) -> str:
-    """The answer's language: a tag like ``pt-BR``, or a name. Nothing longer: it becomes part of the prompt, which
-    not every profile leaves to its requests.
-    """
-    language = settings.text("language")
-    if language and not _LANGUAGE.fullmatch(language):
-        raise settings.wrong("language", "must be a language, like en, pt-BR or Deutsch")
-    return language
-
-
 def _sources(settings: Fields) -> tuple[bool, bool]:
     """Whether the model gets pictures of pages, and whether their text; the newer names win."""
     # Clients say which pictures they would want whether they want any or not.
@@ -186,13 +163,3 @@ def _system_prompt(settings: Fields, frontend: Frontend) -> str | None:
         return template
     base = prompts.ANSWER_FROM_SOURCES if frontend.system_prompt is None else frontend.system_prompt
     return f"{base}\n{template.removeprefix(_APPEND).strip()}"
-
-
-def _parameters(settings: Fields) -> bytes:
-    parameters: dict[str, Any] = {
-        "temperature": settings.number("temperature", 0, 2),
-        "seed": settings.integer("seed", -(2**63), 2**63 - 1),
-        "max_tokens": settings.integer("max_tokens", 1, _LONGEST_ANSWER),
-        "reasoning_effort": settings.text("reasoning_effort") or None,
-    }
-    return msgspec.json.encode({name: value for name, value in parameters.items() if value is not None})

@@ -1,0 +1,95 @@
+"""The messages of an OpenAI request: read, checked, and parted into the question and what was said before it."""
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects import json_fields
+from gateway.domain import Message
+
+Raw = dict[str, msgspec.Raw]
+
+_ROLES = ("system", "user", "assistant", "developer")
+_SPOKEN = ("user", "tool", "function")
+_INVALID = "Invalid request format"
+_messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+def messages(raw: Raw) -> list[Message]:
+    """Return the messages of a request.
+
+    Raises:
+        InvalidRequest: One is wrong; the error names it.
+    """
+    try:
+        items = _messages_decoder.decode(raw.get("messages", b"null"))
+    except (ValueError, RecursionError):
+        items = []
+    if not items:
+        raise InvalidRequest(f"{_INVALID}: messages must be a non-empty list of objects.", field="messages")
+    return [_message(item, f"messages[{at}]") for at, item in enumerate(items)]
+
+
+def _message(item: Raw, path: str) -> Message:
+    role = json_fields.value(item.get("role"), f"{path}.role")
+    if not isinstance(role, str) or not role:
+        raise InvalidRequest(f"{_INVALID}: messages must contain 'role'.", field=f"{path}.role")
+    field = f"{path}.content"
+    content = json_fields.value(item.get("content"), field)
+    if content is None and role != "assistant":
+        raise InvalidRequest(f"{_INVALID}: messages must contain 'content' for role '{role}'.", field=field)
+    if content is not None and not isinstance(content, str | list):
+        raise InvalidRequest(f"{_INVALID}: 'content' must be a string or a list of parts.", field=field)
+    if role == "user" and not content:
+        raise InvalidRequest(f"{_INVALID}: user messages must contain 'content'.", field=field)
+    for name in item:
+        json_fields.value(item[name], f"{path}.{name}")
+    extra = json_fields.without(item, ("role", "content"))
+    extra = b"" if extra == b"{}" else extra
+    if isinstance(content, list):
+        texts = [part["text"] for part in content if _is_text(part)]
+        if len(texts) < len(content):
+            return Message(role, "", bytes(item["content"]), extra)
+        content = "\n".join(texts)
+    return Message(role, content or "", b"", extra)
+
+
+def _is_text(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def searchable(message: Message) -> bool:
+    """Return whether RAGEngine's algorithm knows what to do with a message."""
+    return message.role in _ROLES and not (message.role == "user" and message.content_json)
+
+
+def split(messages: list[Message]) -> tuple[list[int], list[int]]:
+    """Return where the question is, which is what the user said since the latest answer; and everything else.
+
+    Raises:
+        InvalidRequest: The user said nothing since then.
+    """
+    latest = max((at for at, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    asked = [at for at, message in enumerate(messages) if at > latest and message.role == "user"]
+    if not any(messages[at].text.strip() for at in asked):
+        raise InvalidRequest("There must be a user prompt since the latest assistant message.", field="messages")
+    return asked, [at for at, message in enumerate(messages) if at <= latest or message.role != "user"]
+
+
+def common_extra(asked: list[Message]) -> bytes:
+    """Return the members that these messages have beside their text; none where they differ in them."""
+    first = asked[0].extra_json
+    return first if all(message.extra_json == first for message in asked) else b""
+
+
+def check_readable(messages: list[Message]) -> None:
+    """Check that detectors can read what was said.
+
+    Raises:
+        InvalidRequest: A message holds parts other than text.
+    """
+    for at, message in enumerate(messages):
+        if message.content_json and message.role in _SPOKEN:
+            raise InvalidRequest(
+                f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
+                field=f"messages[{at}].content",
+            )

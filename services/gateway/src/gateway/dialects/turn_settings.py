@@ -1,0 +1,67 @@
+"""Settings of a turn by the names of ``context.overrides``: requests say them, and profiles set them."""
+
+import re
+from typing import Any
+
+from gateway.dialects.json_fields import Fields
+from gateway.domain import Retrieval, RetrievalMode
+from gateway.frontends.profiles import Frontend
+
+LONGEST_ANSWER = 2**31
+_MODES = tuple(mode.value for mode in RetrievalMode)
+_LANGUAGE = re.compile(r"[^\W\d_]{2,20}(?:[-_][^\W_]{1,8}){0,3}")
+_FILTERS = ("use_oid_security_filter", "use_groups_security_filter")
+
+
+def retrieval(settings: Fields, frontend: Frontend, indexes: tuple[str, ...], most: int) -> Retrieval:
+    """Return where and how to look for passages.
+
+    Args:
+        settings: What is set.
+        frontend: The profile.
+        indexes: Searched together.
+        most: Most passages that may be asked for.
+
+    Raises:
+        InvalidRequest: A setting is wrong; names it.
+    """
+    return Retrieval(
+        indexes=indexes,
+        mode=RetrievalMode(settings.one_of("retrieval_mode", _MODES) or "hybrid"),
+        top=settings.integer("top", 1, most),
+        include_category=settings.text("include_category"),
+        exclude_category=settings.text("exclude_category"),
+        minimum_score=settings.number("minimum_search_score", -1e9, 1e9),
+        minimum_reranker_score=settings.number("minimum_reranker_score", -1e9, 1e9),
+        semantic_ranker=settings.flag("semantic_ranker") or frontend.rerank,
+        semantic_captions=settings.flag("semantic_captions"),
+        context_token_ratio=settings.number("context_token_ratio", 0.2, 0.8) or 0.5,
+        tuning=frontend.tuning,
+    )
+
+
+def asks_for_filter(settings: Fields) -> bool:
+    """Return whether access lists are to bind administrators, too."""
+    asked = [settings.flag(name) for name in _FILTERS]  # a wrong one is refused behind a true one, too
+    return any(asked)
+
+
+def language(settings: Fields) -> str:
+    """Return the answer's language: a tag like ``pt-BR``, or a name. Nothing longer: it becomes part of the prompt,
+    which not every profile leaves to its requests.
+    """
+    said = settings.text("language")
+    if said and not _LANGUAGE.fullmatch(said):
+        raise settings.wrong("language", "must be a language, like en, pt-BR or Deutsch")
+    return said
+
+
+def parameters(settings: Fields) -> dict[str, Any]:
+    """Return what is set for the model, by the names of OpenAI's API."""
+    said: dict[str, Any] = {
+        "temperature": settings.number("temperature", 0, 2),
+        "seed": settings.integer("seed", -(2**63), 2**63 - 1),
+        "max_tokens": settings.integer("max_tokens", 1, LONGEST_ANSWER),
+        "reasoning_effort": settings.text("reasoning_effort") or None,
+    }
+    return {name: value for name, value in said.items() if value is not None}
