@@ -43,6 +43,22 @@ def test_failures_do_not_stop_the_others(gateway: Any, cli: Callable[..., Any], 
     assert result.stdout.splitlines()[-1] == "2 failed, 1 succeeded, 1 unchanged"
 
 
+def test_what_was_not_read_is_printed(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
+    """A file that went in with warnings says so below its line; it is a success. The list of jobs says it, too."""
+    (tmp_path / "scanned.pdf").write_text("x")
+    result = cli("ingest", tmp_path / "scanned.pdf", "--index", "x", "--url", gateway.url)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "succeeded: scanned.pdf, 2 pages, 5 chunks, 3 warnings",
+        "  not read: page 2: The page has no text.",
+        "  not read: film.mp4: A film.",
+        "  not read: 1 more parts",
+        "1 succeeded",
+    ]
+    listed = cli("jobs", "--url", gateway.url)
+    assert "3 warnings: page 2: The page has no text." in " ".join(listed.stdout.split())
+
+
 def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
     """One object a file, and nothing else."""
     for name in ("good.md", "bad.pdf"):
@@ -61,6 +77,8 @@ def test_json(gateway: Any, cli: Callable[..., Any], tmp_path: Path) -> None:
         "document_id": "id of good.md",
         "pages": 2,
         "chunks": 5,
+        "warnings": [],
+        "warning_count": 0,
     }
     assert found["bad.pdf"]["reason"] == "UNREADABLE_DOCUMENT"
 

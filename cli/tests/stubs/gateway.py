@@ -31,6 +31,10 @@ RUN = {
     "stuck": ["queued"],
     "": ["queued", "parsing", "indexing", "indexing", "succeeded"],
 }
+_WARNINGS = [
+    {"reason": "UNREADABLE_DOCUMENT", "message": "The page has no text.", "page": 2, "part": None},
+    {"reason": "UNSUPPORTED_MEDIA", "message": "A film.", "page": None, "part": "film.mp4"},
+]
 
 
 class Gateway:
@@ -229,6 +233,8 @@ class Gateway:
                 "chunks_total": 5,
             },
             "error": {"reason": "UNREADABLE_DOCUMENT", "message": f"{name} is encrypted"} if failed else None,
+            "warnings": _WARNINGS if name.startswith("scanned") else [],
+            "warning_count": 3 if name.startswith("scanned") else 0,
         }
 
     async def _question(self, request: Request) -> tuple[str, str]:

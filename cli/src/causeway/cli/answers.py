@@ -46,8 +46,27 @@ class Readiness:
 
 
 @dataclass(frozen=True, slots=True)
+class JobWarning:
+    """A part of a file that could not be read, although the rest was; of no page: 0, of no part: empty."""
+
+    message: str
+    page: int = 0
+    part: str = ""
+
+    @property
+    def text(self) -> str:
+        """The message behind what it is about."""
+        about = [f"page {self.page}"] * bool(self.page) + [self.part] * bool(self.part)
+        return f"{', '.join(about)}: {self.message}" if about else self.message
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
-    """How far the ingest of a file is."""
+    """How far the ingest of a file is.
+
+    Attributes:
+        warnings: What of it could not be read; the first ones of `warning_count`.
+    """
 
     id: str
     state: str
@@ -64,6 +83,8 @@ class Job:
     sourcefile: str = ""
     attempt: int = 0
     updated_at: str = ""
+    warnings: tuple[JobWarning, ...] = ()
+    warning_count: int = 0
 
     @property
     def final(self) -> bool:
@@ -95,6 +116,11 @@ class Job:
             sourcefile=str(body.get("sourcefile") or ""),
             attempt=int(body.get("attempt") or 0),
             updated_at=str(body.get("updated_at") or body.get("died_at") or ""),
+            warnings=tuple(
+                JobWarning(str(each["message"]), int(each.get("page") or 0), str(each.get("part") or ""))
+                for each in body.get("warnings") or ()
+            ),
+            warning_count=int(body.get("warning_count") or 0),
         )
 
 

@@ -38,6 +38,8 @@ class JsonWatcher:
             "document_id": job.document_id if job else None,
             "pages": job.pages_total if job else None,
             "chunks": job.chunks_total if job else None,
+            "warnings": [warning.text for warning in job.warnings] if job else [],
+            "warning_count": job.warning_count if job else 0,
         }
         self._out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
         self._out.file.flush()
@@ -58,6 +60,8 @@ class LinesWatcher:
     def finished(self, outcome: Outcome) -> None:
         """Prints the line."""
         render.line(self._out, f"{outcome.state}: {outcome.source.name}{_after(outcome)}")
+        for line in _warnings(outcome):
+            render.line(self._out, f"  {line}", "yellow")
         self._out.file.flush()
 
 
@@ -118,6 +122,9 @@ def summary(out: Console, outcomes: Sequence[Outcome]) -> None:
             for outcome in outcomes
         ]
         render.table(out, ("File", "State", ""), rows)
+        for outcome in outcomes:
+            for line in _warnings(outcome):
+                render.line(out, f"{outcome.source.name}, {line}", "yellow")
     counts = Counter(outcome.state for outcome in outcomes)
     render.line(out, ", ".join(f"{count} {state}" for state, count in counts.items()), "bold")
 
@@ -129,4 +136,13 @@ def _after(outcome: Outcome) -> str:
     if job is None or not job.chunks_total:
         return ""
     pages = f", {render.counted(job.pages_total, 'page')}" if job.pages_total else ""
-    return f"{pages}, {render.counted(job.chunks_total, 'chunk')}"
+    warned = f", {render.counted(job.warning_count, 'warning')}" if job.warning_count else ""
+    return f"{pages}, {render.counted(job.chunks_total, 'chunk')}{warned}"
+
+
+def _warnings(outcome: Outcome) -> list[str]:
+    job = outcome.job
+    if job is None or not job.warnings:
+        return []
+    rest = job.warning_count - len(job.warnings)
+    return [*(f"not read: {each.text}" for each in job.warnings), *[f"not read: {rest} more parts"] * (rest > 0)]

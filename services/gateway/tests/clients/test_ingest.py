@@ -199,6 +199,9 @@ async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
     state.attempt = 3
     state.progress.pages_done, state.progress.pages_total = 2, 5
     state.error.reason, state.error.message = "UNREADABLE_DOCUMENT", "It is encrypted."
+    state.warnings.add(reason="UNREADABLE_DOCUMENT", message="No text.", page=2)
+    state.warnings.add(reason="UNSUPPORTED_MEDIA", message="A film.", part="film.mp4")
+    state.warning_count = 3
     await transport.jobs.put(key, state.SerializeToString())
     read = await ingest.job(LOCAL, job.id, soon())
     assert (read.state, read.attempt, read.progress["pages_done"], read.progress["pages_total"]) == (
@@ -208,6 +211,11 @@ async def test_a_state_that_a_worker_wrote(link: NatsLink) -> None:
         5,
     )
     assert (read.error_reason, read.error_message) == ("UNREADABLE_DOCUMENT", "It is encrypted.")
+    assert [(each.reason, each.message, each.page, each.part) for each in read.warnings] == [
+        ("UNREADABLE_DOCUMENT", "No text.", 2, ""),
+        ("UNSUPPORTED_MEDIA", "A film.", 0, "film.mp4"),
+    ]
+    assert read.warning_count == 3
 
 
 async def test_many_uploads_at_once(link: NatsLink) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
-from gateway.domain.documents import Job, Upload
+from gateway.domain.documents import Job, JobWarning, Upload
 from gateway.ports.jobs import DeadLetter
 from servicekit.deadline import Deadline
 from servicekit.principal import LOCAL, Principal
@@ -63,6 +63,23 @@ async def test_how_far_a_job_is(client: httpx.AsyncClient, fakes: Any, job: Any,
     shown = (await client.get(f"/jobs/{found.id}")).json()
     assert (shown["percent"], shown["stage"]) == (percent, stage)
     assert shown["waiting_since"] == job.get("waiting_since")
+
+
+async def test_a_job_says_what_was_not_read(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each warning has a reason, a message, and the page or the part that it is about."""
+    found = await submit(fakes)
+    assert (await client.get(f"/jobs/{found.id}")).json()["warnings"] == []
+    warned = (
+        JobWarning("UNREADABLE_DOCUMENT", "No text.", 2),
+        JobWarning("UNSUPPORTED_MEDIA", "A film.", 0, "a.mp4"),
+    )
+    fakes.jobs.change(LOCAL, replace(found, state="succeeded", warnings=warned, warning_count=2))
+    shown = (await client.get(f"/jobs/{found.id}")).json()
+    assert shown["warning_count"] == 2
+    assert shown["warnings"] == [
+        {"reason": "UNREADABLE_DOCUMENT", "message": "No text.", "page": 2, "part": None},
+        {"reason": "UNSUPPORTED_MEDIA", "message": "A film.", "page": None, "part": "a.mp4"},
+    ]
 
 
 async def test_a_job_is_cancelled(client: httpx.AsyncClient, fakes: Any) -> None:

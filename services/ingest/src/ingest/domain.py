@@ -248,6 +248,23 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class JobWarning:
+    """A part of a file that could not be read, although the rest was.
+
+    Attributes:
+        reason: A reason of the platform's table.
+        message: Words for people.
+        page: From 1; 0 where it is about no page.
+        part: Name of the part, as of an attachment; empty where it is about none.
+    """
+
+    reason: str
+    message: str
+    page: int = 0
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Status:
     """A job as people see it.
 
@@ -262,6 +279,8 @@ class Status:
         committing: What it makes is about to be seen, or is seen: it can no longer be cancelled. Never taken back.
         counted: Attempts that count against the limit, the present one included.
         waiting_since: Since when it waits for something else that is away; None where it does not.
+        warnings: What of the file could not be read, although the rest was; the first ones.
+        warning_count: How many warnings there are.
     """
 
     state: State
@@ -274,3 +293,5 @@ class Status:
     committing: bool = False
     counted: int = 0
     waiting_since: datetime | None = None
+    warnings: tuple[JobWarning, ...] = ()
+    warning_count: int = 0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.domain import Chunk, Document, Failure, Fetched, Job, Status, Text, Traits, Validators, VectorSpace
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Part
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,8 @@ class TextReader(Protocol):
 class Parser(Protocol):
     """Reads documents of all formats."""
 
-    def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Head | Page, None]:
-        """The document's head, then its pages, with pictures where they are wanted and it has pages; to be closed.
+    def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
+        """Yield the document's head, its pages, and what of it was not read; to be closed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.

@@ -22,7 +22,7 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import Storing
 from ingest.documents.report import Report
-from ingest.domain import Fetched, FileJob, State, Validators
+from ingest.domain import Fetched, FileJob, JobWarning, State, Validators
 from servicekit.errors import (
     NotFound,
     PayloadTooLarge,
@@ -85,6 +85,21 @@ async def test_a_document_becomes_findable(rig: Rig) -> None:
     states = [status.state for _, status in rig.jobs.history]
     assert list(dict.fromkeys(states)) == [State.PARSING, State.INDEXING]
     assert rig.jobs.history[-1][1].progress.chunks_total == 2
+
+
+async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
+    """A page that cannot be read is a warning of the job; the record before the commit has it."""
+    job = rig.upload(b"One.\f\fThree.")
+    report = await Report.begin(rig.jobs, job, 1)
+    assert await rig.ingestion.run(job, report) is State.SUCCEEDED
+    warned = JobWarning("UNREADABLE_DOCUMENT", "The page is an image.", 2)
+    committed = rig.jobs.history[-1][1]
+    assert (committed.committing, committed.warnings, committed.warning_count) == (True, (warned,), 1)
+    # The worker dies here: the next attempt finds the document stored, and the warning recorded.
+    report = await Report.begin(rig.jobs, job, 2)
+    assert await rig.ingestion.run(job, report) is State.SUCCEEDED
+    await report.end(State.SUCCEEDED)
+    assert rig.jobs.history[-1][1].warnings == (warned,)
 
 
 async def test_the_same_again_is_unchanged(rig: Rig) -> None:

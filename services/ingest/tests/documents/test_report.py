@@ -5,7 +5,7 @@ import pytest
 from causeway_testing.ingest.memory import MemoryJobs, make_job
 from causeway_testing.servers import eventually
 from ingest.documents.report import Report, Settled
-from ingest.domain import Failure, Progress, State, Status
+from ingest.domain import Failure, JobWarning, Progress, State, Status
 from servicekit.errors import Unavailable
 
 JOB = make_job(b"x")
@@ -145,3 +145,14 @@ async def test_which_attempts_count() -> None:
         await getattr(report, end)(*arguments)
         counted.append((report.counted, report.waited > 0))
     assert counted == [(0, True), (1, False), (1, False), (1, True)]
+
+
+async def test_warnings_are_bounded() -> None:
+    """A record holds fifty warnings of bounded length, and the number of all."""
+    jobs = MemoryJobs()
+    report = await Report.begin(jobs, JOB, 1)
+    report.warn([JobWarning("UNREADABLE_DOCUMENT", "x" * 1000, page) for page in range(1, 71)])
+    await report.end(State.SUCCEEDED)
+    last = jobs.history[-1][1]
+    assert (len(last.warnings), last.warning_count) == (50, 70)
+    assert {len(warning.message) for warning in last.warnings} == {500}

@@ -29,7 +29,7 @@ from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import Job, Outcome, State, Status
 from ingest.jobs.worker import Worker
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Part
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -41,7 +41,7 @@ class OddParser(TextParser):
 
     async def parse(
         self, path: Path, sourcefile: str, *, pictures: bool = False
-    ) -> AsyncGenerator[Head | Page, None]:
+    ) -> AsyncGenerator[Part, None]:
         if "defect" in sourcefile:
             raise ZeroDivisionError("a bug")
         if sourcefile == "deaf.txt":

@@ -9,13 +9,11 @@ import docx
 import openpyxl  # type: ignore[import-untyped]  # ships no types
 import pytest
 from ingest.parsing.child import parse
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Page, Part
 from ingest.parsing.frames import Request
 
 
-def parsed(
-    parse: Callable[[Request], Iterator[Head | Page]], content: str | bytes, suffix: str = ""
-) -> list[Head | Page]:
+def parsed(parse: Callable[[Request], Iterator[Part]], content: str | bytes, suffix: str = "") -> list[Part]:
     """What a format's module makes of a text, without asking whether the text has the format."""
     with tempfile.NamedTemporaryFile() as file:
         file.write(content if isinstance(content, bytes) else content.encode("utf-8-sig"))
@@ -28,24 +26,32 @@ Repack = Callable[..., bytes]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
+def read_parts(tmp_path: Path) -> Callable[..., list[Part]]:
     """Parses bytes under a name as the child does, in this process."""
 
-    def read(
+    def read_parts(
         content: bytes,
         name: str,
         *,
         max_pages: int = 100,
         max_characters: int = 100_000,
         memory: int = 1024**3,
-    ) -> tuple[Head, list[Page]]:
+    ) -> list[Part]:
         path = tmp_path / "original"
         path.write_bytes(content)
-        suffix = Path(name).suffix
-        parts: Iterator[Head | Page] = parse(Request(str(path), suffix, max_pages, max_characters, memory, 0))
-        head, *pages = parts
+        return list(parse(Request(str(path), Path(name).suffix, max_pages, max_characters, memory, 0)))
+
+    return read_parts
+
+
+@pytest.fixture
+def read(read_parts: Callable[..., list[Part]]) -> Read:
+    """Parses bytes as `read_parts` does, and gives head and pages."""
+
+    def read(content: bytes, name: str, **limits: int) -> tuple[Head, list[Page]]:
+        head, *parts = read_parts(content, name, **limits)
         assert isinstance(head, Head)
-        return head, [page for page in pages if isinstance(page, Page)]
+        return head, [part for part in parts if isinstance(part, Page)]
 
     return read
 

@@ -166,7 +166,8 @@ def _show(found: Sequence[dict[str, Any]], nothing: str, *, as_json: bool) -> No
             job.index,
             job.sourcefile,
             job.updated_at[:19].replace("T", " "),
-            job.message,
+            job.message
+            or (f"{render.counted(job.warning_count, 'warning')}: {job.warnings[0].text}" if job.warnings else ""),
         )
         for job in jobs_found
     ]

@@ -18,7 +18,7 @@ from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue
 from gateway.clients.nats_calls import reached
-from gateway.domain.documents import Job, Upload
+from gateway.domain.documents import Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
@@ -143,6 +143,8 @@ def job_of(message: ingest_pb2.Job) -> Job:
         outcomes=tuple(_OUTCOMES[each] for each in message.outcomes if each in _OUTCOMES),
         waiting_since=message.waiting_since.ToJsonString() if message.HasField("waiting_since") else "",
         fetching=progress.fetching,
+        warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
+        warning_count=message.warning_count,
     )
 
 

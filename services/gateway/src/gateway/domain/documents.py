@@ -63,6 +63,16 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
+class JobWarning:
+    """A part of a file that could not be read, although the rest was; of no page: 0, of no part: empty."""
+
+    reason: str
+    message: str
+    page: int = 0
+    part: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Job:
     """How far the ingest of a file is, or of texts: then neither document nor file is named, and once the job has
     succeeded the outcomes tell of each text in order.
@@ -71,6 +81,8 @@ class Job:
         error_reason: Why it failed; of one that is queued, why the attempt before ended.
         waiting_since: Since when it waits for something else that is away, RFC 3339; empty where it does not.
         fetching: Its document is being fetched from its URL.
+        warnings: What of the file could not be read, although the rest was; the first ones.
+        warning_count: How many warnings there are.
     """
 
     id: str
@@ -88,6 +100,8 @@ class Job:
     outcomes: tuple[TextOutcome, ...] = ()
     waiting_since: str = ""
     fetching: bool = False
+    warnings: tuple[JobWarning, ...] = ()
+    warning_count: int = 0
 
     @property
     def stage(self) -> str:

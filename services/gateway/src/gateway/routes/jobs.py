@@ -13,7 +13,7 @@ from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 
-from gateway.domain.documents import ENDED, Job
+from gateway.domain.documents import ENDED, Job, JobWarning
 from gateway.ports.documents import Ingest
 from gateway.ports.jobs import DeadLetter, JobChange, Jobs
 from gateway.routes.body import json_answer, json_body
@@ -167,11 +167,22 @@ def job_json(job: Job) -> dict[str, Any]:
         "sourcefile": job.sourcefile,
         "progress": dict(job.progress),
         "error": error,
+        "warnings": [_warning_json(warning) for warning in job.warnings],
+        "warning_count": job.warning_count,
         "waiting_since": job.waiting_since or None,
         "attempt": job.attempt,
         "created_at": job.created_at,
         "updated_at": job.updated_at,
         "trace_id": job.trace_id,
+    }
+
+
+def _warning_json(warning: JobWarning) -> dict[str, Any]:
+    return {
+        "reason": warning.reason,
+        "message": warning.message,
+        "page": warning.page or None,
+        "part": warning.part or None,
     }
 
 

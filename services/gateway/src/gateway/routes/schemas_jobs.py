@@ -39,6 +39,20 @@ JOB: Schema = {
             "oneOf": [_ERROR, {"type": "null"}],
             "description": "Why it failed; of one that is queued, why the attempt before ended",
         },
+        "warnings": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "reason": _TEXT,
+                    "message": _TEXT,
+                    "page": {"type": ["integer", "null"], "description": "From 1"},
+                    "part": {"type": ["string", "null"], "description": "Its name, as of an attachment"},
+                },
+            },
+            "description": "What of the file could not be read, although the rest was; the first 50",
+        },
+        "warning_count": {**_COUNT, "description": "How many warnings there are"},
         "waiting_since": {
             **_TIME,
             "type": ["string", "null"],

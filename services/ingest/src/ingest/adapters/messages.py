@@ -23,6 +23,7 @@ from ingest.domain import (
     Failure,
     FileJob,
     Job,
+    JobWarning,
     Outcome,
     Progress,
     State,
@@ -207,6 +208,8 @@ def status_from_message(data: bytes) -> Status:
         committing=message.committing,
         counted=message.counted_attempts,
         waiting_since=message.waiting_since.ToDatetime(UTC) if message.HasField("waiting_since") else None,
+        warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
+        warning_count=message.warning_count,
     )
 
 
@@ -239,6 +242,11 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
         committing=status.committing,
         counted_attempts=status.counted,
         waiting_since=_timestamp(status.waiting_since) if status.waiting_since else None,
+        warnings=[
+            ingest_pb2.JobWarning(reason=each.reason, message=each.message, page=each.page, part=each.part)
+            for each in status.warnings
+        ],
+        warning_count=status.warning_count,
     ).SerializeToString()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import structlog
-from servicekit import keys
+from servicekit import errors, keys
 from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration, Unavailable
 
 from ingest.documents.downloads import Downloads
@@ -14,8 +14,9 @@ from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.index_writer import Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
-from ingest.domain import Document, FileJob, Progress, State
-from ingest.parsing.content import Head, Page
+from ingest.domain import Document, FileJob, JobWarning, Progress, State
+from ingest.parsing.content import Head, Omission, Page
+from ingest.parsing.process import refusal
 from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
@@ -146,12 +147,15 @@ class FileIngestion:
             )
         async with fetched(self._originals, job.object_name, document.size_bytes, document.sha256) as path:
             pages: list[Page] = []
+            warnings: list[JobWarning] = []
             name = f"{document.sourcefile}{job.suffix}"
             parsed = self._parser.parse(path, name, pictures=document.has_pictures)
             document = replace(document, has_pictures=False)
             async with contextlib.aclosing(parsed) as parts:
                 async for part in parts:
-                    if isinstance(part, Head):
+                    if isinstance(part, Omission):
+                        warnings.append(_warning(part))
+                    elif isinstance(part, Head):
                         document = replace(
                             document,
                             content_type=part.content_type,
@@ -165,4 +169,10 @@ class FileIngestion:
                         pages.append(Page(part.number, part.sections))
                     total = document.page_count
                     await report.progress(Progress(pages_done=min(len(pages), total), pages_total=total))
+        report.warn(warnings)
         return document, pages
+
+
+def _warning(omission: Omission) -> JobWarning:
+    reason = errors.row_of(refusal(omission.kind, omission.message)).reason
+    return JobWarning(reason, omission.message, omission.page, omission.part)

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -9,7 +10,7 @@ from typing import Any, Self
 import structlog
 from servicekit.errors import Conflict, Unavailable
 
-from ingest.domain import Failure, Job, Outcome, Progress, State, Status
+from ingest.domain import Failure, Job, JobWarning, Outcome, Progress, State, Status
 from ingest.ports import Jobs
 
 _log = structlog.get_logger(__name__)
@@ -18,6 +19,10 @@ _INTERVAL = 0.2
 _TRIES = 10
 _COMMIT_SECONDS = 20.0
 _COMMIT_PAUSE = 0.25
+_MOST_WARNINGS = 50
+"""Of those that are recorded; the others are counted. Each record of the progress holds them."""
+_LONGEST_WARNING = 500
+_LONGEST_PART = 200
 
 
 class Settled(Exception):
@@ -100,6 +105,14 @@ class Report:
         """Seconds since something else was found to be away that the job needs."""
         since = self._status.waiting_since
         return (datetime.now(UTC) - since).total_seconds() if since else 0.0
+
+    def warn(self, warnings: Sequence[JobWarning]) -> None:
+        """Replace the warnings; the next record holds them."""
+        kept = tuple(
+            replace(each, message=each.message[:_LONGEST_WARNING], part=each.part[:_LONGEST_PART])
+            for each in warnings[:_MOST_WARNINGS]
+        )
+        self._status = replace(self._status, warnings=kept, warning_count=len(warnings))
 
     async def progress(self, progress: Progress, state: State | None = None) -> None:
         """Says how far the job is; every now and then, a change of state soon in any case.
@@ -204,7 +217,10 @@ class Report:
                     await self._reread()
                 else:
                     # What was said meanwhile of the progress stays.
-                    self._status = replace(status, progress=self._status.progress)
+                    now = self._status
+                    self._status = replace(
+                        status, progress=now.progress, warnings=now.warnings, warning_count=now.warning_count
+                    )
                     self._written = time.monotonic()
                     return
             raise Unavailable("The job's state changes too fast to be recorded.")
@@ -224,4 +240,7 @@ class Report:
             committing=there.committing or self._status.committing,
             counted=there.counted if first else self._status.counted,
             waiting_since=there.waiting_since if first else self._status.waiting_since,
+            # An attempt that stored the document and died could not say more than that.
+            warnings=there.warnings if first else self._status.warnings,
+            warning_count=there.warning_count if first else self._status.warning_count,
         )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from ingest.parsing import frames
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Page, Part
 from ingest.parsing.detect import detect
 from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
 from ingest.parsing.readers import READERS
@@ -28,8 +28,8 @@ _OPEN_FILES = 64
 _PR_SET_PDEATHSIG = 1
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and pages of the requested file.
+def parse(request: Request) -> Iterator[Part]:
+    """Yield what the requested file holds.
 
     Raises:
         Refusal: The document cannot be read.
@@ -38,7 +38,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
     yield from READERS[found.module].parse(request)
 
 
-def serve(parser: Callable[[Request], Iterator[Head | Page]] = parse) -> int:
+def serve(parser: Callable[[Request], Iterator[Part]] = parse) -> int:
     """Answers requests until stdin ends; returns the exit code."""
     _die_with_parent()
     # Frames get a descriptor of their own: what a library prints must not come between them.
@@ -65,7 +65,7 @@ def serve(parser: Callable[[Request], Iterator[Head | Page]] = parse) -> int:
     return 0
 
 
-def _answer(parser: Callable[[Request], Iterator[Head | Page]], request: Request, out: BinaryIO) -> None:
+def _answer(parser: Callable[[Request], Iterator[Part]], request: Request, out: BinaryIO) -> None:
     last: frames.Frame
     try:
         characters = 0

@@ -1,4 +1,7 @@
-"""What a parser says of a document: first a `Head`, then its `Page`s. Plain values, ready to cross a pipe."""
+"""What a parser says of a document: first a `Head`, then its `Page`s, and what of it was not read.
+
+Plain values, ready to cross a pipe.
+"""
 
 import msgspec
 
@@ -45,3 +48,23 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
     number: int
     sections: tuple[Section, ...]
     picture: bytes = b""
+
+
+class Omission(msgspec.Struct, frozen=True, tag="omission"):
+    """A part of a document that was not read, although the rest was.
+
+    Attributes:
+        kind: Name of the class of `refusals` that says why.
+        message: For the person who sent the document.
+        page: From 1; 0 where it is about no page.
+        part: Name of the part; empty where it is about no part with a name.
+    """
+
+    kind: str
+    message: str
+    page: int = 0
+    part: str = ""
+
+
+Part = Head | Page | Omission
+"""What a parser yields."""

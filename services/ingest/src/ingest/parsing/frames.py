@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page
 
 MAX_FRAME = 256 * 1024 * 1024
 PREFIX = 4
@@ -58,7 +58,7 @@ class Defect(msgspec.Struct, frozen=True, tag="defect"):
     stack: str
 
 
-Frame = Ready | Head | Page | Done | Refused | Defect
+Frame = Ready | Head | Page | Omission | Done | Refused | Defect
 
 _encoder = msgspec.msgpack.Encoder()
 _request = msgspec.msgpack.Decoder(Request)

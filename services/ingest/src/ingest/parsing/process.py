@@ -13,7 +13,7 @@ import structlog
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
 from ingest.parsing import frames
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.frames import Defect, Done, Refused, Request
 
 _log = structlog.get_logger(__name__)
@@ -25,6 +25,11 @@ _REFUSALS: dict[str, type[InvalidRequest]] = {
     "Unsupported": UnsupportedMedia,
     "TooLarge": PayloadTooLarge,
 }
+
+
+def refusal(kind: str, message: str) -> InvalidRequest:
+    """Return the platform's error for a class of `refusals`."""
+    return _REFUSALS.get(kind, UnreadableDocument)(message)
 
 
 class ParserDefect(Exception):
@@ -65,10 +70,8 @@ class ProcessParser:
         self._command = command
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False
-    ) -> AsyncGenerator[Head | Page, None]:
-        """Head and pages of a file, with pictures of them where they are wanted.
+    async def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
+        """Yield what a file holds, with pictures of its pages where they are wanted.
 
         Close the iterator: a child that is not read to its end is killed.
 
@@ -88,10 +91,10 @@ class ProcessParser:
                 finished = isinstance(frame, Done | Refused | Defect)
                 match frame:
                     case Refused(kind, message):
-                        raise _REFUSALS.get(kind, UnreadableDocument)(message)
+                        raise refusal(kind, message)
                     case Defect(stack):
                         raise ParserDefect(stack)
-                    case Head() | Page():
+                    case Head() | Page() | Omission():
                         yield frame
         finally:
             if finished:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, cast
 
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Part
 from ingest.parsing.frames import Request
 from ingest.parsing.registry import FORMATS
 
@@ -13,8 +13,8 @@ from ingest.parsing.registry import FORMATS
 class Reader(Protocol):
     """What a module of `ingest.parsing.formats` has."""
 
-    def parse(self, request: Request) -> Iterator[Head | Page]:
-        """Yield the head of a document, then its pages.
+    def parse(self, request: Request) -> Iterator[Part]:
+        """Yield the head of a document, then its pages, and an `Omission` for each part that it cannot read.
 
         Raises:
             Refusal: The document cannot be read.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from fpdf import FPDF
 from fpdf.drawing_primitives import Transform
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.formats import pdf
 from ingest.parsing.frames import Request
 from ingest.parsing.process import Limits, ProcessParser
@@ -131,6 +131,21 @@ def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], sca
             read(content, "a.pdf")
     with pytest.raises(TooLarge, match="3 pages; at most 2"):
         read(whole, "a.pdf", max_pages=2)
+
+
+def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part]]) -> None:
+    """A page that is an image is an omission with its number; a blank page is none."""
+    document = FPDF()
+    document.set_font("helvetica")
+    document.add_page()
+    document.cell(text="The first page.")
+    document.add_page()
+    document.add_page()
+    document.image(Image.new("RGB", (60, 40), "white"), w=100)
+    parts = read_parts(bytes(document.output()), "a.pdf")
+    assert [part.number for part in parts if isinstance(part, Page)] == [1, 2, 3]
+    omissions = [part for part in parts if isinstance(part, Omission)]
+    assert [(omission.kind, omission.page) for omission in omissions] == [("Unreadable", 3)]
 
 
 def test_the_language_that_a_pdf_names(read: Read) -> None:

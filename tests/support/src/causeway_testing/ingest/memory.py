@@ -21,7 +21,7 @@ from ingest.domain import (
     Traits,
     VectorSpace,
 )
-from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.content import Head, Omission, Page, Part, Section
 from ingest.ports import Batch
 from servicekit import keys
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
@@ -102,14 +102,12 @@ class LineReader:
 
 class TextParser:
     """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
-    ``damaged`` in a text what follows its page.
+    ``damaged`` in a text what follows its page. An empty page is an omission.
 
     A page's picture is its number.
     """
 
-    async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False
-    ) -> AsyncGenerator[Head | Page, None]:
+    async def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
         if "unreadable" in sourcefile:
             raise UnreadableDocument("The document is unreadable.")
@@ -118,6 +116,8 @@ class TextParser:
         for number, text in enumerate(texts, 1):
             picture = str(number).encode() if pictures else b""
             yield Page(number, (Section((), text),) if text.strip() else (), picture)
+            if not text:
+                yield Omission("Unreadable", "The page is an image.", number)
             if "damaged" in text:
                 raise UnreadableDocument(f"The document is damaged: page {number + 1} cannot be read.")
 

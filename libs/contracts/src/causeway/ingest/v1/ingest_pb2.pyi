@@ -244,6 +244,8 @@ class Job(_message.Message):
     COMMITTING_FIELD_NUMBER: _builtins.int
     COUNTED_ATTEMPTS_FIELD_NUMBER: _builtins.int
     WAITING_SINCE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    WARNING_COUNT_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job."""
     index: _builtins.str
@@ -264,6 +266,8 @@ class Job(_message.Message):
     """Attempts that count against the limit, the present one included. One that ended because something else was away
     does not count.
     """
+    warning_count: _builtins.int
+    """How many warnings there are; more than `warnings` holds where there are many."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asked for it."""
@@ -292,6 +296,10 @@ class Job(_message.Message):
     def waiting_since(self) -> _timestamp_pb2.Timestamp:
         """Since when it waits for something else that is away; `error` says for what. Absent where it does not."""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedCompositeFieldContainer[Global___JobWarning]:
+        """What of the file could not be read, although the rest was; the first ones."""
+
     def __init__(
         self,
         *,
@@ -311,14 +319,50 @@ class Job(_message.Message):
         committing: _builtins.bool = ...,
         counted_attempts: _builtins.int = ...,
         waiting_since: _timestamp_pb2.Timestamp | None = ...,
+        warnings: _abc.Iterable[Global___JobWarning] | None = ...,
+        warning_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "principal", b"principal", "progress", b"progress", "updated_at", b"updated_at", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "committing", b"committing", "counted_attempts", b"counted_attempts", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at", "waiting_since", b"waiting_since"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "committing", b"committing", "counted_attempts", b"counted_attempts", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at", "waiting_since", b"waiting_since", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Job: _TypeAlias = Job  # noqa: Y015
+
+@_typing.final
+class JobWarning(_message.Message):
+    """A part of a file that could not be read, although the rest was."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    PART_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """A reason of the platform's error table, for example `UNREADABLE_DOCUMENT`."""
+    message: _builtins.str
+    """In words for people."""
+    page: _builtins.int
+    """The page, from 1; 0 where it is about no page."""
+    part: _builtins.str
+    """The name of the part, for example that of an attachment; empty where it is about no part."""
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        page: _builtins.int = ...,
+        part: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "page", b"page", "part", b"part", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobWarning: _TypeAlias = JobWarning  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
 import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text.clean import flat
@@ -40,7 +40,7 @@ def recognises(_path: Path, head: bytes) -> bool:
     return b"%PDF-" in head[:1024]
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
+def parse(request: Request) -> Iterator[Part]:
     """Yield the head and the pages of a PDF, the first ``max_pictures`` of them with a picture.
 
     Raises:
@@ -57,17 +57,22 @@ def parse(request: Request) -> Iterator[Head | Page]:
         sample = {number: _lines(document, number) for number in _spread(count, _SAMPLE)}
         style = Style.of(sample)
         outline = Outline()
-        empty = True
+        empty, scanned = True, False
         for number in range(count):
             lines = sample.pop(number, None) or _lines(document, number)
             style.fill(outline, lines, number)
             sections = outline.end_page()
             empty = empty and not sections
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
+            if not sections and _has_image(document, number):
+                scanned = True
+                yield Omission(
+                    "Unreadable", "The page has no text: it is an image, as a scanner makes it.", number + 1
+                )
         if empty:
             raise Unreadable(
                 "The document has no text: its pages are images, as a scanner makes them."
-                if _has_images(document)
+                if scanned
                 else "The document has no text."
             )
 
@@ -162,12 +167,12 @@ def _text(piece: str) -> str:
     return flat(piece.encode("utf-16", "surrogatepass").decode("utf-16", "ignore"))
 
 
-def _has_images(document: pdfium.PdfDocument) -> bool:
-    for number in _spread(len(document), _SAMPLE):
-        page = document[number]
-        if next(iter(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None:
-            return True
-    return False
+def _has_image(document: pdfium.PdfDocument, number: int) -> bool:
+    page = document[number]
+    try:
+        return next(iter(page.get_objects(filter=[raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)), None) is not None
+    finally:
+        page.close()
 
 
 def _spread(count: int, most: int) -> range:
