@@ -1,6 +1,7 @@
 """The contracts of the ports, kept by the fakes and by NATS and gRPC alike."""
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -331,6 +332,23 @@ async def test_a_document_is_stored_and_found(index: Index) -> None:
     older = replace(job, document=replace(job.document, generation=4))
     with pytest.raises(StaleGeneration):
         await index.store(older, older.document, SPACE, batches(3), 5)
+
+
+async def test_files_within_a_document(index: Index) -> None:
+    """They are listed, all of them, and removed with those that are in them; other documents stay."""
+    job = make_job(b"x", "mail.eml")
+    outer = job.document.document_id
+    assert await index.members(job, outer) == []
+    await index.store(job, job.document, SPACE, batches(3), 5)
+    for name, part_of in (("a", outer), ("b", outer), ("c", "b"), ("other", "")):
+        facts = json.dumps({keys.PART_OF_ID: part_of} if part_of else {}).encode()
+        document = replace(job.document, document_id=name, sourcefile=name, metadata_json=facts)
+        await index.store(job, document, SPACE, batches(3), 5)
+    assert [each.document_id for each in await index.members(job, outer)] == ["a", "b"]
+    assert await index.remove(job, []) == []
+    assert [each.document_id for each in await index.remove(job, ["b"])] == ["b", "c"]
+    assert [each.document_id for each in await index.members(job, outer)] == ["a"]
+    assert await index.find(job, "other") is not None
 
 
 async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str) -> None:

@@ -29,6 +29,10 @@ USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
 AUDIT_SUBJECTS = "causeway.audit.>"
 
+PART_OF = "part_of"
+PART_OF_ID = "part_of_id"
+"""Metadata of a file within a file, as of an attachment: name and id of the outer one."""
+
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
 _OWN = "own:"
@@ -220,6 +224,21 @@ def document_id(sourcefile: str, owner: str = "") -> str:
     """
     named = f"{owner}\0{sourcefile}" if owner else sourcefile
     return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
+
+
+def member_id(document: str, name: str) -> str:
+    """Id of a file within a file, as an attachment of a mail.
+
+    Args:
+        document: Id of the outer one.
+        name: Its name within.
+    """
+    return hashlib.sha256(f"{document}\0\0{name}".encode(errors="surrogatepass")).hexdigest()
+
+
+def member_object(outer: str, number: int) -> str:
+    """Object that holds a file that came within another, whose object is given."""
+    return f"{outer}-{number}"
 
 
 def own_oid(user: str) -> str:

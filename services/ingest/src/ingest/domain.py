@@ -1,13 +1,22 @@
 """Jobs and documents, as the ingest service thinks of them."""
 
 import enum
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import msgspec
 from servicekit.principal import Principal
 
 _NEVER_DRAWN = "application/vnd.openxmlformats-officedocument."
 """Office documents: slides and sheets are pages, of which no pictures are made."""
+
+
+MAILS = ("message/rfc822", "application/vnd.ms-outlook")
+CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
+"""Documents that may have files within them, which are documents of their own."""
+MAIL = "mail"
+"""Metadata of a mail, made of its headers."""
 
 
 class State(enum.Enum):
@@ -72,14 +81,30 @@ class Document:
         return self.sha256 == other.sha256 and self.sourcefile == other.sourcefile and pictured
 
     def says_the_same_as(self, other: "Document") -> bool:
-        """Whether two versions also have the same metadata and readers."""
+        """Whether two versions also have the same metadata and readers; a mail's headers are its content."""
+        made = (MAIL,) if self.content_type in MAILS else ()
         return (
             self.reads_as(other)
-            and (self.metadata_json or b"{}") == (other.metadata_json or b"{}")
+            and with_facts(self.metadata_json, {}, made) == with_facts(other.metadata_json, {}, made)
             and set(self.oids) == set(other.oids)
             and set(self.groups) == set(other.groups)
             and self.category == other.category
         )
+
+    @property
+    def may_have_members(self) -> bool:
+        """Whether there may be files within it."""
+        return self.content_type in CONTAINERS
+
+
+def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Sequence[str] = ()) -> bytes:
+    """Return metadata with some entries more, or fewer; entries of the same names give way."""
+    if not facts and not without:
+        return metadata_json or b"{}"
+    entries: dict[str, object] = dict(msgspec.json.decode(metadata_json or b"{}", type=dict[str, msgspec.Raw]))
+    for name in (*without, *facts):
+        entries.pop(name, None)
+    return msgspec.json.encode(entries | dict(facts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

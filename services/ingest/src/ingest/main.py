@@ -113,6 +113,7 @@ async def work(
                 index,
                 NatsPictures(transport),
                 max_bytes=settings.ingest_max_bytes,
+                max_members=settings.ingest_max_members,
             ),
             TextIngestion(
                 originals,

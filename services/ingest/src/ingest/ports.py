@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ingest.domain import Chunk, Document, Failure, Fetched, Job, Status, Text, Traits, Validators, VectorSpace
-from ingest.parsing.content import Part
+from ingest.parsing.content import NO_ROOM, Part, Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +109,10 @@ class TextReader(Protocol):
 class Parser(Protocol):
     """Reads documents of all formats."""
 
-    def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
-        """Yield the document's head, its pages, and what of it was not read; to be closed.
+    def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+    ) -> AsyncGenerator[Part, None]:
+        """Yield the document's head, its pages, the files within it, and what of it was not read; to be closed.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
@@ -165,6 +167,22 @@ class Index(Protocol):
             Unavailable, DeadlineExceeded: It cannot be reached, or has vectors of another space, which it had not
                 when it was asked.
             CausewayError: What else it raises; and whatever ``batches`` raises.
+        """
+        ...
+
+    async def members(self, job: Job, document_id: str) -> list[Document]:
+        """Return the documents that were files within a document, in the job's index.
+
+        Raises:
+            Unavailable, DeadlineExceeded: It cannot be asked.
+        """
+        ...
+
+    async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
+        """Remove documents, and those that were files within them; return what was removed.
+
+        Raises:
+            Unavailable, DeadlineExceeded: It cannot be reached.
         """
         ...
 

@@ -58,6 +58,11 @@ class Settings(ServiceSettings):
         20_000_000, ge=1, description="Most characters of a document's text. For gateway and workers alike."
     )
     ingest_max_chunks: int = Field(50_000, ge=1, description="Most passages of a document.")
+    ingest_max_members: int = Field(
+        1000,
+        ge=0,
+        description="Most files of an archive or attachments of a mail, at any depth; 0 unpacks none.",
+    )
     ingest_parse_seconds: float = Field(120.0, gt=0, description="Longest time that reading a document may take.")
     ingest_parse_memory: int = Field(
         1024**3, ge=256 * 1024**2, description="Most memory that reading a document may take, in bytes."

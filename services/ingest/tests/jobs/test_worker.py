@@ -29,7 +29,7 @@ from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import Job, Outcome, State, Status
 from ingest.jobs.worker import Worker
-from ingest.parsing.content import Part
+from ingest.parsing.content import NO_ROOM, Part, Room
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -40,7 +40,7 @@ class OddParser(TextParser):
     """A `TextParser` with a defect for files that are called so."""
 
     async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False
+        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
     ) -> AsyncGenerator[Part, None]:
         if "defect" in sourcefile:
             raise ZeroDivisionError("a bug")
@@ -48,7 +48,7 @@ class OddParser(TextParser):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
             await asyncio.sleep(3600)
-        async for part in super().parse(path, sourcefile, pictures=pictures):
+        async for part in super().parse(path, sourcefile, pictures=pictures, members=members):
             yield part
 
 

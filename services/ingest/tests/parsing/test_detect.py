@@ -81,13 +81,24 @@ def test_refusals_say_what_the_file_is(
 
 
 @pytest.mark.parametrize(
-    ("member", "says"),
-    [("x.txt", "ZIP archive"), ("word/document.xml", "ZIP archive")],
+    ("members", "expected"),
+    [
+        ({"x.txt": "text"}, "zip_archive"),
+        ({"word/document.xml": "text"}, "zip_archive"),
+        ({"[Content_Types].xml": "unknown"}, "package of an unknown kind"),
+        ({"[Content_Types].xml": "ms-word.document.macroEnabled.main+xml"}, "save it as .docx"),
+    ],
 )
-def test_archives_are_refused(found: Callable[[bytes, str], Any], tmp_path: Path, member: str, says: str) -> None:
-    """A ZIP file is not unpacked, whatever it holds, unless it says that it is an Office document."""
+def test_archives(
+    found: Callable[[bytes, str], Any], tmp_path: Path, members: dict[str, str], expected: str
+) -> None:
+    """A ZIP file is unpacked unless it says that it is a package of documents."""
     archive = tmp_path / "a.zip"
     with zipfile.ZipFile(archive, "w") as file:
-        file.writestr(member, "text")
-    with pytest.raises(Unsupported, match=says):
-        found(archive.read_bytes(), ".zip")
+        for name, content in members.items():
+            file.writestr(name, content)
+    if expected == "zip_archive":
+        assert found(archive.read_bytes(), ".zip") == expected
+    else:
+        with pytest.raises(Unreadable, match=expected):
+            found(archive.read_bytes(), ".zip")

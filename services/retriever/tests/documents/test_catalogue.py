@@ -1,5 +1,6 @@
 """Reading, listing and deleting documents and indexes."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ from retriever.domain.filter import NO_FILTER, Filter, MatchAny
 from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
 from retriever.domain.query import Mode
 from retriever.ports.store import EVERYTHING, Store
+from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
 from servicekit.principal import LOCAL, Principal
 
@@ -175,3 +177,25 @@ async def test_who_may_compact(bench: Bench) -> None:
     with pytest.raises(NotFound):
         await bench.catalogue.compact(Principal("other", roles=("admin",)), INDEX)
     assert len(await bench.ask("one")) == 1
+
+
+async def test_files_within_a_document_go_with_it(bench: Bench) -> None:
+    """At any depth; a document that only says that it was one stays, and so do those of other documents."""
+
+    async def put(name: str, outer: str = "", id_: str = "") -> str:
+        made = id_ or (keys.member_id(outer, name.rpartition("/")[2]) if outer else name)
+        facts = {keys.PART_OF: name.rpartition("/")[0], keys.PART_OF_ID: outer} if outer else {}
+        document = Document(made, sourcefile=name, generation=1, metadata_json=json.dumps(facts).encode())
+        await bench.put(document, ["text"])
+        return made
+
+    mail = await put("m.eml")
+    archive = await put("m.eml/a.zip", mail)
+    inner = await put("m.eml/a.zip/b.txt", archive)
+    liar = await put("m.eml/c.txt", mail, "liar")
+    other = await put("other.txt")
+    deleted = await bench.catalogue.delete_documents(LOCAL, INDEX, [mail, "none"])
+    assert [each.document_id for each in deleted.documents] == [inner, archive, mail]
+    assert deleted.not_found == ("none",)
+    page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
+    assert [each.document_id for each in page.documents] == [liar, other]

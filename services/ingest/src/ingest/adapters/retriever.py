@@ -1,12 +1,13 @@
 """The retriever over gRPC; implements `ingest.ports.Index`."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 import grpc
-from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from causeway.retriever.v1 import filter_pb2, retriever_pb2, retriever_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from servicekit import rpc
+from servicekit import keys, rpc
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 
@@ -19,6 +20,8 @@ _NOT_THERE = (grpc.StatusCode.NOT_FOUND,)
 """An answer to the question whether something is there; a document's first version never is."""
 _FIND_SECONDS = 10.0
 _PROBE_SECONDS = 2.0
+_REMOVE_SECONDS = 60.0
+_PAGE = 1000
 _OF_THE_SPACE = ("embedding_model", "dimension")
 
 
@@ -82,6 +85,38 @@ class RetrieverIndex:
                 raise
             # Somebody else has begun the index meanwhile; the next attempt asks again which model it has.
             raise Unavailable(f"{error.message} It was made just now.") from error
+
+    async def members(self, job: Job, document_id: str) -> list[Document]:
+        """Return the files within a document; see `ingest.ports.Index.members`."""
+        is_member = filter_pb2.MatchAny(field=f"metadata.{keys.PART_OF_ID}", json_values=[json.dumps(document_id)])
+        request = retriever_pb2.ListDocumentsRequest(
+            principal=job.principal.to_proto(),
+            index=job.index,
+            filter=filter_pb2.Filter(must=[filter_pb2.Condition(match_any=is_member)]),
+            page_size=_PAGE,
+        )
+        found: list[Document] = []
+        while True:
+            try:
+                page = await rpc.unary(
+                    self._stub.ListDocuments, request, Deadline.after(_FIND_SECONDS), expected=_NOT_THERE
+                )
+            except NotFound:  # there is no such index yet
+                return found
+            found += map(document_from_message, page.documents)
+            if not page.next_page_token:
+                return found
+            request.page_token = page.next_page_token
+
+    async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
+        """Remove documents; see `ingest.ports.Index.remove`."""
+        if not document_ids:
+            return []
+        request = retriever_pb2.DeleteDocumentsRequest(
+            principal=job.principal.to_proto(), index=job.index, document_ids=document_ids
+        )
+        response = await rpc.unary(self._stub.DeleteDocuments, request, Deadline.after(_REMOVE_SECONDS))
+        return [document_from_message(each) for each in response.deleted]
 
     async def answers(self) -> bool:
         """Whether the retriever says that it serves."""

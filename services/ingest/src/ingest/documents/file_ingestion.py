@@ -2,21 +2,35 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Collection, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 
 import structlog
 from servicekit import errors, keys
-from servicekit.errors import InvalidRequest, NotFound, PayloadTooLarge, StaleGeneration, Unavailable
+from servicekit.errors import (
+    Internal,
+    InvalidRequest,
+    NotFound,
+    PayloadTooLarge,
+    StaleGeneration,
+    Unavailable,
+    UnreadableDocument,
+    UnsupportedMedia,
+)
 
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
+from ingest.documents.file_reading import FileReader, MemberFile
+from ingest.documents.file_report import FileReport
 from ingest.documents.index_writer import Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
-from ingest.domain import Document, FileJob, JobWarning, Progress, State
-from ingest.parsing.content import Head, Omission, Page
-from ingest.parsing.process import refusal
+from ingest.domain import MAIL, Document, Fetched, FileJob, JobWarning, State, with_facts
+from ingest.parsing.content import Room
+from ingest.parsing.process import ParserDefect
 from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
@@ -33,7 +47,8 @@ class FileIngestion:
         storing: Chunks → the index.
         index: Says what is there.
         pictures: Keeps pictures of pages, where they are wanted.
-        max_bytes: Larger originals are refused.
+        max_bytes: Larger originals are refused; the files within one have no more together.
+        max_members: Files within a file, at any depth, are no more.
     """
 
     def __init__(
@@ -47,15 +62,16 @@ class FileIngestion:
         pictures: Pictures,
         *,
         max_bytes: int,
+        max_members: int = 1000,
     ) -> None:
         self._originals = originals
         self._downloads = downloads
-        self._parser = parser
+        self._reader = FileReader(parser, pictures, max_bytes=max_bytes)
         self._models = models
         self._storing = storing
         self._index = index
         self._pictures = pictures
-        self._max_bytes = max_bytes
+        self._room = Room(max_members, max_bytes)
 
     async def run(self, job: FileJob, report: Report, *, alone: bool = False) -> State:
         """Ingests the job's document; SUCCEEDED, or UNCHANGED where it is there already.
@@ -85,7 +101,7 @@ class FileIngestion:
         if there is not None:
             if alone and there.says_the_same_as(job.document):
                 return State.UNCHANGED
-            if there.reads_as(job.document):
+            if there.reads_as(job.document) and not there.may_have_members:
                 await report.commit()
                 with contextlib.suppress(NotFound):  # it has just been removed
                     updated = await self._index.update(job, replace(job.document, language=there.language))
@@ -93,8 +109,21 @@ class FileIngestion:
                     return State.SUCCEEDED if updated else State.UNCHANGED
                 if job.url:  # its original may be the one that has gone
                     job = await self._downloads.brought(job, None, report)
+        source = fetched(self._originals, job.object_name, job.document.size_bytes, job.document.sha256)
+        await self._replace(job, FileReport(report, self._room), there, source, ())
+        return State.SUCCEEDED
+
+    async def _replace(
+        self,
+        job: FileJob,
+        report: FileReport,
+        there: Document | None,
+        source: AbstractAsyncContextManager[Path],
+        outer: Sequence[str],
+    ) -> None:
+        """Makes the document in the place of the version that is there; see `_make`."""
         try:
-            await self._make(job, report, there)
+            await self._make(job, report, there, source, outer)
         except (InvalidRequest, Settled) as error:
             # The document's own fault, or somebody cancelled it: nobody will ask for its pages.
             over = error.state is not None if isinstance(error, Settled) else True
@@ -104,29 +133,92 @@ class FileIngestion:
             raise
         if there is not None:
             await self._remove_spare(job, there.original, job.object_name)
-        return State.SUCCEEDED
 
-    async def _make(self, job: FileJob, report: Report, there: Document | None) -> None:
-        """Reads the document and stores it, in the place of a version that is there."""
+    async def _make(
+        self,
+        job: FileJob,
+        report: FileReport,
+        there: Document | None,
+        source: AbstractAsyncContextManager[Path],
+        outer: Sequence[str],
+    ) -> None:
+        """Reads the document and stores it, in the place of a version that is there.
+
+        The files within it come first, so that an attempt that finds it stored finds all of them.
+
+        Args:
+            job: With the document.
+            report: Told of the progress.
+            there: The version that is there.
+            source: Gives the file.
+            outer: Names of the file and of those around it, without the outermost one.
+        """
         model = await self._models.of(job)
-        document, pages = await self._read(job, report)
-        cut = model.chunker.chunks(pages, job.document.sourcefile)
-        chunks = await asyncio.to_thread(self._storing.limited, cut)
-        del cut, pages
-        total = Progress(document.page_count, document.page_count, 0, len(chunks))
-        await report.progress(total, State.INDEXING)
-
-        chunks_done = 0
-
-        async def done(count: int) -> None:
-            nonlocal chunks_done
-            chunks_done += count
-            await report.progress(replace(total, chunks_done=chunks_done))
-
-        await self._storing.store(job, document, model, chunks, report, done)
+        with tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True) as scratch:
+            read = await self._reader.read(job, report, source, Path(scratch), outer=outer)
+            document = read.document
+            cut = model.chunker.chunks(read.pages, job.document.sourcefile)
+            chunks = await asyncio.to_thread(self._storing.limited, cut)
+            members = read.members
+            del cut, read
+            await report.cut(len(chunks), outermost=not outer)
+            kept = set()
+            for number, member in enumerate(members):
+                member_job = _member_job(job, member, number)
+                if await self._bring_member(member_job, report, member, (*outer, member.name)):
+                    kept.add(member_job.document.document_id)
+                await report.finished_member()
+        if there is not None and there.may_have_members:
+            await self._remove_members(job, report, kept)
+        await self._storing.store(job, document, model, chunks, report.commit, report.stored)
         shown = document.sha256 if document.has_pictures else ""
         if there is not None and there.has_pictures and there.sha256 != shown:
             await self._pictures.remove(job, there)
+
+    async def _bring_member(
+        self, job: FileJob, report: FileReport, member: MemberFile, outer: Sequence[str]
+    ) -> bool:
+        """Makes a file within a file findable; one that cannot be read is a warning. Whether it is there now."""
+        there = await self._index.find(job, job.document.document_id)
+        if there is not None and there.generation >= job.document.generation:
+            return True  # of an attempt before this one, or of a newer version of the outer file
+        if there is not None and there.reads_as(job.document) and not there.may_have_members:
+            await report.commit()
+            with contextlib.suppress(NotFound):  # it has just been removed
+                await self._index.update(job, replace(job.document, language=there.language))
+                return True
+        await self._originals.put(job.object_name, member.path, Fetched())
+        try:
+            await self._replace(job, report, there, contextlib.nullcontext(member.path), outer)
+        except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
+            warning = JobWarning(errors.row_of(error).reason, error.message, part="/".join(outer))
+        except StaleGeneration:  # of a newer version of the outer file
+            await self._remove_spare(job, job.object_name, "")
+            return True
+        except ParserDefect:
+            _log.exception("a file within a file was not read", job=job.job_id)
+            warning = JobWarning("INTERNAL", Internal.MESSAGE, part="/".join(outer))
+        else:
+            return True
+        report.warn([warning])
+        await self._remove_spare(job, job.object_name, "")
+        return False
+
+    async def _remove_members(self, job: FileJob, report: FileReport, kept: Collection[str]) -> None:
+        """Removes the files of the version that is there which the new version has no more."""
+        there = await self._index.members(job, job.document.document_id)
+        old = [
+            each.document_id
+            for each in there
+            if each.document_id not in kept and each.generation < job.document.generation
+        ]
+        if not old:
+            return
+        await report.commit()
+        for document in await self._index.remove(job, old):
+            await self._remove_spare(job, document.original, "")
+            if document.has_pictures:
+                await self._pictures.remove(job, document)
 
     async def _remove_spare(self, job: FileJob, spare: str, kept: str) -> None:
         """Removes an original that no version has any more."""
@@ -138,41 +230,22 @@ class FileIngestion:
         except Unavailable as error:  # it is in nobody's way
             _log.warning("an original is left behind", job=job.job_id, name=spare, error=error.message)
 
-    async def _read(self, job: FileJob, report: Report) -> tuple[Document, Sequence[Page]]:
-        """The document's text, and what is known of it now."""
-        document = job.document
-        if document.size_bytes > self._max_bytes:
-            raise PayloadTooLarge(
-                f"The document has {document.size_bytes} bytes; at most {self._max_bytes} are read."
-            )
-        async with fetched(self._originals, job.object_name, document.size_bytes, document.sha256) as path:
-            pages: list[Page] = []
-            warnings: list[JobWarning] = []
-            name = f"{document.sourcefile}{job.suffix}"
-            parsed = self._parser.parse(path, name, pictures=document.has_pictures)
-            document = replace(document, has_pictures=False)
-            async with contextlib.aclosing(parsed) as parts:
-                async for part in parts:
-                    if isinstance(part, Omission):
-                        warnings.append(_warning(part))
-                    elif isinstance(part, Head):
-                        document = replace(
-                            document,
-                            content_type=part.content_type,
-                            page_count=part.page_count,
-                            language=part.language,
-                        )
-                    else:
-                        if part.picture:
-                            await self._pictures.put(job, document, part.number, part.picture)
-                            document = replace(document, has_pictures=True)
-                        pages.append(Page(part.number, part.sections))
-                    total = document.page_count
-                    await report.progress(Progress(pages_done=min(len(pages), total), pages_total=total))
-        report.warn(warnings)
-        return document, pages
 
-
-def _warning(omission: Omission) -> JobWarning:
-    reason = errors.row_of(refusal(omission.kind, omission.message)).reason
-    return JobWarning(reason, omission.message, omission.page, omission.part)
+def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
+    """The job of a file within the job's file: what holds for the one holds for the other."""
+    outer = job.document
+    object_name = keys.member_object(job.object_name, number)
+    document = replace(
+        outer,
+        document_id=keys.member_id(outer.document_id, member.name),
+        sourcefile=f"{outer.sourcefile}/{member.name}",
+        sha256=member.sha256,
+        size_bytes=member.size_bytes,
+        metadata_json=with_facts(
+            outer.metadata_json,
+            {keys.PART_OF: outer.sourcefile, keys.PART_OF_ID: outer.document_id},
+            without=(MAIL,),
+        ),
+        original=object_name,
+    )
+    return replace(job, document=document, object_name=object_name, url="", suffix="")

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from servicekit.errors import PayloadTooLarge, UnreadableDocument
 
 from ingest.documents.embedding_models import IndexingModel
-from ingest.documents.report import Report
 from ingest.domain import Chunk, Document, Job
 from ingest.ports import Batch, Index
 
@@ -15,6 +14,8 @@ _BATCH = 32
 _STORE_SECONDS = 60.0
 _STORE_SECONDS_A_CHUNK = 0.5
 
+Commit = Callable[[], Awaitable[None]]
+"""Says that what is stored is about to be seen; see `Report.commit`."""
 Done = Callable[[int], Awaitable[None]]
 """Told how many more chunks of a document have been embedded and taken."""
 
@@ -52,19 +53,19 @@ class Storing:
         document: Document,
         model: IndexingModel,
         chunks: Sequence[Chunk],
-        report: Report,
+        commit: Commit,
         done: Done,
     ) -> None:
         """Embeds the chunks while the index takes them; see `ports.Index.store`. Whoever cancels the job before the
         last of them is there wins: nothing is stored then, and `Settled` is raised.
         """
         seconds = _STORE_SECONDS + _STORE_SECONDS_A_CHUNK * len(chunks)
-        async with contextlib.aclosing(_embedded(model, chunks, report, done)) as batches:
+        async with contextlib.aclosing(_embedded(model, chunks, commit, done)) as batches:
             await self._index.store(job, document, model.space, batches, seconds)
 
 
 async def _embedded(
-    model: IndexingModel, chunks: Sequence[Chunk], report: Report, done: Done
+    model: IndexingModel, chunks: Sequence[Chunk], commit: Commit, done: Done
 ) -> AsyncGenerator[Batch, None]:
     """Chunks with their vectors, made when they are asked for."""
     for start in range(0, len(chunks), _BATCH):
@@ -72,4 +73,4 @@ async def _embedded(
         vectors = await model.embedder.embed([chunk.indexed_text for chunk in some])
         yield Batch(some, vectors)
         await done(len(some))
-    await report.commit()
+    await commit()

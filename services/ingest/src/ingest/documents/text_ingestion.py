@@ -130,7 +130,7 @@ class TextIngestion:
             if there is None and job.existing_only:
                 return Outcome.NOT_FOUND
             chunks = await asyncio.to_thread(list, model.chunker.chunks_of(text.text))
-            await self._storing.store(job, document, model, chunks, report, done)
+            await self._storing.store(job, document, model, chunks, report.commit, done)
         except StaleGeneration:
             return Outcome.SUPERSEDED
         return Outcome.STORED

@@ -41,9 +41,25 @@ def has_main_part(path: Path, head: bytes, *content_types: bytes) -> bool:
     return any(content_type in types for content_type in content_types)
 
 
+def has_stream(path: Path, head: bytes, *names: str) -> bool:
+    """Return whether a file is a compound file with all of these streams or storages (MS-CFB 2.6)."""
+    return head.startswith(_COMPOUND) and all(_has_stream(path, name) for name in names)
+
+
+def is_plain_zip(path: Path, head: bytes) -> bool:
+    """Return whether a file is a ZIP file, and no package of documents.
+
+    Raises:
+        Unreadable: It is a damaged ZIP file.
+    """
+    if not head.startswith(_ZIP) or not zipfile.is_zipfile(path):
+        return False
+    return not _member(path, "[Content_Types].xml") and not _OPEN_DOCUMENT.match(_member(path, "mimetype"))
+
+
 def is_encrypted_office(path: Path, head: bytes) -> bool:
     """Whether the file is an Office document that opens with a password only (MS-OFFCRYPTO 2.3.2)."""
-    return head.startswith(_COMPOUND) and _has_stream(path, "EncryptedPackage")
+    return has_stream(path, head, "EncryptedPackage")
 
 
 def is_cut_off(path: Path, head: bytes) -> bool:
@@ -78,7 +94,7 @@ def _zip_kind(path: Path) -> str:
     other = _OPEN_DOCUMENT.match(_member(path, "mimetype"))
     if other:
         return f"an OpenDocument {other[1].decode()}" if other[1] else "an e-book (.epub)"
-    return "a ZIP archive (.zip); archives are not unpacked, send what is in it"
+    return "a package of an unknown kind (Open Packaging Conventions)" if types else "a damaged ZIP archive"
 
 
 def _member(path: Path, name: str) -> bytes:

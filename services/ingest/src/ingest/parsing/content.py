@@ -29,11 +29,13 @@ class Head(msgspec.Struct, frozen=True, tag="head"):
         content_type: Media type.
         page_count: Number of pages, slides or sheets; 0 where the format has none.
         language: BCP 47 tag that the document itself names; empty where it names none.
+        mail: Of a mail: what its headers say, by name.
     """
 
     content_type: str
     page_count: int = 0
     language: str = ""
+    mail: dict[str, str | list[str]] = {}  # msgspec copies it
 
 
 class Page(msgspec.Struct, frozen=True, tag="page"):
@@ -66,5 +68,27 @@ class Omission(msgspec.Struct, frozen=True, tag="omission"):
     part: str = ""
 
 
-Part = Head | Page | Omission
+class Member(msgspec.Struct, frozen=True, tag="member"):
+    """A file within the file: a document of its own.
+
+    Attributes:
+        name: Its path within, with slashes; unique, and free of control characters.
+        content: Its bytes.
+    """
+
+    name: str
+    content: bytes
+
+
+Part = Head | Page | Member | Omission
 """What a parser yields."""
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How many files within a file are unpacked, and how many bytes they have together."""
+
+    count: int
+    bytes: int
+
+
+NO_ROOM = Room(0, 0)

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ingest.parsing.content import Head, Omission, Page
+from ingest.parsing.content import Head, Member, Omission, Page
 
 MAX_FRAME = 256 * 1024 * 1024
 PREFIX = 4
@@ -26,6 +26,8 @@ class Request(msgspec.Struct, frozen=True):
         memory: Bytes of address space that the child may have.
         cpu_seconds: CPU time that the child may take.
         max_pictures: Pictures are made of so many pages, the first ones.
+        max_members: So many files within the file are unpacked, the first ones.
+        max_member_bytes: They have so many bytes together.
     """
 
     path: str
@@ -35,6 +37,8 @@ class Request(msgspec.Struct, frozen=True):
     memory: int
     cpu_seconds: int
     max_pictures: int = 0
+    max_members: int = 0
+    max_member_bytes: int = 0
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -58,7 +62,7 @@ class Defect(msgspec.Struct, frozen=True, tag="defect"):
     stack: str
 
 
-Frame = Ready | Head | Page | Omission | Done | Refused | Defect
+Frame = Ready | Head | Page | Member | Omission | Done | Refused | Defect
 
 _encoder = msgspec.msgpack.Encoder()
 _request = msgspec.msgpack.Decoder(Request)

@@ -13,7 +13,7 @@ import structlog
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
 from ingest.parsing import frames
-from ingest.parsing.content import Head, Omission, Page, Part
+from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room
 from ingest.parsing.frames import Defect, Done, Refused, Request
 
 _log = structlog.get_logger(__name__)
@@ -70,8 +70,10 @@ class ProcessParser:
         self._command = command
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
-        """Yield what a file holds, with pictures of its pages where they are wanted.
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+    ) -> AsyncGenerator[Part, None]:
+        """Yield what a file holds: with pictures where they are wanted, with the files within it as there is room.
 
         Close the iterator: a child that is not read to its end is killed.
 
@@ -85,7 +87,9 @@ class ProcessParser:
         end = asyncio.get_running_loop().time() + self._limits.seconds
         finished = False
         try:
-            child.stdin.write(self._request(path, sourcefile, pictures=pictures))  # small: there is room for it
+            child.stdin.write(
+                self._request(path, sourcefile, pictures=pictures, members=members)
+            )  # small: there is room for it
             while not finished:
                 frame = await self._frame(child, end)
                 finished = isinstance(frame, Done | Refused | Defect)
@@ -94,7 +98,7 @@ class ProcessParser:
                         raise refusal(kind, message)
                     case Defect(stack):
                         raise ParserDefect(stack)
-                    case Head() | Page() | Omission():
+                    case Head() | Page() | Member() | Omission():
                         yield frame
         finally:
             if finished:
@@ -127,7 +131,7 @@ class ProcessParser:
             raise
         return child
 
-    def _request(self, path: Path, sourcefile: str, *, pictures: bool) -> bytes:
+    def _request(self, path: Path, sourcefile: str, *, pictures: bool, members: Room) -> bytes:
         limits = self._limits
         return frames.encode(
             Request(
@@ -138,6 +142,8 @@ class ProcessParser:
                 memory=limits.memory,
                 cpu_seconds=max(1, round(limits.seconds)),
                 max_pictures=limits.pictures if pictures else 0,
+                max_members=members.count,
+                max_member_bytes=members.bytes,
             )
         )
 

@@ -4,6 +4,8 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 
+import msgspec
+from servicekit import keys
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
 from servicekit.principal import Principal
 
@@ -11,7 +13,7 @@ from retriever.concurrency.retry import retry_when_replaced
 from retriever.domain.access import may_see
 from retriever.domain.changes import Deleted
 from retriever.domain.document import Document
-from retriever.domain.filter import Filter
+from retriever.domain.filter import METADATA_PREFIX, Filter, MatchAny
 from retriever.domain.index import IndexSpec, IndexSummary
 from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
 from retriever.indexes.lifecycle import Indexes
@@ -91,7 +93,9 @@ class Catalogue:
 
     @retry_when_replaced
     async def delete_documents(self, principal: Principal, index_name: str, document_ids: Sequence[str]) -> Deleted:
-        """Removes documents; none of them is found once this has returned, nor after a restart.
+        """Removes documents, and first the files that were within them.
+
+        None of them is found once this has returned, nor after a restart.
 
         Raises:
             NotFound: There is no such index.
@@ -100,11 +104,12 @@ class Catalogue:
         if not document_ids:
             raise InvalidRequest("No document is named.", field="document_ids")
         deleted, not_found = [], []
-        for document_id in dict.fromkeys(document_ids):
+        members = await _members(await self._indexes.get(principal.tenant, index_name), principal, document_ids)
+        for document_id in dict.fromkeys([*members, *document_ids]):
             async with self._indexes.changing(principal.tenant, index_name, document_id) as index:
                 document = await _visible(index, principal, document_id)
                 if document is None:
-                    not_found.append(document_id)
+                    not_found += [document_id] * (document_id in document_ids)
                 else:
                     async with index.lock.shared():
                         await self._indexes.shield.run(_delete(index, document))
@@ -177,6 +182,26 @@ async def _counted(index: Index, principal: Principal) -> IndexSummary:
     return IndexSummary(
         index.spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
     )
+
+
+async def _members(index: Index, principal: Principal, document_ids: Sequence[str]) -> list[str]:
+    """Return the ids of the files within documents, at any depth, the innermost first."""
+    found: list[str] = []
+    outer: Sequence[str] = [each for each in document_ids if await _visible(index, principal, each) is not None]
+    while outer:
+        is_member = MatchAny(f"{METADATA_PREFIX}{keys.PART_OF_ID}", tuple(outer))
+        ids = await index.collection.document_ids(index.scope(principal, Filter(must=(is_member,))))
+        records = await index.collection.records([each for each in ids if each not in document_ids])
+        outer = [id_ for id_, record in records.items() if _is_member(record) and id_ not in found]
+        found += outer
+    return found[::-1]
+
+
+def _is_member(document: Document) -> bool:
+    """Whether a document was a file within another; the id tells, because metadata may say anything."""
+    facts = msgspec.json.decode(document.metadata_json or b"{}", type=dict[str, object])
+    name = document.sourcefile.removeprefix(f"{facts.get(keys.PART_OF)}/")
+    return document.document_id == keys.member_id(str(facts.get(keys.PART_OF_ID)), name)
 
 
 async def _visible(index: Index, principal: Principal, document_id: str) -> Document | None:

@@ -21,7 +21,7 @@ from ingest.domain import (
     Traits,
     VectorSpace,
 )
-from ingest.parsing.content import Head, Omission, Page, Part, Section
+from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room, Section
 from ingest.ports import Batch
 from servicekit import keys
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
@@ -104,14 +104,26 @@ class TextParser:
     """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
     ``damaged`` in a text what follows its page. An empty page is an omission.
 
-    A page's picture is its number.
+    A page's picture is its number. A name that ends with ``.zip`` makes of JSON an archive: a text of each name.
     """
 
-    async def parse(self, path: Path, sourcefile: str, *, pictures: bool = False) -> AsyncGenerator[Part, None]:
+    async def parse(
+        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+    ) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
         if "unreadable" in sourcefile:
             raise UnreadableDocument("The document is unreadable.")
-        texts = (await asyncio.to_thread(path.read_text)).split("\f")
+        text = await asyncio.to_thread(path.read_text)
+        if sourcefile.endswith(".zip"):
+            inner: dict[str, str] = json.loads(text)
+            yield Head("application/zip")
+            for name, content in list(inner.items())[: members.count]:
+                yield Member(name, content.encode())
+            if len(inner) > members.count:
+                yield Omission("TooLarge", f"left out: {len(inner) - members.count}")
+            yield Page(0, (Section((), ", ".join(inner)),))
+            return
+        texts = text.split("\f")
         yield Head("application/x-pages", len(texts), "en")
         for number, text in enumerate(texts, 1):
             picture = str(number).encode() if pictures else b""
@@ -186,6 +198,23 @@ class MemoryIndex:
         self.documents[job.principal.tenant, job.index, document.document_id] = (document, chunks)
         self.spaces[job.principal.tenant, job.index] = space
         self.stored += 1
+
+    async def members(self, job: Job, document_id: str) -> list[Document]:
+        """See `ingest.ports.Index.members`."""
+        self._check()
+        return [document for document, _ in self.documents.values() if _outer(document) == document_id]
+
+    async def remove(self, job: Job, document_ids: Sequence[str]) -> list[Document]:
+        """See `ingest.ports.Index.remove`."""
+        self._check()
+        removed: list[Document] = []
+        for id_ in document_ids:
+            found = self.documents.pop((job.principal.tenant, job.index, id_), None)
+            if found is not None:
+                removed.append(found[0])
+                inner = [each.document_id for each in await self.members(job, id_)]
+                removed += await self.remove(job, inner)
+        return removed
 
     async def answers(self) -> bool:
         """See `ingest.ports.Index.answers`."""
@@ -336,6 +365,10 @@ def make_texts(
         existing_only=existing_only,
     )
     return job, content
+
+
+def _outer(document: Document) -> object:
+    return json.loads(document.metadata_json or b"{}").get(keys.PART_OF_ID)
 
 
 def _check_age(there: Document | None, document: Document) -> None:

@@ -67,16 +67,21 @@ def parse(request: Request) -> Iterator[Head | Page]:
     language = (root.attributes.get("lang") or "") if root is not None else ""
     yield Head("text/html", language=language if language.replace("-", "").isalnum() else "")
     outline = Outline()
+    fill(outline, tree)
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+def fill(outline: Outline, tree: LexborHTMLParser) -> None:
+    """Put the main part of a page into an outline, below its title if it has no heading of its own."""
     main = _main(tree)
     title = tree.css_first("title")
     if title is not None and (main is None or main.css_first("h1") is None):
         outline.heading(0, flat(title.text()))
     if main is not None:
         _Walk(outline).run(main)
-    sections = outline.end_page()
-    if not sections:
-        raise Unreadable("The document has no text.")
-    yield Page(0, sections)
 
 
 def _main(tree: LexborHTMLParser) -> LexborNode | None:

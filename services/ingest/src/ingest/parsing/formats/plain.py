@@ -19,9 +19,14 @@ def parse(request: Request) -> Iterator[Head | Page]:
     text = text_of(request)
     yield Head("text/plain")
     outline = Outline()
+    fill(outline, text, is_prose=request.suffix.lower() in _PROSE_SUFFIXES)
+    yield Page(0, outline.end_page())
+
+
+def fill(outline: Outline, text: str, *, is_prose: bool) -> None:
+    """Put a text into an outline; lines of prose that were wrapped by hand are joined."""
     lines = clean(text).expandtabs(4).split("\n")
-    wrapped = request.suffix.lower() in _PROSE_SUFFIXES and all(len(line) <= _WIDEST_WRAP for line in lines)
-    if wrapped:
+    if is_prose and all(len(line) <= _WIDEST_WRAP for line in lines):
         boxes = [
             Line(line.strip(), len(line) - len(line.lstrip()), len(line.rstrip()), -number, 1)
             for number, line in enumerate(lines)
@@ -32,4 +37,3 @@ def parse(request: Request) -> Iterator[Head | Page]:
     else:
         for block in "\n".join(line.rstrip() for line in lines).split("\n\n"):
             outline.block(block.strip("\n"))
-    yield Page(0, outline.end_page())

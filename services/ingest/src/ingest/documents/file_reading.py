@@ -1,0 +1,146 @@
+"""A file → its pages and the files within it."""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from servicekit import errors
+from servicekit.errors import PayloadTooLarge
+
+from ingest.documents.file_report import FileReport
+from ingest.documents.originals import room
+from ingest.domain import MAIL, Document, FileJob, JobWarning, with_facts
+from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page
+from ingest.parsing.process import refusal
+from ingest.ports import Parser, Pictures
+
+_DEEPEST = 3
+"""Files within files within files within a file: those in these are not unpacked."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberFile:
+    """A file within a file, as it was unpacked.
+
+    Attributes:
+        name: Its path within.
+        path: Where its bytes are.
+        sha256: Of them.
+        size_bytes: Their number.
+    """
+
+    name: str
+    path: Path
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a file holds: the record with what is known now, the pages, the files within it."""
+
+    document: Document
+    pages: Sequence[Page]
+    members: Sequence[MemberFile]
+
+
+class FileReader:
+    """Has files parsed.
+
+    Args:
+        parser: Bytes → text.
+        pictures: Keeps pictures of pages, where they are wanted.
+        max_bytes: Larger files are refused.
+    """
+
+    def __init__(self, parser: Parser, pictures: Pictures, *, max_bytes: int) -> None:
+        self._parser = parser
+        self._pictures = pictures
+        self._max_bytes = max_bytes
+
+    async def read(
+        self,
+        job: FileJob,
+        report: FileReport,
+        source: AbstractAsyncContextManager[Path],
+        scratch: Path,
+        *,
+        outer: Sequence[str],
+    ) -> Reading:
+        """Read the job's document.
+
+        Args:
+            job: With the document.
+            report: Told of the pages, and of what was not read.
+            source: Gives the file.
+            scratch: Directory for the files within it.
+            outer: Names of the file and of those around it, without the outermost one.
+
+        Raises:
+            UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
+        """
+        document = job.document
+        if document.size_bytes > self._max_bytes:
+            raise PayloadTooLarge(
+                f"The document has {document.size_bytes} bytes; at most {self._max_bytes} are read."
+            )
+        pages: list[Page] = []
+        members: list[MemberFile] = []
+        is_pictured, document = document.has_pictures, replace(document, has_pictures=False)
+        async with source as path:
+            parsed = self._parser.parse(
+                path,
+                f"{document.sourcefile}{job.suffix}",
+                pictures=is_pictured,
+                members=report.room if len(outer) < _DEEPEST else NO_ROOM,
+            )
+            async with contextlib.aclosing(parsed) as parts:
+                async for part in parts:
+                    match part:
+                        case Head():
+                            document = _known(document, part)
+                        case Member():
+                            members.append(await _unpacked(part, scratch / str(len(members))))
+                            report.found_member(len(part.content))
+                        case Omission():
+                            report.warn([_warning(part, outer)])
+                        case Page():
+                            if part.picture:
+                                await self._pictures.put(job, document, part.number, part.picture)
+                                document = replace(document, has_pictures=True)
+                            pages.append(Page(part.number, part.sections))
+                    if not outer:
+                        total = document.page_count
+                        await report.read(min(len(pages), total), total)
+        return Reading(document, pages, members)
+
+
+def _known(document: Document, head: Head) -> Document:
+    return replace(
+        document,
+        content_type=head.content_type,
+        page_count=head.page_count,
+        language=head.language,
+        metadata_json=with_facts(document.metadata_json, {MAIL: head.mail})
+        if head.mail
+        else document.metadata_json,
+    )
+
+
+async def _unpacked(member: Member, path: Path) -> MemberFile:
+    def write() -> str:
+        path.write_bytes(member.content)
+        return hashlib.sha256(member.content).hexdigest()
+
+    with room():
+        return MemberFile(member.name, path, await asyncio.to_thread(write), len(member.content))
+
+
+def _warning(omission: Omission, outer: Sequence[str]) -> JobWarning:
+    reason = errors.row_of(refusal(omission.kind, omission.message)).reason
+    part = "/".join((*outer, omission.part) if omission.part else outer)
+    return JobWarning(reason, omission.message, omission.page, part)

@@ -1,0 +1,102 @@
+"""Archives: their files as documents of their own, within bounds of number, bytes and ratio."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ingest.parsing.content import Head, Member, Omission, Page, Part
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
+from ingest.parsing.text.names import MemberNames
+from ingest.parsing.text.outline import Outline
+
+_MOST_ENTRIES = 100_000
+_RATIO = 100
+_SMALL = 16 * 1024 * 1024
+"""Bytes; an archive that unpacks to no more may have any ratio."""
+_MEMORY_SHARE = 8
+"""A file within the archive may take this part of the memory: it is copied on its way out of the process."""
+_JUNK = ("__macosx", "thumbs.db", "desktop.ini")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of an archive.
+
+    Attributes:
+        name: As the archive has it.
+        size: As the archive says.
+        open: Opens it; raises `Refusal` if it cannot be read.
+    """
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes]]
+
+
+def unpack(request: Request, media_type: str, entries: Iterator[Entry]) -> Iterator[Part]:
+    """Yield the head of an archive, its files, and a page that lists them.
+
+    Hidden files are passed over. A file that cannot be unpacked, or that there is no room for, is an omission.
+
+    Raises:
+        TooLarge: It unpacks to too many times its size, or has too many entries.
+        Unreadable: It has no files.
+    """
+    yield Head(media_type)
+    names = MemberNames()
+    listed: list[str] = []
+    count, room, left_out = request.max_members, request.max_member_bytes, 0
+    allowed = max(_SMALL, _RATIO * Path(request.path).stat().st_size)
+    for number, entry in enumerate(entries):
+        allowed -= entry.size
+        if allowed < 0:
+            raise TooLarge(f"The archive unpacks to more than {_RATIO} times its size.")
+        if number == _MOST_ENTRIES:
+            raise TooLarge(f"The archive has more than {_MOST_ENTRIES} entries.")
+        if _is_hidden(entry.name):
+            continue
+        name = names.of(entry.name)
+        listed.append(f"- {name}")
+        if not count or entry.size > room:
+            left_out += 1
+            continue
+        try:
+            content = _content(entry, min(room, request.memory // _MEMORY_SHARE))
+        except Refusal as refusal:
+            yield Omission(type(refusal).__name__, str(refusal), part=name)
+            continue
+        if content:
+            count, room = count - 1, room - len(content)
+            yield Member(name, content)
+    if not listed:
+        raise Unreadable("The archive has no files.")
+    if left_out:
+        yield Omission("TooLarge", f"Files of the archive are over the limits and were left out: {left_out}.")
+    outline = Outline()
+    outline.block("Files of the archive:")
+    for line in listed:
+        outline.block(line, tight=True)
+    yield Page(0, outline.end_page())
+
+
+def _content(entry: Entry, most: int) -> bytes:
+    too_large = TooLarge(f"The file has more than the {most} bytes that are unpacked.")
+    if entry.size > most:
+        raise too_large
+    with entry.open() as file:
+        try:
+            content = file.read(most + 1)
+        except (Refusal, MemoryError):
+            raise
+        except Exception as error:  # a library raises whatever a damaged file makes it stumble on
+            raise Unreadable("The file is damaged: it cannot be unpacked.") from error
+    if len(content) > most:
+        raise too_large
+    return content
+
+
+def _is_hidden(name: str) -> bool:
+    parts = name.replace("\\", "/").lower().split("/")
+    return any((part.startswith(".") and part not in (".", "..")) or part in _JUNK for part in parts)

@@ -1,0 +1,125 @@
+"""E-mail (RFC 5322, MIME): the readable text of the body; attachments as documents of their own."""
+
+import email
+import email.policy
+import re
+from collections.abc import Iterator
+from email.message import EmailMessage, MIMEPart
+from pathlib import Path
+
+from ingest.parsing.content import Head, Member, Omission, Page, Part
+from ingest.parsing.frames import Request
+from ingest.parsing.mail.headers import Headers, addresses, mail_date
+from ingest.parsing.mail.members import Members
+from ingest.parsing.mail.text import fill_body
+from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text.decode import decode
+from ingest.parsing.text.outline import Outline
+
+_FIELD = re.compile(rb"([!-9;-~]+):[^\n]*\r?\n(?:[ \t][^\n]*\r?\n)*")
+_ALWAYS = frozenset((b"from", b"return-path", b"received", b"delivered-to"))
+_OFTEN = frozenset((b"message-id", b"mime-version", b"date", b"to", b"subject"))
+_MEMORY_SHARE = 8
+"""The library holds a mail several times."""
+_SIGNATURES = frozenset(
+    ("application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature")
+)
+_ENCRYPTED = frozenset(("application/pkcs7-mime", "application/x-pkcs7-mime"))
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether a text begins with the fields of a mail: its sender or way, and two others."""
+    names, end = set(), 0
+    while field := _FIELD.match(head, end):
+        names.add(field[1].lower())
+        end = field.end()
+    return bool(names & _ALWAYS) and len(names & (_OFTEN | _ALWAYS)) > 2
+
+
+def parse(request: Request) -> Iterator[Part]:
+    """Yield the head and the one page of a mail, then its attachments.
+
+    Raises:
+        Unreadable: It is damaged or encrypted.
+        TooLarge: It has too many bytes for ``memory``.
+    """
+    path = Path(request.path)
+    most = request.memory // _MEMORY_SHARE
+    if path.stat().st_size > most:
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes; at most {most} are read.")
+    with damaged("The mail"), path.open("rb") as file:
+        mail = email.message_from_binary_file(file, policy=email.policy.default)
+    if mail.get_content_type() in _ENCRYPTED and mail.get_param("smime-type") != "signed-data":
+        raise Unreadable("The mail is encrypted.")
+    if mail.get_content_type() == "multipart/encrypted":
+        raise Unreadable("The mail is encrypted.")
+    with damaged("The mail"):
+        headers = _headers(mail)
+    yield Head("message/rfc822", mail=headers.facts())
+    outline = Outline()
+    headers.fill(outline)
+    with damaged("The mail"):
+        body = mail.get_body(("plain", "html"))
+        if body is not None:
+            fill_body(outline, _text(body), is_html=body.get_content_type() == "text/html")
+    yield Page(0, outline.end_page())
+    yield from _attachments(mail, body, Members(request))
+
+
+def _headers(mail: EmailMessage) -> Headers:
+    def text(name: str) -> str:
+        return str(mail.get(name, ""))
+
+    return Headers(
+        subject=text("subject"),
+        sender=text("from"),
+        senders=addresses(text("from")),
+        to=addresses(text("to")),
+        copied=addresses(text("cc")),
+        date=mail_date(text("date")),
+        message_id=text("message-id"),
+        in_reply_to=text("in-reply-to"),
+    )
+
+
+def _text(part: MIMEPart) -> str:
+    """The text of a part, in the charset that it names, if that is true."""
+    data = part.get_payload(decode=True)
+    if not isinstance(data, bytes):
+        return ""
+    try:
+        return data.decode(part.get_content_charset("utf-8"))
+    except (LookupError, UnicodeDecodeError):
+        return decode(data) if data else ""
+
+
+def _attachments(mail: EmailMessage, body: MIMEPart | None, members: Members) -> Iterator[Member | Omission]:
+    pictures = 0
+    for part in _leaves(mail):
+        kind = part.get_content_type()
+        if part is body or kind in _SIGNATURES:
+            continue
+        is_attached = part.is_attachment() or part.get_filename() is not None
+        if part.get_content_maintype() == "image" and part["content-id"] and not part.is_attachment():
+            pictures += 1
+        elif kind == "message/rfc822":
+            for inner in part.iter_parts():
+                name = part.get_filename() or f"{inner.get('subject') or 'message'}.eml"
+                yield from members.of(name.replace("/", "_"), inner.as_bytes())
+        elif is_attached or part.get_content_maintype() != "text":
+            data = part.get_payload(decode=True)
+            if isinstance(data, bytes):
+                yield from members.of((part.get_filename() or "attachment").replace("/", "_"), data)
+    if pictures:
+        yield Omission("Unsupported", f"Pictures in the text of the mail are not read: {pictures}.")
+    yield from members.left_out()
+
+
+def _leaves(part: MIMEPart) -> Iterator[MIMEPart]:
+    """The parts that hold something, in order; a mail within the mail is one."""
+    if part.get_content_maintype() != "multipart":
+        yield part
+        return
+    for inner in part.iter_parts():
+        yield from _leaves(inner)

@@ -1,0 +1,87 @@
+"""Mails as Outlook saves them (MS-OXMSG): the readable text of the body; attachments as documents of their own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import oxmsg
+
+from ingest.parsing import containers
+from ingest.parsing.content import Head, Omission, Page, Part
+from ingest.parsing.frames import Request
+from ingest.parsing.mail.headers import Address, Headers, addresses, mail_date
+from ingest.parsing.mail.members import Members
+from ingest.parsing.mail.text import fill_body
+from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.refusals import TooLarge
+from ingest.parsing.text.outline import Outline
+
+_MEMORY_SHARE = 8
+_TO, _COPIED = 1, 2  # MS-OXOMSG 2.2.3.1.2, PidTagRecipientType
+_RECIPIENT_TYPE = 0x0C15
+_RTF = 0x1009
+"""PidTagRtfCompressed."""
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether a file is a compound file with the properties of a message (MS-OXMSG 2.4)."""
+    return containers.has_stream(path, head, "__properties_version1.0", "__nameid_version1.0")
+
+
+def parse(request: Request) -> Iterator[Part]:
+    """Yield the head and the one page of a mail, then its attachments.
+
+    Raises:
+        Unreadable: It is damaged.
+        TooLarge: It has too many bytes for ``memory``.
+    """
+    path = Path(request.path)
+    most = request.memory // _MEMORY_SHARE
+    if path.stat().st_size > most:
+        raise TooLarge(f"The mail has {path.stat().st_size} bytes; at most {most} are read.")
+    with damaged("The mail"):
+        mail = oxmsg.Message.load(str(path))
+        headers = _headers(mail)
+    yield Head("application/vnd.ms-outlook", mail=headers.facts())
+    outline = Outline()
+    headers.fill(outline)
+    with damaged("The mail"):
+        text, source = mail.body, mail.html_body
+        is_rtf = not text and not source and mail.properties.binary_prop_value(_RTF)
+        if text and text.strip():
+            fill_body(outline, text, is_html=False)
+        elif source:
+            fill_body(outline, source, is_html=True)
+    yield Page(0, outline.end_page())
+    if is_rtf:
+        yield Omission("Unsupported", "The body of the mail is rich text alone (RTF), which is not read in a mail.")
+    yield from _attachments(mail, Members(request))
+
+
+def _headers(mail: oxmsg.Message) -> Headers:
+    said = {name.lower(): value for name, value in mail.message_headers.items()}
+    recipients: dict[int, list[Address]] = {_TO: [], _COPIED: []}
+    for each in mail.recipients:
+        kind = each.properties.int_prop_value(_RECIPIENT_TYPE)
+        recipients.get(kind or _TO, []).append(Address(each.name, each.email_address.lower()))
+    sender = mail.sender or ""
+    return Headers(
+        subject=mail.subject,
+        sender=sender,
+        senders=addresses(sender),
+        to=recipients[_TO],
+        copied=recipients[_COPIED],
+        date=mail_date(said.get("date", "")) or mail.sent_date,
+        message_id=said.get("message-id", ""),
+        in_reply_to=said.get("in-reply-to", ""),
+    )
+
+
+def _attachments(mail: oxmsg.Message, members: Members) -> Iterator[Part]:
+    for attachment in mail.attachments:
+        with damaged("An attachment of the mail"):
+            name, content = attachment.file_name or "attachment", attachment.file_bytes
+        if content is None:
+            yield Omission("Unsupported", "It is a mail or an object of Outlook within the mail.", part=name)
+        else:
+            yield from members.of(name.replace("/", "_"), content)
+    yield from members.left_out()

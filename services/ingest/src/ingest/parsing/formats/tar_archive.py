@@ -1,0 +1,49 @@
+"""Tar archives, also compressed by gzip, bzip2 or xz: each of their files is a document of its own."""
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from ingest.parsing import archives
+from ingest.parsing.archives import Entry
+from ingest.parsing.content import Part
+from ingest.parsing.frames import Request
+from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.refusals import Unreadable
+
+_COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
+_MAGIC = slice(257, 262)
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether a file is a tar file by its mark (POSIX.1-1988, ustar), behind a compression if need be."""
+    return head[_MAGIC] == b"ustar" or (head.startswith(_COMPRESSED) and tarfile.is_tarfile(path))
+
+
+def parse(request: Request) -> Iterator[Part]:
+    """Yield the head, the files and the list of them; see `archives.unpack`."""
+    with damaged("The archive"):
+        archive = tarfile.open(request.path)  # noqa: SIM115  # closed below
+    with archive:
+        yield from archives.unpack(request, "application/x-tar", _entries(archive))
+
+
+def _entries(archive: tarfile.TarFile) -> Iterator[Entry]:
+    while True:
+        with damaged("The archive"):
+            info = archive.next()
+        if info is None:
+            return
+        # Not kept: the library would remember every entry.
+        archive.members = []  # type: ignore[attr-defined]  # in no stub
+        if not info.isfile():
+            continue
+
+        def opened(info: tarfile.TarInfo = info) -> IO[bytes]:
+            file = archive.extractfile(info)
+            if file is None:
+                raise Unreadable("The file is damaged: it cannot be unpacked.")
+            return file
+
+        yield Entry(info.name, info.size, opened)

@@ -1,0 +1,87 @@
+"""The headers of a mail: as metadata, and as text that can be found."""
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
+from email.utils import getaddresses, parsedate_to_datetime
+
+from ingest.parsing.text.clean import flat
+from ingest.parsing.text.outline import Outline
+
+_LONGEST = 500
+_MOST_ADDRESSES = 30
+"""Of a list; metadata have a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A name, and an address; one of both may be empty."""
+
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        """Return both, as people write them."""
+        if not self.name or self.name == self.address:
+            return self.address
+        return f"{self.name} <{self.address}>" if self.address else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """What is known of a mail beside its text.
+
+    Attributes:
+        sender: As the mail has it.
+    """
+
+    subject: str
+    sender: str
+    senders: Sequence[Address]
+    to: Sequence[Address]
+    copied: Sequence[Address]
+    date: datetime.datetime | None
+    message_id: str = ""
+    in_reply_to: str = ""
+
+    def facts(self) -> dict[str, str | list[str]]:
+        """Return them as metadata; addresses in lower case, without names."""
+        said: dict[str, str | list[str]] = {
+            "subject": flat(self.subject)[:_LONGEST],
+            "from": _listed(self.senders),
+            "to": _listed(self.to),
+            "cc": _listed(self.copied),
+            "date": self.date.isoformat() if self.date else "",
+            "message_id": self.message_id.strip()[:_LONGEST],
+            "in_reply_to": self.in_reply_to.strip()[:_LONGEST],
+        }
+        return {name: value for name, value in said.items() if value} or {"subject": ""}
+
+    def fill(self, outline: Outline) -> None:
+        """Put them in front of the body: the subject as heading, the others as lines."""
+        outline.heading(1, flat(self.subject)[:_LONGEST])
+        lines = {
+            "From": ", ".join(map(str, self.senders)) or flat(self.sender),
+            "To": ", ".join(map(str, self.to[:_MOST_ADDRESSES])),
+            "Cc": ", ".join(map(str, self.copied[:_MOST_ADDRESSES])),
+            "Date": self.date.strftime("%Y-%m-%d %H:%M %z").strip() if self.date else "",
+        }
+        outline.block("\n".join(f"{name}: {value}" for name, value in lines.items() if value), whole=True)
+
+
+def addresses(text: str) -> list[Address]:
+    """Return the addresses of a header."""
+    found = (Address(flat(name), address.strip().lower()) for name, address in getaddresses([text]))
+    return [each for each in found if each.name or each.address]
+
+
+def mail_date(text: str) -> datetime.datetime | None:
+    """Return the date of a header; None where it holds none."""
+    try:
+        return parsedate_to_datetime(text) if text else None
+    except ValueError:
+        return None
+
+
+def _listed(all_: Sequence[Address]) -> list[str]:
+    return [(each.address or each.name)[:_LONGEST] for each in all_[:_MOST_ADDRESSES]]

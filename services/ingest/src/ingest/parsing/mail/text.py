@@ -1,0 +1,14 @@
+"""The body of a mail → blocks of an outline."""
+
+from selectolax.lexbor import LexborHTMLParser
+
+from ingest.parsing.formats import html, plain
+from ingest.parsing.text.outline import Outline
+
+
+def fill_body(outline: Outline, text: str, *, is_html: bool) -> None:
+    """Put a body into an outline."""
+    if is_html:
+        html.fill(outline, LexborHTMLParser(text))
+    else:
+        plain.fill(outline, text.replace("\r\n", "\n"), is_prose=True)

@@ -1,0 +1,41 @@
+"""Names of files within a file: safe to show, one for each."""
+
+import re
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+
+_LONGEST = 200
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class MemberNames:
+    """Gives each file within a file a name that no other one has."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def of(self, path: str, default: str = "file") -> str:
+        """Return the name of a file, made of what its container calls it.
+
+        Args:
+            path: As the container has it; it may hold anything.
+            default: In the place of an empty name.
+        """
+        name = "/".join(_parts(path)) or default
+        if len(name) > _LONGEST:
+            suffix = PurePosixPath(name).suffix[:20]
+            name = name[: _LONGEST - len(suffix)] + suffix
+        unique, number = name, 1
+        while unique in self._taken:
+            number += 1
+            outer, _, last = name.rpartition("/")
+            pure = PurePosixPath(last)
+            unique = "/".join([*[outer] * bool(outer), f"{pure.stem} ({number}){pure.suffix}"])
+        self._taken.add(unique)
+        return unique
+
+
+def _parts(path: str) -> Iterable[str]:
+    for part in _CONTROLS.sub("", path.replace("\\", "/")).split("/"):
+        if part.strip() not in ("", ".", ".."):
+            yield part.strip()

@@ -1,0 +1,179 @@
+"""Files within files, on fakes: an archive of `TextParser` is JSON, a text for each name."""
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.ingest.memory import (
+    MemoryIndex,
+    MemoryJobs,
+    MemoryOriginals,
+    MemoryPictures,
+    TextParser,
+    make_job,
+)
+from causeway_testing.ingest.web import MemoryWeb
+from embedding.models import EmbeddingModel, EmbeddingModels
+from ingest.documents.downloads import Downloads
+from ingest.documents.embedding_models import IndexingModels
+from ingest.documents.file_ingestion import FileIngestion
+from ingest.documents.index_writer import Storing
+from ingest.documents.report import Report
+from ingest.domain import Document, Fetched, FileJob, State
+from servicekit import keys
+from servicekit.errors import Unavailable
+
+
+@dataclass
+class Originals(MemoryOriginals):
+    """Originals that take none whose name ends so, where an end is set."""
+
+    full_at: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
+        """See `ingest.ports.Originals.put`."""
+        if self.full_at and object_name.endswith(self.full_at):
+            raise Unavailable("The original of the document cannot be stored.")
+        await super().put(object_name, source, fetched)
+
+
+@dataclass
+class Rig:
+    """An ingestion on fakes; at most five files within a file."""
+
+    originals: Originals = field(default_factory=Originals)
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    jobs: MemoryJobs = field(default_factory=MemoryJobs)
+
+    def __post_init__(self) -> None:
+        models = IndexingModels(
+            EmbeddingModels([EmbeddingModel.of(HashingEmbedder())]), self.index, tokens=16, overlap=0
+        )
+        self.ingestion = FileIngestion(
+            self.originals,
+            Downloads(MemoryWeb(), self.originals),
+            TextParser(),
+            models,
+            Storing(self.index, max_chunks=100),
+            self.index,
+            MemoryPictures(),
+            max_bytes=10_000,
+            max_members=5,
+        )
+
+    def upload(self, files: dict[str, str], generation: int = 1, **said: object) -> FileJob:
+        content = json.dumps(files).encode()
+        job = make_job(content, "files.zip", generation=generation)
+        self.originals.objects[job.object_name] = content
+        return replace(job, document=replace(job.document, **said))  # type: ignore[arg-type]  # of a test
+
+    async def run(self, job: FileJob, attempt: int = 1, *, alone: bool = False) -> State:
+        report = await Report.begin(self.jobs, job, attempt)
+        state = await self.ingestion.run(job, report, alone=alone)
+        await report.end(state)
+        return state
+
+    def there(self) -> dict[str, Document]:
+        return {document.sourcefile: document for document, _ in self.index.documents.values()}
+
+    def warnings(self) -> list[tuple[str, str]]:
+        return [(each.part, each.reason) for each in self.jobs.history[-1][1].warnings]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_each_file_is_a_document(rig: Rig) -> None:
+    """It is named behind the archive, has its metadata and readers, says where it was; its original is there."""
+    job = rig.upload({"a.txt": "Tides.", "b/c.txt": "Ferries."}, metadata_json=b'{"team":"deck"}', groups=("crew",))
+    assert await rig.run(job) is State.SUCCEEDED
+    there = rig.there()
+    assert sorted(there) == ["files.zip", "files.zip/a.txt", "files.zip/b/c.txt"]
+    member = there["files.zip/b/c.txt"]
+    assert json.loads(member.metadata_json) == {
+        "team": "deck",
+        "part_of": "files.zip",
+        "part_of_id": job.document.document_id,
+    }
+    assert (member.groups, member.generation, member.page_count) == (("crew",), 1, 1)
+    assert member.document_id == keys.member_id(job.document.document_id, "b/c.txt")
+    assert rig.originals.objects[member.original] == b"Ferries."
+    progress = rig.jobs.history[-1][1].progress
+    assert (progress.documents_done, progress.documents_total, progress.chunks_total) == (2, 3, 3)
+
+
+async def test_a_file_that_cannot_be_read_is_a_warning(rig: Rig) -> None:
+    """The others go in; nothing is left of it. Warnings of files name them, with their pages."""
+    assert (
+        await rig.run(rig.upload({"a.txt": "One.\f", "unreadable.txt": "x", "blank.txt": " "})) is State.SUCCEEDED
+    )
+    assert sorted(rig.there()) == ["files.zip", "files.zip/a.txt"]
+    assert rig.warnings() == [
+        ("a.txt", "UNREADABLE_DOCUMENT"),
+        ("unreadable.txt", "UNREADABLE_DOCUMENT"),
+        ("blank.txt", "UNREADABLE_DOCUMENT"),
+    ]
+    assert rig.jobs.history[-1][1].warnings[0].page == 2
+    assert len(rig.originals.objects) == 2
+
+
+async def test_a_new_version_removes_what_it_has_no_more(rig: Rig) -> None:
+    """Files that are the same keep their passages, and get the new metadata; originals of those that go, go."""
+    await rig.run(rig.upload({"a.txt": "One.", "b.txt": "Two.", "c.txt": "Three."}))
+    stored = rig.index.stored
+    new = rig.upload({"a.txt": "One.", "b.txt": "Other."}, generation=2, category="x")
+    assert await rig.run(new) is State.SUCCEEDED
+    there = rig.there()
+    assert sorted(there) == ["files.zip", "files.zip/a.txt", "files.zip/b.txt"]
+    assert {document.category for document in there.values()} == {"x"}
+    assert {document.generation for document in there.values()} == {2}
+    assert rig.index.stored == stored + 2  # the archive and b.txt
+    assert sorted(rig.originals.objects) == sorted(document.original for document in there.values())
+
+
+async def test_other_readers_are_those_of_all_files(rig: Rig) -> None:
+    """The same archive with another access list: each of its files has it, too. Unchanged, nothing is done."""
+    files = {"a.txt": "One."}
+    await rig.run(rig.upload(files))
+    assert await rig.run(rig.upload(files, generation=2, groups=("staff",))) is State.SUCCEEDED
+    assert {document.groups for document in rig.there().values()} == {("staff",)}
+    assert await rig.run(rig.upload(files, generation=3, groups=("staff",)), alone=True) is State.UNCHANGED
+
+
+async def test_archives_in_archives(rig: Rig) -> None:
+    """Three levels are unpacked; what is deeper is a warning that names its place."""
+    files: dict[str, str] = {"deep.txt": "Deep."}
+    for name in ("4.zip", "3.zip", "2.zip"):
+        files = {name: json.dumps(files)}
+    assert await rig.run(rig.upload(files)) is State.SUCCEEDED
+    deepest = "files.zip/2.zip/3.zip/4.zip"
+    assert sorted(rig.there()) == ["files.zip", "files.zip/2.zip", "files.zip/2.zip/3.zip", deepest]
+    assert rig.warnings() == [("2.zip/3.zip/4.zip", "PAYLOAD_TOO_LARGE")]
+
+
+async def test_their_number_is_bounded_over_all_levels(rig: Rig) -> None:
+    """A file of files of files has no more than the limit in all."""
+    inner = json.dumps({f"{number}.txt": "Text." for number in range(4)})
+    await rig.run(rig.upload({"a.zip": inner, "b.zip": inner}))
+    assert len(rig.there()) == 1 + 5
+    assert rig.warnings() == [("a.zip", "PAYLOAD_TOO_LARGE"), ("b.zip", "PAYLOAD_TOO_LARGE")]
+
+
+async def test_an_attempt_goes_on_where_the_one_before_ended(rig: Rig) -> None:
+    """Files that are stored are not stored again; the archive comes last, so that it vouches for all of them."""
+    job = rig.upload({"a.txt": "One.", "b.txt": "Two."})
+    rig.originals.full_at = "-1"
+    with pytest.raises(Unavailable):
+        await rig.run(job)
+    assert sorted(rig.there()) == ["files.zip/a.txt"]
+    rig.originals.full_at = ""
+    assert await rig.run(job, 2) is State.SUCCEEDED
+    assert sorted(rig.there()) == ["files.zip", "files.zip/a.txt", "files.zip/b.txt"]
+    assert rig.index.stored == 3

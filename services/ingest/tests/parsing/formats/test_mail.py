@@ -1,0 +1,139 @@
+from collections.abc import Callable
+from email.message import EmailMessage
+
+import pytest
+from ingest.parsing.content import Head, Member, Omission, Page, Part
+from ingest.parsing.formats import mail as mail_format
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Unreadable
+
+ReadMail = Callable[[EmailMessage | bytes], list[Part]]
+
+
+@pytest.fixture
+def read_mail(tmp_path: object) -> ReadMail:
+    """Parses a mail with room for three attachments of a thousand bytes."""
+
+    def read(mail: EmailMessage | bytes) -> list[Part]:
+        path = f"{tmp_path}/mail"
+        with open(path, "wb") as file:  # of a test
+            file.write(mail if isinstance(mail, bytes) else mail.as_bytes())
+        return list(
+            mail_format.parse(Request(path, ".eml", 10, 100_000, 1024**3, 60, max_members=3, max_member_bytes=1000))
+        )
+
+    return read
+
+
+def written(body: str = "The ferry leaves at nine.", **headers: str) -> EmailMessage:
+    """A mail."""
+    mail = EmailMessage()
+    said = {
+        "From": "Ann Marsh <Ann@Example.org>",
+        "To": "Bo <bo@example.org>, crew@example.org",
+        "Subject": "Fahrplan für März",
+        "Date": "Tue, 03 Mar 2026 09:15:00 +0100",
+        "Message-ID": "<1@example.org>",
+        **headers,
+    }
+    for name, value in said.items():
+        mail[name.replace("_", "-")] = value
+    mail.set_content(body)
+    return mail
+
+
+def texts(parts: list[Part]) -> str:
+    return "\n\n".join(s.text for part in parts if isinstance(part, Page) for s in part.sections)
+
+
+def test_headers_are_metadata_and_text(read_mail: ReadMail) -> None:
+    """Encoded words are decoded, addresses are in lower case, the subject is the heading."""
+    head, page = read_mail(written())
+    assert isinstance(head, Head)
+    assert head.content_type == "message/rfc822"
+    assert head.mail == {
+        "subject": "Fahrplan für März",
+        "from": ["ann@example.org"],
+        "to": ["bo@example.org", "crew@example.org"],
+        "date": "2026-03-03T09:15:00+01:00",
+        "message_id": "<1@example.org>",
+    }
+    assert isinstance(page, Page)
+    assert page.sections[0].headings == ("Fahrplan für März",)
+    assert texts([page]).endswith(
+        "From: Ann Marsh <ann@example.org>\nTo: Bo <bo@example.org>, crew@example.org\n"
+        "Date: 2026-03-03 09:15 +0100\n\nThe ferry leaves at nine."
+    )
+
+
+def test_the_readable_body(read_mail: ReadMail) -> None:
+    """Of alternatives the plain one, HTML without tags where there is no other; wrong charsets are found out."""
+    both = written("Plain words.")
+    both.add_alternative("<p>Marked <b>words</b></p>", subtype="html")
+    assert texts(read_mail(both)).endswith("\n\nPlain words.")
+    html = written()
+    html.set_content("<style>p{}</style><p>Marked <b>words</b></p><ul><li>one<li>two</ul>", subtype="html")
+    assert texts(read_mail(html)).endswith("\n\nMarked words\n- one\n- two")
+    raw = written().as_bytes().replace(b"The ferry", "Die Fähre".encode("latin-1"))
+    assert "Die Fähre leaves" in texts(read_mail(raw))
+
+
+def test_base64_is_no_text(read_mail: ReadMail) -> None:
+    """An attachment is a file within the file, with its name and bytes; what is encoded is not indexed."""
+    mail = written()
+    mail.add_attachment(b"%PDF-1.7 ...", maintype="application", subtype="pdf", filename="Pläne/März.pdf")
+    mail.add_attachment("a;b", filename="list.csv")
+    mail.add_attachment("c;d", filename="list.csv")
+    parts = read_mail(mail)
+    assert [(part.name, part.content) for part in parts if isinstance(part, Member)] == [
+        ("Pläne_März.pdf", b"%PDF-1.7 ..."),
+        ("list.csv", b"a;b\n"),
+        ("list (2).csv", b"c;d\n"),
+    ]
+    assert "JVBER" not in texts(parts)
+
+
+def test_a_mail_in_a_mail(read_mail: ReadMail) -> None:
+    """It is a file of its own, with its own attachments."""
+    inner = written("Inner words.", Subject="Re: tides")
+    outer = written()
+    outer.add_attachment(inner)
+    [member] = [part for part in read_mail(outer) if isinstance(part, Member)]
+    assert member.name == "Re: tides.eml"
+    assert "Inner words." in texts(read_mail(member.content))
+
+
+def test_what_is_left_out_is_said(read_mail: ReadMail) -> None:
+    """Attachments over the limits, pictures in the text; a signature is passed over."""
+    mail = written()
+    mail.add_attachment(b"x" * 2000, maintype="application", subtype="pdf", filename="large.pdf")
+    for number in range(4):
+        mail.add_attachment(b"x", maintype="application", subtype="pdf", filename=f"{number}.pdf")
+    mail.add_attachment(b"x", maintype="application", subtype="pgp-signature", filename="signature.asc")
+    mail.add_attachment(b"x", maintype="image", subtype="png", cid="<logo>", disposition="inline")
+    parts = read_mail(mail)
+    assert [part.name for part in parts if isinstance(part, Member)] == ["0.pdf", "1.pdf", "2.pdf"]
+    assert [(part.kind, part.message[-2:]) for part in parts if isinstance(part, Omission)] == [
+        ("Unsupported", "1."),
+        ("TooLarge", "2."),
+    ]
+
+
+def test_an_encrypted_mail_is_refused(read_mail: ReadMail) -> None:
+    """It says so."""
+    mail = written()
+    mail.replace_header("Content-Type", 'application/pkcs7-mime; smime-type="enveloped-data"')
+    with pytest.raises(Unreadable, match="encrypted"):
+        read_mail(mail)
+
+
+def test_mails_are_recognised(tmp_path: object, read_parts: Callable[..., list[Part]]) -> None:
+    """By their first fields, under any name; a text that begins with a word and a colon is none."""
+    content = written().as_bytes()
+    for name, expected in (("mail", "message/rfc822"), ("mail.eml", "message/rfc822"), ("mail.txt", "text/plain")):
+        head = read_parts(content, name)[0]
+        assert isinstance(head, Head)
+        assert head.content_type == expected
+    head = read_parts(b"From: the harbour\nSubject: tides\n\nText.", "notes")[0]
+    assert isinstance(head, Head)
+    assert head.content_type == "text/plain"

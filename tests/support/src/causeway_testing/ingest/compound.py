@@ -1,0 +1,161 @@
+"""Writes compound files (MS-CFB), and mails of Outlook (MS-OXMSG) in them: no library that is at hand does."""
+
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_SECTOR, _SMALL_SECTOR, _CUTOFF = 512, 64, 4096
+_FREE, _END, _FAT = 0xFFFFFFFF, 0xFFFFFFFE, 0xFFFFFFFD
+_STORAGE, _STREAM, _ROOT = 1, 2, 5
+
+Tree = Mapping[str, "bytes | Tree"]
+"""Names of streams with their content, and of storages with what is in them."""
+
+
+@dataclass
+class _Entry:
+    name: str
+    kind: int
+    content: bytes = b""
+    child: int = _FREE
+    right: int = _FREE
+    start: int = _END
+
+
+def compound(tree: Tree) -> bytes:
+    """Return a compound file: small streams in the stream of the root, the others and that one in sectors."""
+    root = _Entry("Root Entry", _ROOT)
+    entries = [root]
+    _add(entries, 0, tree)
+    small = _Blocks(_SMALL_SECTOR)
+    for entry in entries:
+        if 0 < len(entry.content) < _CUTOFF:
+            entry.start = small.put(entry.content)
+    root.content = small.content
+    large = _Blocks(_SECTOR)
+    for entry in entries:
+        if entry is root or len(entry.content) >= _CUTOFF:
+            entry.start = large.put(entry.content)
+    small_table = large.put(struct.pack(f"<{len(small.chain)}I", *small.chain))
+    directory = large.put(b"".join(map(_directory_entry, entries)))
+    count = 1
+    while (len(large.chain) + count) * 4 > count * _SECTOR:
+        count += 1
+    first = len(large.chain)
+    table = [*large.chain, *[_FAT] * count]
+    table += [_FREE] * (count * _SECTOR // 4 - len(table))
+    mark, version = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", (0x3E, 3, 0xFFFE, 9, 6)
+    small_count = -(-len(small.chain) * 4 // _SECTOR)
+    header = struct.pack("<8s16x5H6xI", mark, *version, 0)
+    header += struct.pack("<9I", count, directory, 0, _CUTOFF, small_table, small_count, _END, 0, first)
+    places = [first + number for number in range(1, count)]
+    header += struct.pack("<108I", *places, *[_FREE] * (108 - len(places)))
+    return header + large.content + struct.pack(f"<{len(table)}I", *table)
+
+
+class _Blocks:
+    """Contents in blocks of one size, and for each block the one that follows it."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self.content = b""
+        self.chain: list[int] = []
+
+    def put(self, content: bytes) -> int:
+        """Add a content; return its first block."""
+        if not content:
+            return _END
+        start, count = len(self.chain), -(-len(content) // self._size)
+        self.content += content.ljust(count * self._size, b"\0")
+        self.chain += [*range(start + 1, start + count), _END]
+        return start
+
+
+def _add(entries: list[_Entry], parent: int, tree: Tree) -> None:
+    """The entries of a storage: each is the right sibling of the one before."""
+    before = None
+    for name, content in sorted(tree.items(), key=lambda item: (len(item[0]), item[0].upper())):
+        place = len(entries)
+        if isinstance(content, bytes):
+            entries.append(_Entry(name, _STREAM, content))
+        else:
+            entries.append(_Entry(name, _STORAGE))
+        if before is None:
+            entries[parent].child = place
+        else:
+            entries[before].right = place
+        before = place
+        if not isinstance(content, bytes):
+            _add(entries, place, content)
+
+
+def _directory_entry(entry: _Entry) -> bytes:
+    name = entry.name.encode("utf-16-le")
+    return struct.pack(
+        "<64sHBBIII16xI16xIQ",
+        name,
+        len(name) + 2,
+        entry.kind,
+        1,
+        _FREE,
+        entry.right,
+        entry.child,
+        0,
+        entry.start,
+        len(entry.content),
+    )
+
+
+@dataclass
+class OutlookMail:
+    """A mail of Outlook.
+
+    Attributes:
+        recipients: Name, address and kind: 1 for To, 2 for Cc.
+        attachments: Names and contents; None is no file.
+    """
+
+    subject: str
+    body: str = ""
+    html: bytes = b""
+    headers: str = ""
+    recipients: list[tuple[str, str, int]] = field(default_factory=list)
+    attachments: list[tuple[str, bytes | None]] = field(default_factory=list)
+
+    def __bytes__(self) -> bytes:
+        """Return the file."""
+        strings = {0x001A: "IPM.Note", 0x0037: self.subject, 0x1000: self.body, 0x007D: self.headers}
+        tree = _properties(32, strings, {0x1013: self.html})
+        tree["__nameid_version1.0"] = {}
+        for number, (name, address, kind) in enumerate(self.recipients):
+            tree[f"__recip_version1.0_#{number:08X}"] = _properties(
+                8, {0x3001: name, 0x39FE: address}, numbers={0x0C15: kind}
+            )
+        for number, (name, content) in enumerate(self.attachments):
+            tree[f"__attach_version1.0_#{number:08X}"] = _properties(
+                8, {0x3707: name}, {0x3701: content or b""}, {0x3705: 1 if content is not None else 5}
+            )
+        return compound(tree)
+
+
+def _properties(
+    header: int,
+    strings: Mapping[int, str],
+    blobs: Mapping[int, bytes] = {},  # never changed
+    numbers: Mapping[int, int] = {},  # never changed
+) -> dict[str, bytes | Tree]:
+    """The streams of properties; empty ones are left out (MS-OXMSG 2.4)."""
+    tree: dict[str, bytes | Tree] = {}
+    listed = bytes(header)
+    for id_, text in strings.items():
+        if text:
+            tree[f"__substg1.0_{id_:04X}001F"] = content = text.encode("utf-16-le")
+            listed += struct.pack("<HHIII", 0x001F, id_, 6, len(content) + 2, 0)
+    for id_, content in blobs.items():
+        if content:
+            tree[f"__substg1.0_{id_:04X}0102"] = content
+            listed += struct.pack("<HHIII", 0x0102, id_, 6, len(content), 0)
+    for id_, number in numbers.items():
+        listed += struct.pack("<HHIII", 0x0003, id_, 6, number, 0)
+    tree["__properties_version1.0"] = listed
+    return tree
