@@ -30,6 +30,8 @@ def spoken(path: str, body: Any = None, headers: dict[bytes, bytes] | None = Non
         ("/2024-04/chat/stream", C),
         ("/2024-05-29/chat", D),
         ("/2024-05-29/chat/stream", D),
+        ("/api/chat", D),
+        ("/api/chat/stream", D),
         ("/2026-04-10/chat", E),
         ("/2026-04-10/chat/stream", E),
     ],
@@ -38,7 +40,7 @@ def test_a_fixed_path_never_changes_its_meaning(path: str, stage: str) -> None:
     """Every stage has its own, and there are no others."""
     fixed = STAGES.fixed()
     assert fixed[path].name == stage
-    assert len(fixed) == 9
+    assert len(fixed) == 11
 
 
 def test_the_default_is_the_interim_protocol() -> None:

@@ -147,8 +147,9 @@ def paths() -> dict[str, Schema]:
     form = {"type": "object", "required": ["json"], "properties": {"json": request}}
     bodies = {"application/json": {"schema": request}, "multipart/form-data": {"schema": form}}
     message = _answer(message=_message("assistant"), context=_CONTEXT, sessionState=_STATE)
-    described("/2024-05-29", "/chat", tag, bodies, message, _CODED_ERROR)
-    described("/2024-05-29", "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
+    for prefix in ("/2024-05-29", "/api"):
+        described(prefix, "/chat", tag, bodies, message, _CODED_ERROR)
+        described(prefix, "/chat/stream", tag, bodies, {"application/jsonl": _LINES}, _CODED_ERROR)
     tag = APRIL_2026
     text = _answer(output_text={"type": "string"}, context=_CONTEXT, session_state=_STATE)
     described("/2026-04-10", "/chat", tag, _request(*both), text, TEXT_ERROR)

@@ -47,7 +47,11 @@ class Stages:
 
     def fixed(self) -> dict[str, Dialect]:
         """The paths whose meaning never changes."""
-        return {f"/{stage.name}{path}": stage for path, stages in self._having.items() for stage in stages}
+        fixed: dict[str, Dialect] = {
+            f"/{stage.name}{path}": stage for path, stages in self._having.items() for stage in stages
+        }
+        # Where Microsoft's sample of the npm client posts to.
+        return fixed | {"/api/chat": self.typespec, "/api/chat/stream": self.typespec}
 
     def bare(self) -> dict[str, "BarePath"]:
         """The paths that are shared."""
