@@ -107,7 +107,7 @@ async def test_answers_and_errors_carry_the_headers(client: httpx.AsyncClient, f
     for response in responses:
         assert response.headers["access-control-allow-origin"] == "https://a.example"
         exposed = response.headers["access-control-expose-headers"].split(", ")
-        assert {"retry-after", "x-trace-id", "x-ratelimit-remaining-tokens"} <= set(exposed)
+        assert {"retry-after", "x-trace-id", "x-request-id", "x-ratelimit-remaining-tokens"} <= set(exposed)
         assert response.headers["vary"] == "origin"
 
 

@@ -51,6 +51,7 @@ async def test_every_response_names_its_trace(
     response = await client.request(method, path, headers={"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"})
     assert response.status_code == status
     assert response.headers.get_list("x-trace-id") == [TRACE]
+    assert response.headers.get_list("x-request-id") == [TRACE]
 
 
 async def test_a_request_that_outlasts_the_shutdown_gets_an_answer() -> None:

@@ -13,7 +13,7 @@ from gateway.server.request_state import state_of
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
 _ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority"
 _EXPOSED = (
-    b"retry-after, x-trace-id, "
+    b"retry-after, x-trace-id, x-request-id, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

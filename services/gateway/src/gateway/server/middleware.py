@@ -32,6 +32,7 @@ _tracer = telemetry.tracer(__name__)
 _SERVER_FAULT = 500
 _NOT_OFFERED = 501  # the client asks for what is not there; the platform works
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
+_ID_HEADERS = (b"x-trace-id", b"x-request-id")
 _MOST_DIGITS = 18
 
 HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
@@ -39,8 +40,9 @@ HEALTH = ("/health", "/healthz", "/readyz", "/metrics")
 
 
 class Tracing:
-    """A span for each request, continued from the client's ``traceparent``; ``x-trace-id`` on every response.
+    """A span for each request, continued from the client's ``traceparent``, whose id is on every response.
 
+    It is there as ``x-trace-id``, and as ``x-request-id``, which OpenAI's clients show with each error.
     What nobody below caught becomes a 500 that tells nothing of the inside; what outlasts the grace of a server
     that stops becomes a 503.
 
@@ -73,7 +75,7 @@ class Tracing:
                 nonlocal status
                 if message["type"] == "http.response.start":
                     status = message["status"]
-                    message["headers"] = [*message.get("headers", ()), (b"x-trace-id", trace_id)]
+                    message["headers"] = [*message.get("headers", ()), *((name, trace_id) for name in _ID_HEADERS)]
                 await send(message)
 
             try:
