@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,6 +81,14 @@ test-alerts: $(READY) ## Each alert over series of its own; needs promtool, of D
 test-contracts: $(READY) ## The contracts in Go and Java: generated, compiled, used by a program in Go
 	@echo "==> contracts"
 	@$(BIN)/pytest tests/contracts
+
+clients: $(READY) $(VENV)/.clients ## Other people's clients, unmodified, in Python, Node, Java and Go, as docs/clients.md shows them
+	@echo "==> clients"
+	@$(BIN)/pytest tests/clients
+
+clients-quick: $(READY) $(VENV)/.clients ## Those of them that are installed within a minute: Python, Node, Java
+	@echo "==> clients that are installed quickly"
+	@$(BIN)/pytest -m 'not slow' tests/clients
 
 test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: what clients see, what is lost (nothing)
 	@echo "==> faults"
@@ -213,6 +221,13 @@ $(VENV)/.npm: requirements/node.txt tests/e2e/npm/package-lock.json $(READY)
 	@rm -rf $(VENV)/node
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/node --require-hashes --no-deps -r requirements/node.txt
 	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/e2e/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(VENV)/.clients: requirements/clients.txt tests/clients/node/package-lock.json $(VENV)/.npm | $(READY)
+	@echo "==> Clients of Python and Node"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/clients
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/clients/bin/python --require-hashes --no-deps -r requirements/clients.txt
+	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/clients/node --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 format: $(READY) ## Format the code

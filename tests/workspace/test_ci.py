@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = """\
-demo test test-slow test-proxies test-contracts test-alerts conformance:
+demo test test-slow clients-quick test-proxies test-contracts test-alerts conformance:
 \t@echo "target $@ in $(CURDIR)"
 \t@if [ -r /dev/stdin ]; then cat; fi
 \t@env | grep ^CAUSEWAY_ || true
 \t@[ "$@" != "$(FAILS)" ] || exit 3
 """
-STEPS = ["demo", "test", "test-slow", "test-proxies", "test-contracts", "test-alerts"]
+STEPS = ["demo", "test", "test-slow", "clients-quick", "test-proxies", "test-contracts", "test-alerts"]
 CASES = "others/conformance/some_cases.json"
 
 
@@ -62,7 +62,7 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
     assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
 
 
-@pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 7)])
+@pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 8)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
     """The exit code is the step's, the table names the step, and no other one begins."""
     done = run(checkout, FAILS=fails)

@@ -1,0 +1,134 @@
+"""A platform that real clients are run against: the embedded models, a scripted one beside them, an API key."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from causeway.cli import key_store
+from causeway_testing.model_server import ModelServer
+from servicekit import api_keys
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT / "examples" / "corpus"
+INDEX = "handbook"
+SCRIPTED = "scripted"
+ENDED = ("succeeded", "unchanged", "failed", "cancelled")
+READY_SECONDS = 120.0
+INGEST_SECONDS = 240.0
+PROGRAM_SECONDS = 280.0
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A running stack whose index `handbook` holds the sample corpus.
+
+    Attributes:
+        url: Where its gateway listens.
+        key: An administrator's API key.
+        model: The server of its model `scripted`; the default model is the embedded one.
+    """
+
+    url: str
+    key: str
+    model: ModelServer
+
+    async def end(self, *command: str | Path, cwd: Path | None = None) -> tuple[int, str]:
+        """Run a client's program to its end; return its exit code and all that it printed.
+
+        The program finds the platform in the variables `CAUSEWAY_URL` and `CAUSEWAY_KEY`.
+        """
+        # What this machine says of other servers is not the client's business.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "AZURE_"))}
+        process = await asyncio.create_subprocess_exec(
+            *(str(word) for word in command),
+            cwd=cwd,
+            env={**kept, "CAUSEWAY_URL": self.url, "CAUSEWAY_KEY": self.key},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        try:
+            printed, _ = await asyncio.wait_for(process.communicate(), PROGRAM_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        assert process.returncode is not None
+        return process.returncode, printed.decode()
+
+    async def run(self, *command: str | Path, cwd: Path | None = None) -> str:
+        """Run a client's program, which must end well; return all that it printed."""
+        code, printed = await self.end(*command, cwd=cwd)
+        assert code == 0, printed
+        return printed
+
+    async def outcome(self, *command: str | Path, cwd: Path | None = None) -> Any:
+        """Run a client's program, and return the JSON that it printed as its last line."""
+        return json.loads((await self.run(*command, cwd=cwd)).splitlines()[-1])
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
+    """A stack that asks for keys, with the sample corpus in its index `handbook`."""
+    data = tmp_path_factory.mktemp("stack")
+    async with ModelServer.started() as model:
+        environment = {
+            "CAUSEWAY_AUTH": "keys",
+            "CAUSEWAY_OPENAI_BASE_URL": model.url,
+            "CAUSEWAY_OPENAI_MODELS": f"{SCRIPTED}=stub",
+            "CAUSEWAY_MODEL": "extractive",
+        }
+        async with _stack(data, environment) as running:
+            key, record = api_keys.make("chief", "default", roles=("admin",))
+            async with key_store.opened(running["nats_url"], 1) as store:
+                await store.add(record)
+            async with httpx.AsyncClient(base_url=running["url"], headers={"api-key": key}, timeout=60) as http:
+                await _ingest(http)
+            yield Platform(running["url"], key, model)
+
+
+async def _ingest(http: httpx.AsyncClient) -> None:
+    """Fill the index, as soon as the gateway has heard of the key."""
+    end = time.monotonic() + READY_SECONDS
+    while (await http.get("/indexes")).status_code != 200:
+        assert time.monotonic() < end, "the gateway does not take the key"
+        await asyncio.sleep(0.02)
+    files = [("file", (path.name, path.read_bytes())) for path in sorted(CORPUS.iterdir())]
+    answer = await http.post("/documents", data={"index": INDEX}, files=files)
+    assert answer.status_code == 202, answer.text
+    end = time.monotonic() + INGEST_SECONDS
+    for job in answer.json()["jobs"]:
+        while (state := (await http.get(f"/jobs/{job['id']}")).json()["state"]) not in ENDED:
+            assert time.monotonic() < end, f"job {job['id']} did not end in time"
+            await asyncio.sleep(0.05)
+        assert state == "succeeded", state
+
+
+@contextlib.asynccontextmanager
+async def _stack(data: Path, environment: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
+    causeway = str(Path(sys.executable).with_name("causeway"))
+    process = await asyncio.create_subprocess_exec(
+        causeway, "up", "--port", "0", "--data-dir", str(data), env={**os.environ, **environment}
+    )
+    try:
+        end = time.monotonic() + READY_SECONDS
+        while not (data / "stack.json").exists():
+            assert process.returncode is None, f"causeway up ended with {process.returncode}"
+            assert time.monotonic() < end, "the stack was not ready in time"
+            await asyncio.sleep(0.05)
+        yield json.loads((data / "stack.json").read_text())
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        code = await asyncio.wait_for(process.wait(), 60)
+    assert code == 0

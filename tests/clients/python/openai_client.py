@@ -1,0 +1,80 @@
+"""Uses the `openai` package as its users do, and prints what came of it as JSON."""
+
+import json
+import os
+from typing import Any
+
+from openai import NotFoundError, OpenAI
+from pydantic import BaseModel
+
+QUESTION: Any = [{"role": "user", "content": "When will the pivot bearing be renewed?"}]
+TOOLS: Any = [
+    {
+        "type": "function",
+        "function": {
+            "name": "tide",
+            "description": "Say when high water is.",
+            "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
+        },
+    }
+]
+
+
+class Tide(BaseModel):
+    """What `parse` shall make of an answer."""
+
+    place: str
+    hour: int
+
+
+def main() -> None:
+    """Chat, stream, use tools, parse, embed, list models, meet an error."""
+    client = OpenAI(base_url=os.environ["CAUSEWAY_URL"] + "/v1", api_key=os.environ["CAUSEWAY_KEY"], max_retries=0)
+    chat = client.chat.completions
+    found: dict[str, Any] = {}
+
+    answer: Any = chat.create(model="extractive", messages=QUESTION, extra_body={"index_name": "handbook"})
+    found["chat"] = answer.choices[0].message.content
+    found["sources"] = [node["sourcepage"] for node in answer.source_nodes]
+    found["tokens"] = answer.usage.total_tokens
+
+    stream = chat.create(
+        model="extractive",
+        messages=QUESTION,
+        stream=True,
+        stream_options={"include_usage": True},
+        extra_body={"index_name": "handbook"},
+    )
+    chunks = list(stream)
+    found["stream"] = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+    found["stream_tokens"] = chunks[-1].usage.total_tokens if chunks[-1].usage else None
+
+    conversation: Any = [{"role": "user", "content": "When is high water at Kelsay?"}]
+    asked = chat.create(model="scripted", messages=conversation, tools=TOOLS).choices[0]
+    [call] = asked.message.tool_calls or []
+    assert call.type == "function"
+    found["tool"] = [asked.finish_reason, call.function.name, json.loads(call.function.arguments)]
+    conversation += [asked.message, {"role": "tool", "tool_call_id": call.id, "content": "six"}]
+    found["after_tool"] = (
+        chat.create(model="scripted", messages=conversation, tools=TOOLS).choices[0].message.content
+    )
+    with chat.stream(model="scripted", messages=conversation[:1], tools=TOOLS) as streamed:
+        streamed.until_done()
+        [call] = streamed.get_final_completion().choices[0].message.tool_calls or []
+    found["streamed_tool"] = [call.function.name, json.loads(call.function.arguments)]
+
+    parsed = chat.parse(model="scripted", messages=conversation[:1], response_format=Tide).choices[0].message.parsed
+    found["parsed"] = parsed.model_dump() if parsed else None
+
+    models = [each.id for each in client.models.list()]
+    found["models"] = models
+    vectors = client.embeddings.create(model="all-minilm-l6-v2", input=["tide", "high water"]).data
+    found["vectors"] = [len(each.embedding) for each in vectors]
+    try:
+        chat.create(model="no-such-model", messages=QUESTION)
+    except NotFoundError as error:
+        found["error"] = [error.status_code, error.request_id is not None]
+    print(json.dumps(found))
+
+
+main()

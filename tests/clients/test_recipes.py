@@ -1,0 +1,98 @@
+"""Each program of docs/clients.md, as the page has it, with its client's own package."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.model_answers import STREAM, Answer, Fault, chunk, completion, sse
+from causeway_testing.recipes import Recipe, recipes
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HERE = Path(__file__).parent
+SHOWN = recipes(HERE.parents[1] / "docs" / "clients.md")
+MAVEN = (
+    "--quiet",
+    "--batch-mode",
+    "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:build-classpath",
+)
+ANSWER = "4 January to 19 March 2027"
+EMBEDDED = "\n384"
+RAGENGINE, CHAT_PROTOCOL = "KAITO RAGEngine", "AI chat protocol"
+PIECE = "A beginning of "
+Classpath = Callable[[str], Awaitable[str]]
+
+
+@pytest.fixture(scope="session")
+def classpath(platform: Any, tmp_path_factory: pytest.TempPathFactory) -> Classpath:
+    """Says where the packages of a client for Java are; each is resolved once."""
+    known: dict[str, str] = {}
+
+    async def resolved(profile: str) -> str:
+        if profile not in known:
+            file = tmp_path_factory.mktemp("java") / "classpath"
+            await platform.run("mvn", *MAVEN, "-f", HERE / "java", "-P", profile, f"-Dmdep.outputFile={file}")
+            known[profile] = file.read_text()
+        return known[profile]
+
+    return resolved
+
+
+def _parameters(*without: str) -> list[Any]:
+    chosen = [recipe for name, recipe in SHOWN.items() if name not in without]
+    return [pytest.param(each, id=each.name, marks=[pytest.mark.slow] if _is_slow(each) else []) for each in chosen]
+
+
+def _is_slow(recipe: Recipe) -> bool:
+    # Go compiles a client for minutes; Spring AI brings most of Spring.
+    return recipe.language == "go" or recipe.name == "Spring AI"
+
+
+async def run(platform: Any, classpath: Classpath, recipe: Recipe, directory: Path) -> tuple[int, str]:
+    """Run a recipe; return the exit code and all that it printed."""
+    if recipe.missing:
+        pytest.skip(f"the recipe is not run: {', '.join(recipe.missing)} is not installed")
+    recipe.write(directory, HERE, platform.url, platform.key)
+    if recipe.java_profile:
+        (directory / "classpath").write_text(await classpath(recipe.java_profile))
+    code, printed = await platform.end(*recipe.command, cwd=directory)
+    return code, printed
+
+
+@pytest.mark.parametrize("recipe", _parameters(RAGENGINE))
+async def test_a_recipe_answers_whole_and_as_a_stream(
+    platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
+) -> None:
+    """Both answers are from the index, and texts to embed get vectors of the bundled model."""
+    code, printed = await run(platform, classpath, recipe, tmp_path)
+    assert code == 0, printed
+    assert printed.count(ANSWER) == 2, printed
+    assert ("all-minilm-l6-v2" in recipe.program) == (EMBEDDED in printed.replace("]384", "]\n384")), printed
+
+
+async def test_the_recipe_of_ragengine(platform: Any, classpath: Classpath, tmp_path: Path) -> None:
+    """Documents without names get names, each index comes back from its own snapshot, a question is answered."""
+    code, printed = await run(platform, classpath, SHOWN[RAGENGINE], tmp_path)
+    assert code == 0, printed
+    first, second, *texts, answer = printed.splitlines()
+    assert first != second
+    assert len(first) == len(second) == 64
+    bearing, keys = "The spare bearing lies in shed 7.", "The keys hang in the office."
+    assert texts == [bearing, keys, bearing]
+    assert answer.startswith(bearing)
+
+
+@pytest.mark.parametrize("recipe", _parameters(RAGENGINE, CHAT_PROTOCOL))
+async def test_a_stream_that_breaks_is_no_answer(
+    platform: Any, classpath: Classpath, recipe: Recipe, tmp_path: Path
+) -> None:
+    """The client shows what came, and then fails: it does not take a beginning for an answer."""
+    broken = Answer((sse(chunk({"role": "assistant", "content": PIECE})), 0.05, Fault.CLOSE), content_type=STREAM)
+    platform.model.script(completion("Whole."), broken)
+    changed = Recipe(recipe.name, recipe.language, recipe.program.replace('"extractive"', '"scripted"'))
+    assert changed != recipe
+    code, printed = await run(platform, classpath, changed, tmp_path)
+    assert "Whole." in printed
+    assert PIECE in printed
+    assert code != 0, printed
