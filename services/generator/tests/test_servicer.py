@@ -199,13 +199,15 @@ async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
 
 
 async def test_models_are_listed_the_default_first(serve: Serve) -> None:
-    """With window, owner and readiness of each."""
-    async with serve(FakeModel("z", window=5), FakeModel("a", is_ready=False)) as generator:
+    """With window, owner, creation and readiness of each."""
+    async with serve(FakeModel("z", window=5, created=7), FakeModel("a", is_ready=False)) as generator:
         request = pb.ListModelsRequest(principal=LOCAL.to_proto())
         answer = await rpc.unary(generator.ListModels, request, Deadline.after(5))
-    assert [(model.name, model.context_window, model.owned_by, model.ready) for model in answer.models] == [
-        ("z", 5, "tests", True),
-        ("a", 1000, "tests", False),
+    assert [
+        (each.name, each.context_window, each.owned_by, each.created, each.ready) for each in answer.models
+    ] == [
+        ("z", 5, "tests", 7, True),
+        ("a", 1000, "tests", 0, False),
     ]
 
 

@@ -63,6 +63,10 @@ class Model(Protocol):
         """The most tokens of prompt and answer together; 0 where it is not known."""
         ...
 
+    async def created(self) -> int:
+        """When it was created, in seconds since 1970; 0 where it is not known."""
+        ...
+
     async def ready(self) -> bool:
         """Can be reached now, as far as a short look can tell."""
         ...

@@ -89,11 +89,12 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
 
 
 async def _entry(model: Route) -> pb.Model:
-    window, ready = await asyncio.gather(model.context_window(), model.ready())
+    window, created, ready = await asyncio.gather(model.context_window(), model.created(), model.ready())
     return pb.Model(
         name=model.name,
         context_window=window,
         owned_by=model.owned_by,
+        created=created,
         ready=ready,
         takes_pictures=model.takes_pictures,
     )

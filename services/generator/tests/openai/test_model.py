@@ -149,11 +149,19 @@ async def test_a_large_event_under_the_limit_passes(stub: Stub, openai_model: Ma
 
 async def test_the_window_is_the_configured_one_else_the_servers(stub: Stub, openai_model: MakeModel) -> None:
     """Configuration wins; 0 says that nobody knows."""
-    stub.models = {"stub": {"max_model_len": 4096}}
+    stub.models = {"stub": {"max_model_len": 4096, "created": True}}
     assert await openai_model(window=100).context_window() == 100
     assert await openai_model().context_window() == 4096
     assert await openai_model("other").context_window() == 0
     assert await openai_model().ready()
+
+
+async def test_a_model_was_created_when_its_server_says(stub: Stub, openai_model: MakeModel) -> None:
+    """Also where the list tells no window; 0 says that it is not known."""
+    stub.models = {"stub": {"created": 1_700_000_000}, "odd": {"created": "today"}, "huge": {"created": 10**30}}
+    assert await openai_model().created() == 1_700_000_000
+    assert await openai_model().context_window() == 0
+    assert [await openai_model(name).created() for name in ("odd", "huge", "other")] == [0, 0, 0]
 
 
 async def test_a_text_to_go_on_with_is_asked_for_as_a_text_completion(stub: Stub, openai_model: MakeModel) -> None:

@@ -46,6 +46,16 @@ def test_it_opens_after_failures_in_a_row(circuit: CircuitBreaker) -> None:
     assert caught.value.retry_after == 10
 
 
+def test_tries_of_one_request_are_one_failure(circuit: CircuitBreaker) -> None:
+    """However often it is repeated; failures of several requests open it."""
+    for _ in range(9):
+        circuit.call("one").failed()
+    circuit.call("two").failed()
+    assert circuit.admits
+    circuit.call("three").failed()
+    assert circuit.state is State.OPEN
+
+
 def test_a_begun_answer_is_no_whole_one(circuit: CircuitBreaker) -> None:
     """Who always breaks off in the middle fails, too."""
     for _ in range(3):

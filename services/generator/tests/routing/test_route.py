@@ -16,6 +16,9 @@ from generator.routing.attempts import Retries
 from generator.routing.circuit_breaker import State
 from generator.routing.deployment import Deployment
 from generator.routing.route import UNBOUNDED, Route
+from opentelemetry import trace
+from opentelemetry.context import Context
+from servicekit import telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import (
     CausewayError,
@@ -80,6 +83,20 @@ async def test_what_the_caller_did_wrong_is_not_repeated(route: MakeRoute, error
     second = FakeModel("b")
     assert await failure(route(FakeModel("a", [error]), second, tiers=True, retries=Retries())) is error
     assert second.prompts == []
+
+
+async def test_a_question_that_always_fails_leaves_the_model_to_others(route: MakeRoute) -> None:
+    """What one trace tries, two requests of two tries each, is one failure of the circuit; another trace's is one
+    more.
+    """
+    only = deployed(FakeModel("a", [DOWN]), failures=2)
+    model = route(only, retries=Retries(most=1))
+    with trace.use_span(telemetry.unrecorded(Context())):
+        assert [await failure(model), await failure(model)] == [DOWN, DOWN]
+    assert only.circuit.admits
+    with trace.use_span(telemetry.unrecorded(Context())):
+        assert await failure(model) is DOWN
+    assert only.circuit.state is State.OPEN
 
 
 async def test_nothing_is_repeated_once_something_was_said(route: MakeRoute) -> None:

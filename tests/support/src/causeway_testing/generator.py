@@ -55,6 +55,7 @@ class FakeModel:
         name: Its public name.
         script: Its events, whatever is asked; an exception is raised, a number is a pause in seconds.
         window: Its context window.
+        created: When, in seconds since 1970.
         is_ready: What `ready` says.
 
     Attributes:
@@ -70,6 +71,7 @@ class FakeModel:
         script: Sequence[Event | Exception | float] | None = None,
         *,
         window: int = 1000,
+        created: int = 0,
         is_ready: bool = True,
     ) -> None:
         self.name = name
@@ -82,6 +84,7 @@ class FakeModel:
         self.closed = False
         self._script = script
         self._window = window
+        self._created = created
         self._ready = is_ready
 
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
@@ -103,6 +106,10 @@ class FakeModel:
     async def context_window(self) -> int:
         """As constructed."""
         return self._window
+
+    async def created(self) -> int:
+        """As constructed."""
+        return self._created
 
     async def ready(self) -> bool:
         """As constructed."""

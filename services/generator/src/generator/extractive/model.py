@@ -111,6 +111,10 @@ class ExtractiveModel:
         """As constructed."""
         return self._window
 
+    async def created(self) -> int:
+        """Not known."""
+        return 0
+
     async def ready(self) -> bool:
         """Always."""
         return True

@@ -75,6 +75,10 @@ class OpenAIModel:
         """As configured, else as the server's list of models says."""
         return await self._server.window(self._server_name) if self._window is None else self._window
 
+    async def created(self) -> int:
+        """As the server's list of models says."""
+        return await self._server.created(self._server_name)
+
     async def ready(self) -> bool:
         """The server answers."""
         return await self._server.reachable()

@@ -6,7 +6,7 @@ import math
 import time
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import aiohttp
 import msgspec
@@ -29,6 +29,15 @@ _MOST_CONNECTIONS = 1000
 _KEEP_SECONDS = 3.0
 _LOOK_SECONDS = 2.0
 _LOOK_AGAIN_SECONDS = 5.0
+_MOST_NUMBER = 2**32 - 1
+
+
+class _Listed(NamedTuple):
+    window: int
+    created: int
+
+
+_UNKNOWN = _Listed(0, 0)
 
 
 class _List(msgspec.Struct):
@@ -63,7 +72,7 @@ class ModelServer:
         self._looking = asyncio.Lock()
         self._looked_at = -math.inf
         self._reachable = False
-        self._windows: Mapping[str, int] = {}
+        self._models: Mapping[str, _Listed] = {}
         self._background: asyncio.Task[None] | None = None
 
     @contextlib.asynccontextmanager
@@ -100,12 +109,17 @@ class ModelServer:
 
         Only the very first call waits for the server: later ones would hold up every prompt while it is away.
         """
-        if model not in self._windows:
+        if model not in self._models or not self._models[model].window:
             if math.isinf(self._looked_at):
                 await self._look()
             elif self._background is None or self._background.done():
                 self._background = asyncio.create_task(self._look())
-        return self._windows.get(model, 0)
+        return self._models.get(model, _UNKNOWN).window
+
+    async def created(self, model: str) -> int:
+        """When it says that a model was created, in seconds since 1970; 0 where it does not, or was not reached."""
+        await self._look()
+        return self._models.get(model, _UNKNOWN).created
 
     async def aclose(self) -> None:
         """Closes its connections; once more does no harm."""
@@ -182,7 +196,7 @@ class ModelServer:
                 self._renew_query()
                 url = _below(self._base_url, self._endpoint.models_path)
                 async with self._asked("GET", url, _LOOK_SECONDS) as reply:
-                    self._windows = _windows(await reply.whole()) or self._windows
+                    self._models = _listed(await reply.whole()) or self._models
                 self._reachable = True
             except UpstreamRejected as error:
                 # A server without this list is there all the same.
@@ -221,14 +235,18 @@ async def _refuse(response: aiohttp.ClientResponse, reply: Reply) -> None:
     raise refused(response.status, response.headers, bytes(body[:MOST_ERROR_BYTES]))
 
 
-def _windows(document: bytes) -> dict[str, int]:
+def _listed(document: bytes) -> dict[str, _Listed]:
     try:
         entries = msgspec.json.decode(document, type=_List).data
     except (ValueError, RecursionError):
         return {}
-    windows = {}
-    for entry in entries:
-        sizes = [entry[name] for name in _WINDOW_MEMBERS if isinstance(entry.get(name), int)]
-        if isinstance(entry.get("id"), str) and sizes:
-            windows[entry["id"]] = sizes[0]
-    return windows
+    return {
+        entry["id"]: _Listed(_number(entry, *_WINDOW_MEMBERS), _number(entry, "created"))
+        for entry in entries
+        if isinstance(entry.get("id"), str)
+    }
+
+
+def _number(entry: Mapping[str, Any], *members: str) -> int:
+    found = (entry[name] for name in members if type(entry.get(name)) is int)
+    return next((number for number in found if 0 < number <= _MOST_NUMBER), 0)

@@ -2,7 +2,7 @@
 
 import enum
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
 import structlog
 from servicekit.errors import Unavailable
@@ -19,11 +19,14 @@ class State(enum.Enum):
 
 
 class CircuitBreaker:
-    """Opens after failures in a row; when its time is over, one request at a time tries whether it may close.
+    """Opens when requests fail in a row; when its time is over, one request at a time tries whether it may close.
+
+    Tries of one request count as one failure, so that a single question that a server cannot answer, and is asked
+    again and again, does not close the server to everybody.
 
     Args:
         name: Of what it protects, for the log.
-        failures: In a row, until it opens.
+        failures: Requests that fail in a row, until it opens.
         seconds: That it stays open before a request may try.
         clock: Monotonic seconds.
     """
@@ -35,7 +38,8 @@ class CircuitBreaker:
         self._most = failures
         self._seconds = seconds
         self._clock = clock
-        self._failures = 0
+        self._failed_requests: set[Hashable] = set()
+        self._in_doubt = False
         self._opened_at: float | None = None
         self._trying: Call | None = None
 
@@ -56,15 +60,18 @@ class CircuitBreaker:
         """A call may begin now."""
         return self._opened_at is None or (self._trying is None and self.retry_after == 0)
 
-    def call(self) -> "Call":
+    def call(self, request: Hashable = None) -> "Call":
         """Begins a call, which has to be ended.
+
+        Args:
+            request: What the call is a try of; None: of a request of its own.
 
         Raises:
             Unavailable: None may begin now.
         """
         if not self.admits:
             raise Unavailable("The model server has been failing.", retry_after=max(1.0, self.retry_after))
-        call = Call(self)
+        call = Call(self, request)
         if self._opened_at is not None:
             self._trying = call
         return call
@@ -73,25 +80,26 @@ class CircuitBreaker:
         if self._trying is call:
             self._trying = self._opened_at = None
             # Until an answer has come whole, the next failure opens it again.
-            self._failures = self._most - 1
+            self._in_doubt = True
             _log.info("circuit closed", deployment=self._name)
 
     def _completed(self, call: "Call") -> None:
         self._answering(call)
         if self._opened_at is None:
-            self._failures = 0
+            self._failed_requests.clear()
+            self._in_doubt = False
 
     def _failed(self, call: "Call") -> None:
         if self._trying is call:
             self._trying = None
             self._opened_at = self._clock()
         elif self._opened_at is None:
-            self._failures += 1
-            if self._failures >= self._most:
+            self._failed_requests.add(call.request)
+            if self._in_doubt or len(self._failed_requests) >= self._most:
                 self._opened_at = self._clock()
-                _log.warning(
-                    "circuit opened", deployment=self._name, failures=self._failures, seconds=self._seconds
-                )
+                failures = len(self._failed_requests)
+                self._failed_requests.clear()
+                _log.warning("circuit opened", deployment=self._name, failures=failures, seconds=self._seconds)
 
     def _left(self, call: "Call") -> None:
         if self._trying is call:
@@ -101,10 +109,11 @@ class CircuitBreaker:
 class Call:
     """One call through a circuit. `answering` may come first; then one of the others ends it."""
 
-    __slots__ = ("_circuit",)
+    __slots__ = ("_circuit", "request")
 
-    def __init__(self, circuit: CircuitBreaker) -> None:
+    def __init__(self, circuit: CircuitBreaker, request: Hashable) -> None:
         self._circuit = circuit
+        self.request = object() if request is None else request
 
     def answering(self) -> None:
         """The server has begun to answer, or refused what it was asked: it is there."""

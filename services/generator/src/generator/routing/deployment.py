@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Hashable
 
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded, NotFound, Unavailable, UpstreamRejected
@@ -54,15 +54,19 @@ class Deployment:
         return self.circuit.admits and not self.slots.full
 
     @contextlib.asynccontextmanager
-    async def visit(self, deadline: Deadline) -> AsyncIterator[Call]:
+    async def visit(self, deadline: Deadline, request: Hashable = None) -> AsyncIterator[Call]:
         """Holds a slot, and tells the circuit how the block ended.
+
+        Args:
+            deadline: Of the wait for a slot.
+            request: What this is a try of; None: of a request of its own.
 
         Raises:
             RateLimited, DeadlineExceeded: As `ConcurrencyLimiter.taken`.
             Unavailable: The circuit is open.
         """
         async with self.slots.taken(deadline):
-            call = self.circuit.call()
+            call = self.circuit.call(request)
             try:
                 yield call
             except CausewayError as error:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import AsyncGenerator, Sequence
 
+from servicekit import telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded
 
@@ -64,6 +65,8 @@ class Route:
         """
         asked = asked_of(prompt)
         streamed = asked.stream is True
+        # A person's question can be several requests to a model; all of them are in one trace.
+        request = telemetry.current_trace_id() or object()
         tries = Attempts(self.name, self.targets, self._retries, deadline, self._dice)
         while True:
             deployment, pause = tries.next()
@@ -71,7 +74,7 @@ class Route:
                 await asyncio.sleep(pause)
             admitted = spoke = False
             try:
-                async with deployment.visit(deadline) as call:
+                async with deployment.visit(deadline, request) as call:
                     admitted = True
                     with Answering(self.name, deployment, asked, prompt) as answering:
                         async with contextlib.aclosing(deployment.model.generate(prompt)) as events:
@@ -98,6 +101,11 @@ class Route:
             return self._window
         windows = await asyncio.gather(*(each.deployment.model.context_window() for each in self.targets))
         return min(filter(None, windows), default=0)
+
+    async def created(self) -> int:
+        """As its first deployment that knows says it; 0 where none does."""
+        told = await asyncio.gather(*(each.deployment.model.created() for each in self.targets))
+        return next(filter(None, told), 0)
 
     async def ready(self) -> bool:
         """Some deployment can be reached, and has not been failing."""

@@ -100,6 +100,10 @@ class TritonModel:
             return self._config.window
         return await self._server.window()
 
+    async def created(self) -> int:
+        """Not known."""
+        return 0
+
     async def ready(self) -> bool:
         """The server says so."""
         return await self._server.ready()
