@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen
+from gateway.server.responses import break_off
 
 LIMITS = HttpLimits(size=2000, count=20, seconds=60)
 Connect = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
@@ -25,6 +26,13 @@ async def refuse(_: Any, __: Any, send: Any) -> None:
     """Answers before the body is there."""
     await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"2")]})
     await send({"type": "http.response.body", "body": b"no"})
+
+
+async def broken(scope: Any, _: Any, send: Any) -> None:
+    """Answers with a beginning."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"A beginning", "more_body": True})
+    break_off(scope)
 
 
 @asynccontextmanager
@@ -264,3 +272,14 @@ async def test_who_does_not_read_is_left() -> None:
         writer.write(head())
         await asyncio.wait_for(ended.wait(), 60)
         writer.close()
+
+
+async def test_an_answer_that_is_broken_off_on_purpose_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    """The client has what was sent, and no end; the log of the server has nothing."""
+    async with server(app=broken) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(head())
+        raw = await asyncio.wait_for(reader.read(), 60)
+        writer.close()
+    assert raw.endswith(b"b\r\nA beginning\r\n")
+    assert caplog.records == []

@@ -29,7 +29,7 @@ from gateway.dialects.registration import ChatRoute
 from gateway.domain import Batch, Done, Step
 from gateway.routes.heartbeat import Heartbeat
 from gateway.server.request_state import state_of
-from gateway.server.responses import JSON, NOSNIFF, refuse, respond
+from gateway.server.responses import JSON, NOSNIFF, break_off, refuse, respond
 
 _log = structlog.get_logger(__name__)
 
@@ -115,7 +115,7 @@ class ChatEndpoint:
                     state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
                 answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
                 if exchange.streaming:
-                    done = await self._stream(dialect, exchange, answer, send_noted)
+                    done = await self._stream(dialect, exchange, answer, scope, send_noted)
                 else:
                     done = await self._whole(dialect, exchange, answer, send_noted)
             state_of(scope).done = done
@@ -132,6 +132,7 @@ class ChatEndpoint:
         if begun:
             # The client reads no more, or is too slow: nothing that was written now would reach it in time.
             _log.warning("answer broke off", dialect=dialect.name, error=failure.message)
+            break_off(scope)
             return
         told = dialect.media.told(failure)
         if told is not failure:
@@ -166,7 +167,9 @@ class ChatEndpoint:
         await respond(send, 200, dialect.media.unary, exchange.complete(), headers)
         return done
 
-    async def _stream(self, dialect: Dialect, exchange: Exchange, answer: Answer, send: Send) -> Done | None:
+    async def _stream(
+        self, dialect: Dialect, exchange: Exchange, answer: Answer, scope: Scope, send: Send
+    ) -> Done | None:
         """The answer's end; None where it broke off."""
         broken = False
         async with aclosing(answer) as events:
@@ -195,7 +198,8 @@ class ChatEndpoint:
                     await _write(beating.send, exchange.render_failure(Internal()))
                     broken = dialect.media.breaks_off
         if broken:
-            return None  # the server sends what it has and closes the connection of an answer that is not complete
+            break_off(scope)
+            return None
         await send({"type": "http.response.body", "body": b"", "more_body": False})
         return last if isinstance(last := batch[-1], Done) else None
 

@@ -5,6 +5,7 @@ connection is closed (RFC 9112, 6.3 and 11.2).
 """
 
 import asyncio
+import functools
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from gateway.dialects.problem import problem
 from gateway.server.connections import Connections, Place
 from gateway.server.middleware import HEALTH
-from gateway.server.responses import error_headers
+from gateway.server.responses import BREAK_OFF, error_headers
 
 # RFC 9112, 3.2: uri-host [":" port], where uri-host may be empty (RFC 3986, 3.2.2; a zone is not allowed).
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
@@ -173,6 +174,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.scope["http_version"] == "1.0":
             _answer_http_1_0(self.cycle)
+        self.scope["extensions"] = {BREAK_OFF: {"close": functools.partial(_break_off, self.cycle)}}
         self._reading_head, self._fed = False, 0
 
     def on_body(self, body: bytes) -> None:
@@ -288,6 +290,12 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self._unread = unread
             self._reader = self.loop.call_later(self._limits.pause, self._look)
+
+
+def _break_off(cycle: RequestResponseCycle) -> None:
+    # As if the client had left: for uvicorn an answer without an end is a defect of the application.
+    cycle.disconnected = True
+    cycle.transport.close()
 
 
 def _answer_http_1_0(cycle: RequestResponseCycle) -> None:

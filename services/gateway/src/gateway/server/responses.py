@@ -11,6 +11,9 @@ Header = tuple[bytes, bytes]
 NOSNIFF: Header = (b"x-content-type-options", b"nosniff")
 """Browsers take an answer for what it says to be (Fetch standard)."""
 
+BREAK_OFF = "causeway.break_off"
+"""The extension of an ASGI scope whose `close` closes the connection of an answer as it is."""
+
 ErrorBody = Callable[[Scope, CausewayError], bytes]
 """A request, error → the error's body in the dialect that is spoken there."""
 
@@ -45,3 +48,13 @@ async def respond(send: Send, status: int, media: bytes, body: bytes, headers: S
     start = [(b"content-type", media), (b"content-length", b"%d" % len(body)), NOSNIFF, *headers]
     await send({"type": "http.response.start", "status": status, "headers": start})
     await send({"type": "http.response.body", "body": body})
+
+
+def break_off(scope: Scope) -> None:
+    """End an answer without its end, on purpose: what was sent is delivered, then the connection is closed.
+
+    A server without the extension closes the connection by itself when the application returns.
+    """
+    extension = scope.get("extensions", {}).get(BREAK_OFF)
+    if extension is not None:
+        extension["close"]()
