@@ -1,5 +1,6 @@
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -249,3 +250,13 @@ async def test_an_original_that_is_gone_or_away(http: httpx.AsyncClient, fakes: 
     fakes.originals.failure = Unavailable("Away.", retry_after=2)
     response = await http.get("/content/a.pdf")
     assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+
+
+@pytest.mark.parametrize("name", ["C#.pdf", "What now?.md", "100%.md", "C%23.pdf", "[draft] a\\b.md"])
+async def test_a_document_opens_by_the_name_that_is_cited(fakes: Any, http: httpx.AsyncClient, name: str) -> None:
+    """As front ends write it into a URL, which do not encode it, and as others do."""
+    fakes.retriever.documents = {"docs": [document(name)]}
+    cited = quote(name, safe="/ ")
+    for path in (cited, quote(cited), f"{cited}#page=2", quote(f"{cited}#page=2")):
+        response = await http.get(f"/content/{path}")
+        assert (response.status_code, response.content) == (200, BYTES), path

@@ -5,6 +5,7 @@ import re
 from email.utils import formatdate
 from pathlib import PurePosixPath
 from typing import Annotated
+from urllib.parse import unquote
 
 import structlog
 from fastapi import APIRouter, Query, Request, Response
@@ -76,8 +77,11 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         deadline = Deadline.after(timeout)
         kept: list[StoredDocument] = []
         for name in map(keys.index_name, chosen):
-            found = await catalogue.find(principal, name, {"sourcefile": _PAGE.sub("", path)}, deadline)
-            kept = [document for document in found if document.original]
+            for sourcefile in _names(path):
+                found = await catalogue.find(principal, name, {"sourcefile": sourcefile}, deadline)
+                kept = [document for document in found if document.original]
+                if kept:
+                    break
             if kept:
                 break
         else:
@@ -93,6 +97,12 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         return _Original(originals, principal, document, headers, deadline)
 
     return routes
+
+
+def _names(path: str) -> tuple[str, ...]:
+    """The names that a path can stand for: some clients encode a citation, whose name is encoded already."""
+    name = _PAGE.sub("", path)
+    return tuple(dict.fromkeys((name, unquote(name))))
 
 
 class _Original(Response):

@@ -6,6 +6,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 EPOCH = datetime.fromtimestamp(0, UTC)
+_ENCODED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#?[]\\"}
+"""What ends a path, a name in brackets, or begins something else in a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,14 @@ class Document:
         return Version(self.document_id, self.generation)
 
     def cited_as(self, page: int) -> str:
-        """How a page of it is cited: ``file.pdf#page=3``; page 0 stands for a format without pages."""
+        """How a page of it is cited: ``file.pdf#page=3``; page 0 stands for a format without pages.
+
+        Front ends put what is cited into a URL as it is. So characters that would end the name there are encoded in
+        the names of documents whose originals can be opened: ``C#.pdf`` is cited as ``C%23.pdf``.
+        """
         name = self.sourcefile or self.document_id
+        if self.original:
+            name = name.translate(_ENCODED)
         return f"{name}#page={page}" if page else name
 
 

@@ -418,7 +418,9 @@ class Passage(_message.Message):
     text: _builtins.str
     """The text."""
     sourcepage: _builtins.str
-    """How it is cited: `file.pdf#page=3`, or the file's name where there are no pages."""
+    """How it is cited: `file.pdf#page=3`, or the file's name where there are no pages. Of a document whose original can
+    be opened, what would end the name in a URL is encoded: `C%23.pdf`.
+    """
     score: _builtins.float
     """What the order is by: the fused score in hybrid mode, and where vectors of several models were searched; else
     the mode's own.
