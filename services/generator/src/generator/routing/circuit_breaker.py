@@ -22,7 +22,7 @@ class CircuitBreaker:
     """Opens when requests fail in a row; when its time is over, one request at a time tries whether it may close.
 
     Tries of one request count as one failure, so that a single question that a server cannot answer, and is asked
-    again and again, does not close the server to everybody.
+    again and again, does not keep other callers from the server.
 
     Args:
         name: Of what it protects, for the log.
