@@ -434,7 +434,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
         Bad("picture.png", png, unsupported, "Graphics"),
         Bad("torn.zip", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),
         Bad("torn.docx", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),
-        Bad("letter.rtf", b"{\\rtf1\\ansi hello}", unsupported, "RTF"),
+        Bad("letter.rtf", b"Dear Sir, this is no RTF.", unreadable, "plain text"),
     ]
 
 

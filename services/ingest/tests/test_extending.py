@@ -19,7 +19,7 @@ from servicekit.errors import UnreadableDocument
 from .parsing.conftest import parsed
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
-_CUES = "WEBVTT\n\n1\n00:01.000 --> 00:04.000\n<v Ann>The ferry leaves at nine.\n"
+_CALENDAR = "BEGIN:VCALENDAR\nBEGIN:VEVENT\nSUMMARY:The ferry leaves.\nEND:VEVENT\nEND:VCALENDAR\n"
 _CHILD = """
 import runpy, sys
 sys.path.insert(0, sys.argv[1])
@@ -49,7 +49,7 @@ def copy(tmp_path: Path) -> Path:
     """A copy of the package with the example's module and its line in the registry."""
     module, registration, _ = _blocks("python")
     shutil.copytree(Path(ingest.__file__).parent, tmp_path / "ingest", ignore=shutil.ignore_patterns("__pycache__"))
-    (tmp_path / "ingest/parsing/formats/subtitles.py").write_text(module)
+    (tmp_path / "ingest/parsing/formats/calendars.py").write_text(module)
     registry = tmp_path / "ingest/parsing/registry.py"
     added, last = re.findall(r"^    Format\(.*\n", registration, re.MULTILINE)
     assert registry.read_text().count(last) == 1
@@ -65,22 +65,22 @@ async def parser(copy: Path) -> AsyncIterator[ProcessParser]:
     await parser.aclose()
 
 
-@pytest.mark.parametrize("name", ["talk.vtt", "talk", "talk.TXT2"])
+@pytest.mark.parametrize("name", ["ferries.ics", "ferries", "ferries.TXT2"])
 async def test_the_child_reads_the_example(parser: ProcessParser, tmp_path: Path, name: str) -> None:
     """With the page's line in the registry, the parsing child finds the format by its content and reads it."""
-    (tmp_path / "original").write_text(_CUES)
+    (tmp_path / "original").write_text(_CALENDAR)
     async with contextlib.aclosing(parser.parse(tmp_path / "original", name)) as parts:
         head, page = [part async for part in parts]
-    assert head == Head("text/vtt")
+    assert head == Head("text/calendar")
     assert isinstance(page, Page)
-    assert [section.text for section in page.sections] == ["The ferry leaves at nine."]
+    assert [section.text for section in page.sections] == ["Summary: The ferry leaves."]
 
 
 async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser, tmp_path: Path) -> None:
     """The refusal of the example reaches the person who sent the file; the other formats are read as before."""
-    (tmp_path / "original").write_text("WEBVTT\n")
-    with pytest.raises(UnreadableDocument, match="no subtitles"):
-        [part async for part in parser.parse(tmp_path / "original", "talk.vtt")]
+    (tmp_path / "original").write_text("BEGIN:VCALENDAR\nEND:VCALENDAR\n")
+    with pytest.raises(UnreadableDocument, match="no events"):
+        [part async for part in parser.parse(tmp_path / "original", "ferries.ics")]
     (tmp_path / "notes").write_text("# Tides\n\nHigh water at six.\n")
     head, *_ = [part async for part in parser.parse(tmp_path / "notes", "notes.md")]
     assert head == Head("text/markdown")
@@ -89,21 +89,21 @@ async def test_the_child_refuses_what_the_example_refuses(parser: ProcessParser,
 def test_the_registration_is_all_that_others_need(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The name, the media type and the list of formats in messages come from the one line."""
     registry = _load("registry_with_the_example", copy / "ingest/parsing/registry.py", monkeypatch)
-    assert registry.format_named(".vtt").module == "subtitles"
-    assert registry.SUFFIXES["text/vtt"] == ".vtt"
-    assert "WebVTT" in registry.READABLE
+    assert registry.format_named(".ics").module == "calendars"
+    assert registry.SUFFIXES["text/calendar"] == ".ics"
+    assert "iCalendar" in registry.READABLE
 
 
 def test_the_tests_of_the_example_pass(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each test function that the page shows passes."""
-    _load("ingest.parsing.formats.subtitles", copy / "ingest/parsing/formats/subtitles.py", monkeypatch)
+    _load("ingest.parsing.formats.calendars", copy / "ingest/parsing/formats/calendars.py", monkeypatch)
     conftest = ModuleType("example.conftest")
     conftest.parsed = parsed  # type: ignore[attr-defined]  # as in tests/parsing/conftest.py
     monkeypatch.setitem(sys.modules, "example", ModuleType("example"))
     monkeypatch.setitem(sys.modules, "example.formats", ModuleType("example.formats"))
     monkeypatch.setitem(sys.modules, "example.conftest", conftest)
-    (tmp_path / "test_subtitles.py").write_text(_blocks("python")[2])
-    tests = _load("example.formats.test_subtitles", tmp_path / "test_subtitles.py", monkeypatch)
+    (tmp_path / "test_calendars.py").write_text(_blocks("python")[2])
+    tests = _load("example.formats.test_calendars", tmp_path / "test_calendars.py", monkeypatch)
     functions = [each for name, each in vars(tests).items() if name.startswith("test_")]
     assert len(functions) == 2
     for function in functions:
@@ -124,5 +124,5 @@ def test_every_format_has_a_row() -> None:
 def test_the_row_fits_the_table() -> None:
     """The row that the page shows has the columns of the table of formats."""
     [row] = _blocks("markdown")
-    assert row.startswith("| WebVTT |")
+    assert row.startswith("| iCalendar |")
     assert row.strip().count("|") == _table()[0].count("|")

@@ -116,7 +116,7 @@ def bad(make_docx: MakeDocx, make_xlsx: MakeDocx, make_pdf: Callable[..., bytes]
         ("deep.json", b"[" * 100_000 + b"]" * 100_000, UnreadableDocument, "nested"),
         ("deep.md", b">" * 5000 + b" text", UnreadableDocument, "nested"),
         ("a.zip", archive(**{".hidden": b"text"}), UnreadableDocument, "no files"),
-        ("a.odt", archive(mimetype=b"application/vnd.oasis.opendocument.text"), UnsupportedMedia, "OpenDocument"),
+        ("a.odt", archive(mimetype=b"application/vnd.oasis.opendocument.text"), UnreadableDocument, "missing"),
         ("a.tar", tar()[:600], UnreadableDocument, "damaged|no files"),
         ("a.gz", gzip.compress(b"text", mtime=0), UnsupportedMedia, "GZIP"),
         ("lies.xlsx", docx, UnreadableDocument, "is a Word document"),

@@ -46,6 +46,17 @@ def has_stream(path: Path, head: bytes, *names: str) -> bool:
     return head.startswith(_COMPOUND) and all(_has_stream(path, name) for name in names)
 
 
+def package_type(path: Path, head: bytes) -> str:
+    """Return what a package of OpenDocument or an e-book says that it is; empty for other files.
+
+    Raises:
+        Unreadable: It is a damaged ZIP file.
+    """
+    if not head.startswith(_ZIP):
+        return ""
+    return _member(path, "mimetype").decode("ascii", "replace").strip()
+
+
 def is_plain_zip(path: Path, head: bytes) -> bool:
     """Return whether a file is a ZIP file, and no package of documents.
 

@@ -16,7 +16,7 @@ _BINARY_SUFFIXES = frozenset((
     ".jpeg", ".gif", ".webp", ".bmp", ".tif", ".tiff", ".heic", ".mp3", ".mp4", ".wav", ".mov", ".exe", ".dll",
 ))
 # fmt: on
-_TEXTUAL_BUT_UNREAD = ((b"{\\rtf", "RTF"), (b"%!PS", "PostScript"), (b"<?xml", "XML"), (b"<svg", "SVG"))
+_TEXTUAL_BUT_UNREAD = ((b"%!PS", "PostScript"), (b"<svg", "SVG"))
 
 
 def detect(path: Path, suffix: str) -> Format:
@@ -78,7 +78,7 @@ def _refused(path: Path, head: bytes, suffix: str) -> Unreadable | Unsupported:
 def _text_format(path: Path, head: bytes, suffix: str) -> Format:
     named = format_named(suffix)
     is_text_name = named is not None and not named.binary
-    if suffix in _BINARY_SUFFIXES and not is_text_name and not (suffix == ".rtf" and head.startswith(b"{\\rtf")):
+    if suffix in _BINARY_SUFFIXES and not is_text_name:
         raise Unreadable(f"The name ends with {suffix}, but the file is plain text.")
     recognised = _recognised(path, head, binary=False)
     if recognised is None:

@@ -63,6 +63,19 @@ FORMATS = (
         {"application/vnd.ms-outlook": ".msg"},
         binary="a mail of Outlook (.msg)",
     ),
+    Format(
+        "OpenDocument (.odt, .ods, .odp)",
+        "opendocument",
+        ".odt .ods .odp .ott .ots .otp",
+        {
+            "application/vnd.oasis.opendocument.text": ".odt",
+            "application/vnd.oasis.opendocument.spreadsheet": ".ods",
+            "application/vnd.oasis.opendocument.presentation": ".odp",
+        },
+        binary="an OpenDocument file (.odt, .ods, .odp)",
+        zipped=True,
+    ),
+    Format("EPUB", "epub", ".epub", {"application/epub+zip": ".epub"}, binary="an e-book (.epub)", zipped=True),
     Format("ZIP archive", "zip_archive", ".zip", {"application/zip": ".zip"}, binary="a ZIP archive", zipped=True),
     Format(
         "tar archive",
@@ -73,6 +86,13 @@ FORMATS = (
     ),
     Format("e-mail (.eml)", "mail", ".eml", {"message/rfc822": ".eml"}),
     Format("HTML", "html", ".html .htm .xhtml", {"text/html": ".html", "application/xhtml+xml": ".html"}),
+    Format("RTF", "rtf", ".rtf", {"application/rtf": ".rtf", "text/rtf": ".rtf"}),
+    Format(
+        "subtitles (.srt, .vtt)", "subtitles", ".srt .vtt", {"text/vtt": ".vtt", "application/x-subrip": ".srt"}
+    ),
+    Format("XML", "xml_records", ".xml .dita .docbook .tei", {"application/xml": ".xml", "text/xml": ".xml"}),
+    Format("Jupyter notebook", "notebook", ".ipynb", {"application/x-ipynb+json": ".ipynb"}),
+    Format("YAML", "yaml_records", ".yaml .yml", {"application/yaml": ".yaml", "text/yaml": ".yaml"}),
     Format("Markdown", "markdown", ".md .markdown", {"text/markdown": ".md"}),
     Format("CSV", "delimited", ".csv .tsv .tab", {"text/csv": ".csv", "text/tab-separated-values": ".tsv"}),
     Format(

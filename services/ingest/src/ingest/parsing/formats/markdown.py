@@ -28,8 +28,13 @@ def parse(request: Request) -> Iterator[Head | Page]:
     if front:
         outline.block(front[1].strip())
         text = text[front.end() :]
-    _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
+    fill(outline, text)
     yield Page(0, outline.end_page())
+
+
+def fill(outline: Outline, text: str) -> None:
+    """Put a text into an outline."""
+    _fill(outline, MarkdownIt("commonmark", {"maxNesting": _DEEPEST}).enable("table").parse(text))
 
 
 def _fill(outline: Outline, tokens: Sequence[Token]) -> None:

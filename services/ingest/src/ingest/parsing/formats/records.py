@@ -43,7 +43,7 @@ def parse(request: Request) -> Iterator[Head | Page]:
         return
     yield Head("application/json")
     outline = Outline()
-    _fill(outline, value, 1)
+    fill(outline, value)
     sections = outline.end_page()
     if not sections:
         raise Unreadable("The document has no text.")
@@ -79,8 +79,14 @@ def _loads(text: str) -> Any:
     return json.loads(text, object_pairs_hook=tuple, parse_int=str, parse_float=str, parse_constant=str)
 
 
-def _fill(outline: Outline, value: Any, level: int) -> None:
-    """Puts a value into the outline; what it holds begins at this level of headings."""
+def fill(outline: Outline, value: Any, level: int = 1) -> None:
+    """Put a value into the outline; what it holds begins at this level of headings.
+
+    Args:
+        outline: Takes the blocks.
+        value: Objects as tuples of pairs, arrays as lists, scalars as text, booleans or None.
+        level: Of the headings.
+    """
     if isinstance(value, list) and _is_deep(value):
         for item in value:
             outline.block(_record(item), whole=True)
@@ -93,7 +99,7 @@ def _fill(outline: Outline, value: Any, level: int) -> None:
     for name, item in value:
         if _is_deep(item) and next(_lines(item, ""), None):
             outline.heading(level, flat(name))
-            _fill(outline, item, level + 1)
+            fill(outline, item, level + 1)
 
 
 def _is_deep(value: Any) -> bool:

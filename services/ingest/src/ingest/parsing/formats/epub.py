@@ -1,0 +1,87 @@
+"""E-books (EPUB 2 and 3): their chapters in reading order, by heading."""
+
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+from selectolax.lexbor import LexborHTMLParser
+
+from ingest.parsing import containers
+from ingest.parsing.content import Head, Omission, Page, Part
+from ingest.parsing.formats import html
+from ingest.parsing.frames import Request
+from ingest.parsing.office import packages
+from ingest.parsing.office.packages import Package
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text.clean import flat
+from ingest.parsing.text.decode import decode
+from ingest.parsing.text.outline import Outline
+
+_ENCRYPTION = "META-INF/encryption.xml"
+_TEXTS = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_TITLE = re.compile(r"<title>.*?</title>", re.DOTALL | re.IGNORECASE)
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether a package says that it is an e-book (EPUB 3.3, 4.2.6.1)."""
+    return containers.package_type(path, head) == "application/epub+zip"
+
+
+def parse(request: Request) -> Iterator[Part]:
+    """Yield the head and the one page of a book.
+
+    Raises:
+        Unreadable: It is damaged or protected, or has no text.
+        TooLarge: It has more text than ``max_characters``, or than there is memory for.
+    """
+    outline = Outline()
+    missing: list[str] = []
+    with packages.opened(Path(request.path), request.memory) as package:
+        if package.has(_ENCRYPTION) and b"xhtml" in package.read(_ENCRYPTION):
+            raise Unreadable("The book is protected: it opens in its shop's reader only.")
+        place, book = _book(package)
+        language = _first(book, "language")
+        outline.heading(0, _first(book, "title"))
+        characters = 0
+        for name in _chapters(book, place):
+            if not package.has(name):
+                missing.append(name)
+                continue
+            source = decode(package.read(name))
+            characters += len(source)
+            if characters > 4 * request.max_characters:
+                raise TooLarge.characters(request.max_characters)
+            html.fill(outline, LexborHTMLParser(_TITLE.sub("", source)))
+    yield Head("application/epub+zip", language=language if language.replace("-", "").isalnum() else "")
+    sections = outline.end_page()
+    if not any(section.text not in section.headings for section in sections):
+        raise Unreadable("The book has no text: its pages are pictures.")
+    yield Page(0, sections)
+    for name in missing:
+        yield Omission("Unreadable", "The chapter is missing in the book.", part=name)
+
+
+def _book(package: Package) -> tuple[str, etree._Element]:
+    """Where the package document is, and its root (EPUB 3.3, 4.2.6.3.1)."""
+    for each in package.xml("META-INF/container.xml").iter("{*}rootfile"):
+        name = unquote(each.get("full-path", ""))
+        return posixpath.dirname(name), package.xml(name)
+    raise Unreadable("The book is damaged: it does not say where its text is.")
+
+
+def _first(book: etree._Element, name: str) -> str:
+    return next((flat("".join(each.itertext())) for each in book.iter(f"{{*}}{name}")), "")
+
+
+def _chapters(book: etree._Element, place: str) -> Iterator[str]:
+    """The names of the chapters in reading order, without the table of contents."""
+    items = {each.get("id"): each for each in book.iter("{*}item")}
+    for reference in book.iter("{*}itemref"):
+        item = items.get(reference.get("idref"))
+        if item is None or item.get("media-type") not in _TEXTS:
+            continue
+        if "nav" not in item.get("properties", "").split():
+            yield posixpath.normpath(posixpath.join(place, unquote(item.get("href", ""))))

@@ -1,0 +1,74 @@
+"""Jupyter notebooks: the text of cells, code with what it printed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.formats import markdown
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.text.clean import clean
+from ingest.parsing.text.decode import text_of
+from ingest.parsing.text.outline import Outline
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LONGEST_OUTPUT = 10_000
+"""Characters; the rest of what a cell printed is left out."""
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether JSON has cells with types at its beginning."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and b'"cells"' in head and b'"cell_type"' in head
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page of a notebook.
+
+    Raises:
+        Unreadable: It is damaged, or has no text.
+    """
+    try:
+        notebook = msgspec.json.decode(text_of(request).removeprefix("\ufeff"))
+        cells = notebook["cells"] if "cells" in notebook else notebook["worksheets"][0]["cells"]
+        read = [(str(cell["cell_type"]), _source(cell), _outputs(cell)) for cell in cells]
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise Unreadable(f"The notebook is damaged or truncated: {error}.") from error
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise Unreadable("The notebook is damaged: its cells are not as the format has them.") from error
+    yield Head("application/x-ipynb+json")
+    outline = Outline()
+    for kind, source, outputs in read:
+        if kind == "markdown":
+            markdown.fill(outline, source)
+        elif kind == "heading":  # before version 4
+            outline.heading(1, source)
+        else:
+            outline.block(source, whole=True)
+            for output in outputs:
+                outline.block(f"Output:\n{output}", whole=True)
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The notebook has no text.")
+    yield Page(0, sections)
+
+
+def _source(cell: dict[str, Any]) -> str:
+    return clean(_joined(cell["source"] if "source" in cell else cell["input"])).strip("\n")
+
+
+def _outputs(cell: dict[str, Any]) -> list[str]:
+    """What the cell printed, as far as it is text."""
+    texts = []
+    for output in cell.get("outputs") or ():
+        data = output.get("data") or output
+        text = _joined(output.get("text") or data.get("text/plain") or output.get("evalue") or "")
+        texts.append(clean(_ESCAPE.sub("", text)).strip("\n")[:_LONGEST_OUTPUT])
+    return [text for text in texts if text.strip()]
+
+
+def _joined(text: Any) -> str:
+    return "".join(map(str, text)) if isinstance(text, list) else str(text)

@@ -1,0 +1,73 @@
+"""OpenDocument: text by heading, sheets and slides by page (ISO/IEC 26300)."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing import containers
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.office import odf_text, packages
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text import grids
+from ingest.parsing.text.outline import Outline
+
+_TYPE = "application/vnd.oasis.opendocument."
+_KINDS = ("text", "spreadsheet", "presentation")
+_MANIFEST = "META-INF/manifest.xml"
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Return whether a package says that it is a text, a spreadsheet or a presentation, or a template of one."""
+    kind = containers.package_type(path, head)
+    return kind.startswith(_TYPE) and kind.removeprefix(_TYPE).removesuffix("-template") in _KINDS
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the pages: sheets, slides, or one page of a text.
+
+    Raises:
+        Unreadable: It is damaged or encrypted, or has no text.
+        TooLarge: It has more than ``max_pages`` pages, or more text than there is memory for.
+    """
+    path = Path(request.path)
+    kind = containers.package_type(path, path.read_bytes()[:4]).removeprefix(_TYPE).removesuffix("-template")
+    with packages.opened(path, request.memory) as package:
+        if package.has(_MANIFEST) and b"encryption-data" in package.read(_MANIFEST):
+            raise Unreadable("The document is encrypted: it opens with a password only.")
+        content = package.xml("content.xml")
+        language = _language(package.xml("meta.xml")) if package.has("meta.xml") else ""
+        body = next(content.iter(odf_text.OFFICE + kind), None)
+        if body is None:
+            raise Unreadable("The document is damaged: it has no body.")
+        pages = list(_pages(kind, body, request))
+    if len(pages) > request.max_pages:
+        raise TooLarge(f"The document has {len(pages)} pages; at most {request.max_pages} are read.")
+    yield Head(_TYPE + kind, 0 if kind == "text" else len(pages), language)
+    if not any(page.sections for page in pages):
+        raise Unreadable("The document has no text.")
+    yield from pages
+
+
+def _language(meta: etree._Element) -> str:
+    found = next((each.text or "" for each in meta.iter("{http://purl.org/dc/elements/1.1/}language")), "")
+    return found if found.replace("-", "").isalnum() else ""
+
+
+def _pages(kind: str, body: etree._Element, request: Request) -> Iterator[Page]:
+    if kind == "text":
+        outline = Outline()
+        odf_text.fill(outline, body)
+        yield Page(0, outline.end_page())
+        return
+    tag = odf_text.TABLE + "table" if kind == "spreadsheet" else odf_text.DRAW + "page"
+    for number, each in enumerate(body.iterchildren(tag), 1):
+        outline = Outline()
+        if kind == "spreadsheet":
+            rows = odf_text.rows_of(each, request.max_characters)
+            outline.heading(1, each.get(odf_text.TABLE + "name", ""))
+            grids.fill(outline, rows)
+        else:
+            odf_text.fill_slide(outline, each)
+        yield Page(number, outline.end_page())

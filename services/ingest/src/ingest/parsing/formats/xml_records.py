@@ -1,0 +1,124 @@
+"""XML: small elements are records, large ones have sections, long texts are paragraphs."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.frames import Request
+from ingest.parsing.office.ooxml import damaged
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.text.clean import flat
+from ingest.parsing.text.decode import data_of
+from ingest.parsing.text.outline import Outline
+
+_SMALL = 800
+"""Characters; an element with no more is a record."""
+_LONG = 120
+"""Characters; a text with more is a paragraph without its name."""
+_TITLES = ("title", "head", "heading", "caption", "name", "label")
+_PARAGRAPHS = ("p", "para", "simpara", "paragraph")
+_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+def recognises(_path: Path, head: bytes) -> bool:
+    """Return whether a text begins with an XML declaration."""
+    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<?xml")
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page of a document; entities that it declares are not followed.
+
+    Raises:
+        Unreadable: It is damaged, or has no text.
+    """
+    data = data_of(request)
+    with damaged("The document"):
+        parser = etree.XMLParser(
+            resolve_entities=False, no_network=True, load_dtd=False, remove_comments=True, remove_pis=True
+        )
+        root = etree.fromstring(data, parser)
+    language = root.get(_LANGUAGE, "")
+    yield Head("application/xml", language=language if language.replace("-", "").isalnum() else "")
+    outline = Outline()
+    _fill(outline, root, 1)
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+def _fill(outline: Outline, element: etree._Element, level: int) -> None:
+    """Put what an element holds into an outline; its parts begin at this level of headings."""
+    if _is_text(element):
+        outline.block(_text(element))
+        return
+    title = _title(element) if level > 1 else None
+    lines = list(_attributes(element))
+    for child in element:
+        if child is title:
+            continue
+        said = list(_lines(child, ""))
+        if _is_paragraph(child):
+            _end(outline, lines)
+            outline.block(_text(child))
+        elif _is_text(child):
+            lines += said
+        elif sum(map(len, said)) <= _SMALL:
+            _end(outline, lines)
+            outline.block("\n".join(said), whole=True)
+        else:
+            _end(outline, lines)
+            inner = _title(child)
+            outline.heading(level, _name(child) if inner is None else _text(inner))
+            _fill(outline, child, level + 1)
+    _end(outline, lines)
+
+
+def _title(element: etree._Element) -> etree._Element | None:
+    return next((child for child in element if _name(child) in _TITLES and _is_text(child)), None)
+
+
+def _is_paragraph(element: etree._Element) -> bool:
+    if not _is_text(element):
+        return False
+    return _name(element) in _PARAGRAPHS or len(element) > 0 or len(_text(element)) > _LONG
+
+
+def _end(outline: Outline, lines: list[str]) -> None:
+    outline.block("\n".join(lines), whole=True)
+    lines.clear()
+
+
+def _lines(element: etree._Element, path: str) -> Iterator[str]:
+    """What an element holds, ``ship.name: Petrel``; what is empty is left out."""
+    path = f"{path}.{_name(element)}" if path else _name(element)
+    for line in _attributes(element):
+        yield f"{path}.{line}"
+    if not _is_text(element):
+        for child in element:
+            yield from _lines(child, path)
+    elif text := _text(element):
+        yield f"{path}: {text}"
+
+
+def _attributes(element: etree._Element) -> Iterator[str]:
+    for name, value in element.attrib.items():
+        if "}" not in name and name != "id" and value.strip():  # references and types of a schema say nothing
+            yield f"{name}: {flat(value)}"
+
+
+def _is_text(element: etree._Element) -> bool:
+    """Whether an element holds text, perhaps with marks in it, and no structure."""
+    if not len(element):
+        return True
+    return bool((element.text or "").strip()) or any((child.tail or "").strip() for child in element)
+
+
+def _text(element: etree._Element) -> str:
+    return flat("".join(element.itertext()))
+
+
+def _name(element: etree._Element) -> str:
+    return str(element.tag).rpartition("}")[2]

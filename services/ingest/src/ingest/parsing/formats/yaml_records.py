@@ -1,0 +1,74 @@
+"""YAML: one record a block, each of its values on a line behind its path."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from ingest.parsing.content import Head, Page
+from ingest.parsing.formats import plain, records
+from ingest.parsing.frames import Request
+from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.text.decode import text_of
+from ingest.parsing.text.outline import Outline
+
+_MOST_NODES = 1_000_000
+_NULL = "tag:yaml.org,2002:null"
+
+
+def parse(request: Request) -> Iterator[Head | Page]:
+    """Yield the head and the one page; text that is not YAML, as templates are not, is read as it is.
+
+    Raises:
+        Unreadable: It has no text.
+        TooLarge: Its aliases make too much of it.
+    """
+    text = text_of(request)
+    yield Head("application/yaml")
+    outline = Outline()
+    try:
+        documents = list(yaml.compose_all(text, yaml.SafeLoader))
+    except yaml.YAMLError:
+        plain.fill(outline, text, is_prose=False)
+    else:
+        nodes = _Nodes(request.max_characters)
+        for document in documents:
+            if document is not None:
+                records.fill(outline, nodes.value(document))
+    sections = outline.end_page()
+    if not sections:
+        raise Unreadable("The document has no text.")
+    yield Page(0, sections)
+
+
+class _Nodes:
+    """Nodes → values as `records` takes them. An alias counts as often as it is there.
+
+    Args:
+        characters: Most characters of all scalars.
+    """
+
+    def __init__(self, characters: int) -> None:
+        self._characters = characters
+        self._limit = characters
+        self._nodes = _MOST_NODES
+
+    def value(self, node: yaml.Node) -> Any:
+        """Return mappings as tuples of pairs, sequences as lists, scalars as they are written.
+
+        Raises:
+            TooLarge: There are too many, or too long ones.
+        """
+        self._nodes -= 1
+        if not self._nodes:
+            raise TooLarge(f"The document has more than {_MOST_NODES} values, its aliases followed.")
+        match node:
+            case yaml.MappingNode():
+                return tuple((str(self.value(key)), self.value(item)) for key, item in node.value)
+            case yaml.SequenceNode():
+                return [self.value(item) for item in node.value]
+            case _:
+                self._characters -= len(node.value)
+                if self._characters < 0:
+                    raise TooLarge.characters(self._limit)
+                return None if node.tag == _NULL else node.value

@@ -1,0 +1,173 @@
+"""The elements of OpenDocument → blocks of an outline."""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from lxml import etree  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing.refusals import TooLarge
+from ingest.parsing.text.clean import collapse, flat
+from ingest.parsing.text.outline import Outline
+from ingest.parsing.text.tables import rows as labelled
+
+_NAMESPACE = "{urn:oasis:names:tc:opendocument:xmlns:%s:1.0}"
+OFFICE, TABLE, DRAW, TEXT, PRESENTATION = (
+    _NAMESPACE % name for name in ("office", "table", "drawing", "text", "presentation")
+)
+_SKIPPED = frozenset(
+    (
+        TEXT + "tracked-changes",
+        TEXT + "table-of-content",
+        TEXT + "alphabetical-index",
+        TEXT + "bibliography",
+        TEXT + "sequence-decls",
+        TEXT + "note",
+        OFFICE + "annotation",
+        OFFICE + "forms",
+        TABLE + "table",
+        TEXT + "list",
+        DRAW + "frame",
+    )
+)
+"""Not part of a paragraph's own text."""
+_WIDEST = 1000
+"""Columns; more are left out: formats of cells often fill a row to its end."""
+_PARAGRAPHS = (TEXT + "p", TEXT + "h")
+
+
+def fill(outline: Outline, body: etree._Element, indent: int = -1, mark: str = "") -> None:
+    """Put the content of a text, a section, a cell or a list's item into an outline.
+
+    Args:
+        outline: Takes the blocks.
+        body: What holds the paragraphs.
+        indent: Depth of the list that it is in; -1 outside.
+        mark: What the first paragraph of an item begins with.
+    """
+    for child in body:
+        match child.tag:
+            case tag if tag == TEXT + "h":
+                outline.heading(int(child.get(TEXT + "outline-level", "1")), flat(own_text(child)))
+                _fill_inner(outline, child)
+            case tag if tag == TEXT + "p":
+                words = collapse(own_text(child))
+                lead = "  " * max(indent, 0) + (mark or "  " * (indent >= 0))
+                outline.block(lead + words if words else "", tight=indent >= 0)
+                mark = "" if words else mark
+                _fill_inner(outline, child)
+            case tag if tag == TEXT + "list":
+                for item in child.iterchildren(TEXT + "list-item", TEXT + "list-header"):
+                    fill(outline, item, indent + 1, "- ")
+            case tag if tag == TABLE + "table":
+                fill_table(outline, child)
+            case tag if tag in (
+                TEXT + "section",
+                DRAW + "text-box",
+                TEXT + "note-body",
+                DRAW + "g",
+                DRAW + "frame",
+            ):
+                fill(outline, child)
+            case _:
+                pass
+
+
+def _fill_inner(outline: Outline, paragraph: etree._Element) -> None:
+    """Put notes and text boxes of a paragraph behind it."""
+    for note in paragraph.iter(TEXT + "note"):
+        citation = "".join(note.xpath("string(*[local-name()='note-citation'])"))
+        words = " ".join(collapse(own_text(each)) for each in note.iter(TEXT + "p"))
+        outline.block(f"[{citation}] {words}" if words else "", tight=True)
+    for box in paragraph.iter(DRAW + "text-box"):
+        fill(outline, box)
+
+
+def own_text(element: etree._Element) -> str:
+    """Return the text of a paragraph, with its spaces and line breaks, without notes, comments and boxes."""
+    parts = [element.text or ""]
+    for child in element:
+        if child.tag == TEXT + "s":
+            parts.append(" ")
+        elif child.tag == TEXT + "tab":
+            parts.append("\t")
+        elif child.tag == TEXT + "line-break":
+            parts.append("\n")
+        elif child.tag not in _SKIPPED and isinstance(child.tag, str):
+            parts.append(own_text(child))
+        parts.append(child.tail or "")
+    return "".join(parts)
+
+
+def fill_table(outline: Outline, table: etree._Element) -> None:
+    """Put a table into an outline, a row a line; the first row is the header, unless the table names others."""
+    heads = [_cells(row) for each in table.iter(TABLE + "table-header-rows") for row in each]
+    lines = [
+        _cells(row) for row in table.iter(TABLE + "table-row") if row.getparent().tag != TABLE + "table-header-rows"
+    ]
+    if not heads and len(lines) > 1:
+        heads, lines = lines[:1], lines[1:]
+    width = max(map(len, [*heads, *lines]), default=0)
+    header = [flat(" ".join(row[at] for row in heads if at < len(row))) for at in range(width)]
+    for number, line in enumerate(labelled(header, [line for line in lines if any(line)])):
+        outline.block(line, tight=number > 0, whole=True)
+
+
+def rows_of(table: etree._Element, max_characters: int) -> Iterator[Sequence[str]]:
+    """Yield the rows of a sheet as text; blank ones that follow each other are one.
+
+    Raises:
+        TooLarge: They have more characters than the limit.
+    """
+    characters, blank = 0, True
+    for row in table.iter(TABLE + "table-row"):
+        cells = _cells(row)
+        times = int(row.get(TABLE + "number-rows-repeated", "1"))
+        if not any(cells):
+            if not blank:
+                yield ()
+            blank = True
+            continue
+        blank = False
+        for _ in range(times):
+            characters += sum(map(len, cells))
+            if characters > max_characters:
+                raise TooLarge.characters(max_characters)
+            yield cells
+
+
+def _cells(row: etree._Element) -> list[str]:
+    cells: list[str] = []
+    for cell in row.iterchildren(TABLE + "table-cell", TABLE + "covered-table-cell"):
+        text = flat(" ".join(own_text(each) for each in cell.iter(*_PARAGRAPHS)))
+        times = int(cell.get(TABLE + "number-columns-repeated", "1"))
+        cells += [text] * min(times, _WIDEST - len(cells))
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
+
+
+def fill_slide(outline: Outline, slide: etree._Element) -> None:
+    """Put a slide into an outline: title, boxes from top to bottom, notes."""
+    frames = [each for each in slide if each.tag not in (PRESENTATION + "notes", OFFICE + "forms")]
+    titles = [each for each in frames if each.get(PRESENTATION + "class") == "title"]
+    for title in titles:
+        outline.heading(1, flat(" ".join(own_text(each) for each in title.iter(*_PARAGRAPHS))))
+    for frame in sorted((each for each in frames if each not in titles), key=_place):
+        if frame.get(PRESENTATION + "class") in ("header", "footer", "date-time", "page-number"):
+            continue
+        fill(outline, frame)
+    words = [flat(own_text(each)) for note in slide.iter(PRESENTATION + "notes") for each in note.iter(TEXT + "p")]
+    notes = " ".join(filter(None, words))
+    outline.block(f"Notes: {notes}" if notes else "")
+
+
+def _place(frame: etree._Element) -> tuple[float, float]:
+    """Distance from the top and from the left, in centimetres."""
+    svg = _NAMESPACE % "svg-compatible"
+    return _length(frame.get(svg + "y", "")), _length(frame.get(svg + "x", ""))
+
+
+def _length(text: str) -> float:
+    found = re.fullmatch(r"(-?[\d.]+)(cm|mm|in|pt)", text)
+    units = {"cm": 1.0, "mm": 0.1, "in": 2.54, "pt": 2.54 / 72}
+    return float(found[1]) * units[found[2]] if found else 0.0

@@ -1,0 +1,99 @@
+"""XML, YAML and notebooks."""
+
+import json
+from typing import Any
+
+import pytest
+from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.formats import notebook, xml_records, yaml_records
+from ingest.parsing.refusals import TooLarge, Unreadable
+
+from ..conftest import parsed
+
+
+def sections(module: Any, content: str | bytes) -> list[Section]:
+    *_, page = parsed(module.parse, content)
+    assert isinstance(page, Page)
+    return list(page.sections)
+
+
+def test_records_of_xml() -> None:
+    """A small element is a block of values behind their names; attributes count, namespaces do not."""
+    ships = "".join(
+        f'<s:ship id="{number}" class="ferry"><s:name>Petrel</s:name><s:built><s:year>2009</s:year></s:built>'
+        "</s:ship>"
+        for number in range(2)
+    )
+    [section] = sections(xml_records, f'<?xml version="1.0"?><s:fleet xmlns:s="urn:x">{ships}</s:fleet>')
+    record = "ship.class: ferry\nship.name: Petrel\nship.built.year: 2009"
+    assert section.text == f"{record}\n\n{record}"
+    assert [section.text[start:end] for start, end in section.whole] == [record, record]
+
+
+def test_prose_in_xml() -> None:
+    """Large elements are sections below their title; long texts and texts with marks are paragraphs."""
+    long = "The ferry leaves at nine in the morning from the northern pier. " * 8
+    text = f"<p>{long}</p><p>It <b>never</b> waits, neither for the tide nor for the late.</p>"
+    section = f"<section><title>Times</title>{text}{text}</section>"
+    book = f'<book xml:lang="en"><chapter><title>Ferries</title>{section}</chapter></book>'
+    head, page = parsed(xml_records.parse, book)
+    assert isinstance(head, Head)
+    assert head.language == "en"
+    assert isinstance(page, Page)
+    [found] = page.sections
+    assert found.headings == ("Ferries", "Times")
+    assert found.text.count("\n\nIt never waits, neither") == 2
+    assert found.text.startswith("Ferries\nTimes\n\nThe ferry")
+
+
+def test_entities_are_not_followed() -> None:
+    """Neither bombs nor files of the machine come out."""
+    bomb = '<!DOCTYPE x [<!ENTITY a SYSTEM "file:///etc/passwd"><!ENTITY b "bbbb">]><x><y>text &a; &b;</y></x>'
+    [section] = sections(xml_records, bomb)
+    assert "root:" not in section.text
+    assert "bbbb" not in section.text
+    with pytest.raises(Unreadable, match="broken"):
+        sections(xml_records, "<a><b></a>")
+
+
+def test_yaml_documents() -> None:
+    """Values behind their paths, as JSON has them; several documents; what is no YAML is read as it is."""
+    text = "ship:\n  name: Petrel # of Oban\n  built: 2009\n  sold: null\n---\nports: [Oban, Mull]\n"
+    assert "\n\n".join(s.text for s in sections(yaml_records, text)) == (
+        "ship.name: Petrel\nship.built: 2009\n\nports: Oban, Mull"
+    )
+    template = "name: {{ .Values.name }}\n  other: [\n"
+    assert sections(yaml_records, template)[0].text == template.strip()
+    with pytest.raises(Unreadable, match="no text"):
+        sections(yaml_records, "# nothing\n")
+
+
+def test_aliases_are_bounded() -> None:
+    """A file of some hundred bytes that stands for billions of values is refused."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    with pytest.raises(TooLarge, match="values"):
+        sections(yaml_records, "\n".join(lines))
+
+
+def test_a_notebook() -> None:
+    """Text by heading, code with what it printed; pictures and colours are not."""
+    cells = [
+        {"cell_type": "markdown", "source": ["# Tides\n", "High water at six."]},
+        {
+            "cell_type": "code",
+            "source": "print(6)",
+            "outputs": [
+                {"output_type": "stream", "text": ["\x1b[31m6\x1b[0m\n"]},
+                {"output_type": "display_data", "data": {"image/png": "iVBOR", "text/plain": "<Figure>"}},
+            ],
+        },
+    ]
+    [section] = sections(notebook, json.dumps({"cells": cells, "nbformat": 4}))
+    assert section.headings == ("Tides",)
+    assert section.text == "Tides\n\nHigh water at six.\n\nprint(6)\n\nOutput:\n6\n\nOutput:\n<Figure>"
+    old = {"worksheets": [{"cells": [{"cell_type": "code", "input": ["x = 1"]}]}], "nbformat": 3}
+    assert sections(notebook, json.dumps(old))[0].text == "x = 1"
+    for damaged in ('{"cells": [{"cell_type": "code"}]}', '{"cells": 1}', '{"cells": ['):
+        with pytest.raises(Unreadable, match="damaged"):
+            sections(notebook, damaged)
