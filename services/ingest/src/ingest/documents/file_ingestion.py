@@ -31,6 +31,7 @@ from ingest.documents.report import Report, Settled
 from ingest.domain import MAIL, Document, Fetched, FileJob, JobWarning, State, with_facts
 from ingest.parsing.content import Room
 from ingest.parsing.process import ParserDefect
+from ingest.parsing.registry import READABLE
 from ingest.ports import Index, Originals, Parser, Pictures
 
 _log = structlog.get_logger(__name__)
@@ -191,7 +192,9 @@ class FileIngestion:
         try:
             await self._replace(job, report, there, contextlib.nullcontext(member.path), outer)
         except (UnreadableDocument, UnsupportedMedia, PayloadTooLarge) as error:
-            warning = JobWarning(errors.row_of(error).reason, error.message, part="/".join(outer))
+            # The formats that are read need not be listed for each file.
+            message = error.message.removesuffix(READABLE).rstrip()
+            warning = JobWarning(errors.row_of(error).reason, message, part="/".join(outer))
         except StaleGeneration:  # of a newer version of the outer file
             await self._remove_spare(job, job.object_name, "")
             return True
