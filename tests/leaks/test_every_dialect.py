@@ -32,7 +32,7 @@ from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
 from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets

@@ -10,7 +10,7 @@ from causeway_testing.guardrails.detectors import slow
 from embedding.port import Embedder
 from guardrails.detector_api import DetectorServer
 from guardrails.detectors.file_type import file_type
-from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.regex import regex
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses

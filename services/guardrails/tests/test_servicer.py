@@ -18,7 +18,7 @@ from causeway_testing.servers import eventually, grpc_service
 from embedding.port import Embedder
 from grpc.aio import EOF, AioRpcError
 from guardrails.detectors.ban_substrings import ban_substrings
-from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.regex import regex
 from guardrails.domain import Action, DetectorKind, DetectorSpec

@@ -9,7 +9,7 @@ from guardrails.detectors.ban_substrings import ban_substrings
 from guardrails.detectors.counting import reading_time, token_limit
 from guardrails.detectors.factory import DetectorFactory
 from guardrails.detectors.file_type import file_type
-from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.invisible_text import invisible_text
 from guardrails.detectors.language import language
 from guardrails.detectors.patterns.matching import Limits

@@ -8,7 +8,7 @@ from causeway_testing.guardrails.detectors import slow
 from embedding.errors import CacheMissing
 from embedding.port import Embedder
 from guardrails.chunking.chunkers import Chunking, windows_of
-from guardrails.detectors.groundedness import groundedness
+from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.port import DetectorFailed, Judge
 from guardrails.domain import Detection, DetectionContext, DetectorKind
 
@@ -47,10 +47,29 @@ async def test_numbers() -> None:
     """A number that no passage has is a finding, however near the sentence is; those of citations are none."""
     judge = slow(groundedness(_open, 10))
     (found,) = await _judge(judge, "The bearing will be renewed in 2031 [handbook.pdf#page=9].")
-    assert (found.name, json.loads(found.extra)["evidence"][0]["value"]) == ("unsupported_number", "2031")
+    assert found.name == "unsupported_number"
+    nearest, sentence, number = json.loads(found.extra)["evidence"]
+    assert (nearest["name"], nearest["value"]) == ("nearest_passage", "0")
+    assert sentence == {"name": "sentence", "value": "0:36"}
+    assert number == {"name": "number", "value": "2031"}
     assert await _judge(judge, "The bearing will be renewed in 2027 [12].") == []
     unnumbered = slow(groundedness(_open, 10), numbers=False)
     assert await _judge(unnumbered, "The bearing will be renewed in 2031.") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "parameter", "name"),
+    [
+        ("The bearing will be renewed in two thousand years.", "numbers", "unsupported_number"),
+        ("The pump is painted red.", "names", "unsupported_colour"),
+        ("The pump is not painted green.", "negations", "contradicted_negation"),
+    ],
+)
+async def test_each_sort_can_be_left_out(text: str, parameter: str, name: str) -> None:
+    """A finding is named after what differs, and its sort has a parameter."""
+    (found,) = await _judge(slow(groundedness(_open, 10)), text)
+    assert found.name == name
+    assert await _judge(slow(groundedness(_open, 10), **{parameter: False}), text) == []
 
 
 @pytest.mark.parametrize("passages", [(), ("", " ")])

@@ -1,0 +1,194 @@
+"""What a sentence says otherwise than the passages."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from guardrails.detectors.groundedness import words
+from guardrails.detectors.groundedness.statements import Fact, Kind, Statement, names_of, statement
+
+_SWAP_MARGIN = 0.15  # by how much words must fit another statement better, for a fact to be out of place
+_SAME_SUBJECT = 1.2  # of 2: from here on two statements are about the same, so that negations count
+_AS_GOOD = 0.15
+_MOST_CLAUSES = 16  # of a sentence that are looked at one by one
+_MOST_FACTS = 32  # of a sentence whose place is looked at; of further ones only whether a passage has them
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A sentence of a passage: which passage, and the sentence's code points in it."""
+
+    passage: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that a sentence says otherwise.
+
+    Attributes:
+        name: What differs, for example ``number``.
+        value: What the sentence has.
+        place: The sentence of a passage that it was compared with; none: no passage has it.
+    """
+
+    name: str
+    value: str
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """A clause of a passage.
+
+    Attributes:
+        clause: What it says.
+        around: What its sentence is about, and the sentence before where it goes on with that.
+        place: Where the sentence is.
+    """
+
+    clause: Statement
+    around: frozenset[str]
+    place: Place
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The sentences of passages, read once for all sentences of an answer.
+
+    Attributes:
+        sentences: Texts and places.
+    """
+
+    sentences: Sequence[tuple[str, Place]]
+    _units: list[_Unit] = field(default_factory=list, init=False)
+    _weights: dict[str, float] = field(default_factory=dict, init=False)
+    _facts: dict[str, set[str]] = field(default_factory=dict, init=False)
+    _names: frozenset[str] = field(default=frozenset(), init=False)
+
+    def __post_init__(self) -> None:  # see the class
+        names = names_of([text for text, _ in self.sentences])
+        object.__setattr__(self, "_names", names)
+        counts: Counter[str] = Counter()
+        before: tuple[frozenset[str], int] = (frozenset(), -1)
+        for text, place in self.sentences:
+            whole = statement(text, names)
+            around = whole.stems
+            counts.update(around)
+            carried = bool(whole.tokens) and whole.tokens[0].word in words.CARRIED
+            if carried and before[1] == place.passage:
+                around |= before[0]
+            self._units.extend(_Unit(clause, around, place) for clause in whole.clauses())
+            before = around, place.passage
+        for unit in self._units:
+            for fact in unit.clause.facts:
+                self._facts.setdefault(fact.kind.value, set()).update(fact.keys)
+        self._weights.update({stem: 1 / math.sqrt(count) for stem, count in counts.items()})
+
+    def differences(self, text: str) -> list[Difference]:
+        """Return what a sentence says otherwise."""
+        whole = statement(text, self._names)
+        found: list[Difference] = []
+        looked_at = 0
+        for clause in _first(whole.clauses()):
+            units = sorted(
+                ((self._likeness(clause, unit), unit) for unit in self._units),
+                key=lambda pair: pair[0],
+                reverse=True,
+            )
+            for fact in clause.facts:
+                looked_at += 1
+                difference = self._fact(fact, clause, whole, in_place=looked_at <= _MOST_FACTS)
+                if difference is not None:
+                    found.append(difference)
+            if not found:
+                found += _contradictions(clause, units)
+        return found
+
+    def _fact(self, fact: Fact, clause: Statement, whole: Statement, *, in_place: bool) -> Difference | None:
+        if fact.kind.value not in self._facts or not self._facts[fact.kind.value] & fact.keys:
+            return Difference(fact.kind.value, fact.text)
+        if not in_place:
+            return None
+        having = [unit for unit in self._units if fact.is_in(unit.clause.facts)]
+        best = max(having, key=lambda unit: self._likeness(clause, unit, _left_out(fact, clause, unit)))
+        likeness = self._likeness(clause, best, _left_out(fact, clause, best))
+        for unit in self._units:
+            rivals = [each for each in unit.clause.facts if each.kind is fact.kind and not each.is_in(whole.facts)]
+            if not rivals or unit in having:
+                continue
+            left_out = _left_out(fact, clause, unit) | {rivals[0].stem}
+            if self._likeness(clause, unit, left_out) > likeness + _SWAP_MARGIN:
+                return Difference(fact.kind.value, fact.text, unit.place)
+        same = [other for unit in having for other in unit.clause.facts if fact.is_in([other])]
+        if fact.unit and all(other.unit and other.unit != fact.unit for other in same):
+            return Difference("unit", f"{fact.text} {fact.unit}", best.place)
+        return None
+
+    def _likeness(self, clause: Statement, unit: _Unit, left_out: frozenset[str] = frozenset()) -> float:
+        """Return how much of a clause a unit's sentence has, plus how much of the unit the clause has; 0 to 2."""
+        own, other = clause.stems - left_out, unit.clause.stems - left_out
+        return self._share(own, unit.around) + self._share(other, own)
+
+    def _share(self, stems: frozenset[str], among: frozenset[str]) -> float:
+        total = sum(self._weights.get(stem, 0.5) for stem in stems)
+        return sum(self._weights.get(stem, 0.5) for stem in stems & among) / total if total else 0.0
+
+
+def _first(clauses: Sequence[Statement]) -> list[Statement]:
+    """Return clauses, of which those that are too many are one."""
+    rest = tuple(token for clause in clauses[_MOST_CLAUSES:] for token in clause.tokens)
+    return [*clauses[:_MOST_CLAUSES], *([Statement(rest)] if rest else [])]
+
+
+def _left_out(fact: Fact, clause: Statement, unit: _Unit) -> frozenset[str]:
+    """Return the stems that are not looked at where a fact is looked for: it, and with a name all names."""
+    if fact.kind is not Kind.NAME:
+        return frozenset({fact.stem})
+    return frozenset(each.stem for each in (*clause.facts, *unit.clause.facts) if each.kind is Kind.NAME)
+
+
+def _contradictions(clause: Statement, units: Sequence[tuple[float, _Unit]]) -> list[Difference]:
+    best = units[0][0] if units else 0.0
+    if best < _SAME_SUBJECT:
+        return []
+    first: Difference | None = None
+    for likeness, unit in units:
+        if likeness < best - _AS_GOOD:
+            break
+        flips = _flips(clause, unit.clause)
+        if len(flips) % 2 == 0:
+            return []
+        first = first or Difference("negation" if flips[0] in words.NEGATIONS else "opposite", flips[0], unit.place)
+    return [first] if first is not None else []
+
+
+def _flips(clause: Statement, other: Statement) -> list[str]:
+    """Return the words, each of which turns what is said into its opposite."""
+    only = clause.words - other.words
+    flips = [each for each in sorted(only) if words.has_opposite(each, other.words - clause.words)]
+    negations, others = clause.negations, other.negations
+    if len(negations) % 2 != len(others) % 2:
+        flips.append((negations or others)[0])
+    flips += ["than"] * _is_turned(clause, other, "", "than") + ["to"] * _is_turned(clause, other, "from", "to")
+    return flips
+
+
+def _is_turned(clause: Statement, other: Statement, first: str, second: str) -> bool:
+    """Return whether two sides that a word parts have changed places."""
+    left, right = _sides(clause, first, second)
+    before, after = _sides(other, first, second)
+    left, right = left - right, right - left
+    before, after = before - after, after - before
+    return bool(left & after and right & before) and not (left & before and right & after)
+
+
+def _sides(clause: Statement, first: str, second: str) -> tuple[frozenset[str], frozenset[str]]:
+    spoken = [token.word for token in clause.tokens]
+    if second not in spoken or (first and first not in spoken[: spoken.index(second)]):
+        return frozenset(), frozenset()
+    middle = spoken.index(second)
+    begin = spoken.index(first) + 1 if first else 0
+    return Statement(clause.tokens[begin:middle]).stems, Statement(clause.tokens[middle + 1 :]).stems

@@ -1,0 +1,249 @@
+"""What a sentence says, as far as it can be compared with another: words, numbers, names, dates, negations."""
+
+import re
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+from guardrails.detectors.groundedness import words
+
+_TOKEN = re.compile(
+    r"""
+      (?P<iso> \b\d{4}-\d{2}-\d{2}\b )
+    | (?P<name> \b[A-Z][A-Za-z]*-?\d[\w-]* )
+    | (?<![\w\[(.]) (?P<number> \d+(?:[.,]\d+)* )
+      (?: (?:st|nd|rd|th)\b | (?P<unit> [^\W\d_]{1,2}\b | [%€$£] ) | (?![\w\])]) )
+    | (?P<word> [^\W\d_]+ (?: ['\u2019-] [^\W\d_]+ )* )
+    | (?P<sign> [%€$£] )
+    | (?P<stop> [,;:()\u2013\u2014] )
+    """,
+    re.VERBOSE,
+)
+_THOUSANDS = re.compile(r"\d{1,3}(?:[.,]\d{3})+")
+_ENDINGS = (
+    "ations",
+    "ation",
+    "ments",
+    "ment",
+    "ings",
+    "ing",
+    "ies",
+    "ied",
+    "ed",
+    "es",
+    "s",
+    "al",
+    "ly",
+    "er",
+    "e",
+    "y",
+)
+_STEM = 6
+_MONTHS = tuple(dict.fromkeys(words.MONTHS.values()))
+
+
+class Kind(Enum):
+    """What a fact is; the values are for people."""
+
+    NUMBER = "number"
+    DATE = "date"
+    NAME = "name"
+    COLOUR = "colour"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """Something that a sentence must have from a passage.
+
+    Attributes:
+        kind: What it is.
+        keys: What it may be read as; facts that share one are the same.
+        text: How it is written.
+        unit: Of a number; empty: none that is known.
+    """
+
+    kind: Kind
+    keys: frozenset[str]
+    text: str
+    unit: str = ""
+
+    @property
+    def stem(self) -> str:
+        """What represents it among the stems of words."""
+        return f"{self.kind.value}:{min(self.keys)}"
+
+    def is_in(self, facts: "Sequence[Fact]") -> bool:
+        """Return whether one of the facts is the same."""
+        return any(self.kind is other.kind and self.keys & other.keys for other in facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One word or fact of a sentence."""
+
+    word: str
+    fact: Fact | None = None
+    breaks: bool = False
+
+    @property
+    def stem(self) -> str:
+        """What represents the word in comparisons; empty: it says nothing by itself."""
+        if self.fact is not None:
+            return self.fact.stem
+        return "" if self.breaks or self.word in words.EMPTY or self.word in words.NEGATIONS else stem(self.word)
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A sentence, or a clause of one."""
+
+    tokens: tuple[Token, ...]
+
+    @cached_property
+    def facts(self) -> list[Fact]:
+        """The facts, in order."""
+        return [token.fact for token in self.tokens if token.fact is not None]
+
+    @cached_property
+    def stems(self) -> frozenset[str]:
+        """What it is about."""
+        return frozenset(token.stem for token in self.tokens) - {""}
+
+    @cached_property
+    def words(self) -> frozenset[str]:
+        """Its words in lower case, but for facts."""
+        return frozenset(token.word for token in self.tokens if token.fact is None and not token.breaks)
+
+    @cached_property
+    def negations(self) -> list[str]:
+        """The words that negate."""
+        return [token.word for token in self.tokens if token.word in words.NEGATIONS or token.word.endswith("n't")]
+
+    def clauses(self) -> "list[Statement]":
+        """Return its parts between words and signs that begin another statement; none is without words."""
+        parts: list[list[Token]] = [[]]
+        for token in self.tokens:
+            if token.breaks:
+                parts.append([])
+            else:
+                parts[-1].append(token)
+        found = [Statement(tuple(part)) for part in parts]
+        return [part for part in found if part.stems] or [self]
+
+
+def stem(word: str) -> str:
+    """Return what forms of a word have in common, roughly."""
+    for ending in _ENDINGS:
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word.removesuffix(ending)
+            break
+    return word[:_STEM]
+
+
+def statement(text: str, names: Container[str] = ()) -> Statement:
+    """Return what a sentence says.
+
+    Args:
+        text: The sentence.
+        names: Words in lower case that are names also where they begin a sentence.
+    """
+    return Statement(tuple(_tokens(text, names)))
+
+
+def names_of(texts: Sequence[str]) -> frozenset[str]:
+    """Return the names in texts, in lower case: capital words that do not begin a sentence."""
+    return frozenset(
+        key for text in texts for fact in statement(text).facts if fact.kind is Kind.NAME for key in fact.keys
+    )
+
+
+def _tokens(text: str, names: Container[str]) -> Iterator[Token]:
+    matches = list(_TOKEN.finditer(text))
+    at = 0
+    while at < len(matches):
+        match = matches[at]
+        written = match.group().replace("\u2019", "'")
+        low = written.lower()
+        step = 1
+        if match.lastgroup == "stop":
+            yield Token("", breaks=True)
+        elif match["iso"]:
+            year, month, day = written.split("-")
+            yield Token(low, Fact(Kind.NUMBER, frozenset({_plain(float(year))}), year))
+            if 1 <= int(month) <= len(_MONTHS):
+                yield Token(low, Fact(Kind.DATE, frozenset({_MONTHS[int(month) - 1]}), written))
+            yield Token(low, Fact(Kind.NUMBER, frozenset({_plain(float(day))}), day))
+        elif match["number"] or _value(low) is not None:
+            token, step = _number(matches, at)
+            yield token
+        elif low in words.BREAKS:
+            yield Token(low, breaks=True)
+        else:
+            yield _word(matches, at, written, names)
+        at += step
+
+
+def _word(matches: Sequence[re.Match[str]], at: int, written: str, names: Container[str]) -> Token:
+    bare = written.removesuffix("'s")
+    low = bare.lower()
+    capital = bare[0].isupper()
+    if capital and low in words.MONTHS and (at or low != "may"):
+        return Token(low, Fact(Kind.DATE, frozenset({words.MONTHS[low]}), written))
+    if capital and low.removesuffix("s") in words.WEEKDAYS:
+        return Token(low, Fact(Kind.DATE, frozenset({words.WEEKDAYS[low.removesuffix("s")]}), written))
+    if low in words.SEASONS:
+        return Token(low, Fact(Kind.DATE, frozenset({low}), written))
+    if low in words.COLOURS:
+        return Token(low, Fact(Kind.COLOUR, frozenset({low.replace("gray", "grey")}), written))
+    if matches[at]["name"] or (capital and low != "i" and _is_name(matches, at, low, names)):
+        return Token(low, Fact(Kind.NAME, frozenset({low}), written))
+    return Token(low)
+
+
+def _is_name(matches: Sequence[re.Match[str]], at: int, low: str, names: Container[str]) -> bool:
+    if at:
+        return True
+    following = matches[1].group() if len(matches) > 1 else ""
+    return low in names or (
+        following[:1].isupper() and following.lower() not in words.MONTHS and low not in words.EMPTY
+    )
+
+
+def _value(low: str) -> int | None:
+    """Return the value of a number word; none: it is no number. ``one`` is left out: it is a pronoun, too."""
+    parts = low.split("-")
+    values = [words.SMALL_NUMBERS.get(part) for part in parts]
+    if None in values or low == "one":
+        return None
+    return sum(value for value in values if value is not None)
+
+
+def _number(matches: Sequence[re.Match[str]], at: int) -> tuple[Token, int]:
+    first = matches[at]
+    low = first.group().lower()
+    digits = first["number"]
+    values = _readings(digits) if digits else [float(_value(low) or 0)]
+    unit = first["unit"] or ""
+    end = at + 1
+    while end < len(matches) and (scale := words.SCALES.get(matches[end].group().lower())) is not None:
+        values = [value * scale for value in values]
+        end += 1
+    if not unit and end < len(matches):
+        unit = matches[end].group()
+    keys = frozenset(map(_plain, values))
+    written = first.group() if end == at + 1 else " ".join(match.group() for match in matches[at:end])
+    return Token(low, Fact(Kind.NUMBER, keys, written, words.UNITS.get(unit.lower(), ""))), end - at
+
+
+def _readings(digits: str) -> list[float]:
+    readings = []
+    if _THOUSANDS.fullmatch(digits):
+        readings.append(float(re.sub("[.,]", "", digits)))
+    if sum(map(digits.count, ".,")) <= 1:
+        readings.append(float(digits.replace(",", ".")))
+    return readings or [float(re.sub("[.,]", "", digits))]
+
+
+def _plain(value: float) -> str:
+    return f"{value:g}" if value < 10**6 else f"{value:.0f}"

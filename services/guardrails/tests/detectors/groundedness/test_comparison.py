@@ -1,0 +1,85 @@
+"""detectors.groundedness.comparison: what differs, and from which sentence."""
+
+import pytest
+from guardrails.detectors.groundedness.comparison import Place, Sources
+from guardrails.detectors.groundedness.words import has_opposite
+
+_PASSAGES = (
+    ("Anna Meyer leads procurement.", "Tom Berg leads sales.", "He joined in May 2015."),
+    (
+        "Visitors must not touch the press.",
+        "The crane is older than the press.",
+        "It is unpaid work, and it lasts 4 days.",
+    ),
+)
+_SOURCES = Sources(
+    [
+        (text, Place(passage, 100 * at, 100 * at + len(text)))
+        for passage, texts in enumerate(_PASSAGES)
+        for at, text in enumerate(texts)
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value", "start"),
+    [
+        ("Tom Berg leads procurement.", "name", "Tom", 0),
+        ("Tom Berg joined in June 2015.", "date", "June", None),
+        ("Visitors may touch the press.", "negation", "not", 0),
+        ("The crane is newer than the press.", "opposite", "newer", 100),
+        ("The press is older than the crane.", "opposite", "than", 100),
+        ("It lasts four weeks.", "unit", "four week", 200),
+        ("It lasts 5 days.", "number", "5", None),
+    ],
+)
+def test_differences(text: str, name: str, value: str, start: int | None) -> None:
+    """The first thing that differs is told with what the sentence has, and with the sentence that differs."""
+    first = _SOURCES.differences(text)[0]
+    assert (first.name, first.value, first.place and first.place.start) == (name, value, start)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Procurement is led by Anna Meyer and sales are led by Tom Berg.",
+        "Tom Berg joined in May 2015.",
+        "The press must never be touched by visitors.",
+        "The press is newer than the crane.",
+        "The unpaid work lasts four days.",
+        "Nothing of this was ever asked.",
+    ],
+)
+def test_the_same_in_other_words(text: str) -> None:
+    """Another order, another form, and opposites that cancel out are no difference."""
+    assert _SOURCES.differences(text) == []
+
+
+def test_the_work_on_one_sentence_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of very many facts and clauses each fact is looked for, and only the first are compared in their places."""
+    compared: list[object] = []
+
+    def likeness(_sources: Sources, *units: object) -> float:
+        compared.append(units)
+        return 0.0
+
+    monkeypatch.setattr(Sources, "_likeness", likeness)
+    sources = Sources([("The tank holds 1 litre.", Place(0, 0, 23))])
+    assert len(sources.differences(", ".join(f"tank {number}" for number in range(2, 1000)))) == 998
+    assert sources.differences(", ".join(["tank 1"] * 1000)) == []
+    assert 0 < len(compared) < 200
+
+
+@pytest.mark.parametrize(
+    ("word", "others", "is_there"),
+    [
+        ("open", {"the", "closed"}, True),
+        ("paid", {"unpaid"}, True),
+        ("unpaid", {"paid"}, True),
+        ("in", {"tin"}, False),
+        ("open", {"open"}, False),
+    ],
+)
+def test_opposites(word: str, others: set[str], is_there: bool) -> None:
+    """Listed pairs, and words with a prefix that negates."""
+    assert has_opposite(word, others) is is_there

@@ -1,0 +1,54 @@
+"""How much of what is wrong the detector finds, with the bundled model: development.yaml and final.yaml.
+
+Measured when the detector was finished: of the development half 50 of 50 wrong statements and none of 32 right
+ones; of the final half, once, 49 of 50 and 1 of 40. The detector is not adapted to the final half.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import yaml
+from causeway_testing.guardrails.detectors import slow
+from embedding.cache import default_cache_dir
+from embedding.minilm import MiniLmEmbedder
+from embedding.port import Embedder
+from guardrails.detectors.groundedness.detector import groundedness
+from guardrails.detectors.port import Judge
+from guardrails.domain import DetectionContext
+
+_HERE = Path(__file__).parent
+
+
+@pytest.fixture
+async def judge() -> AsyncIterator[Judge]:
+    """The detector with the bundled model."""
+    model = MiniLmEmbedder.load(default_cache_dir(os.environ), workers=1)
+
+    async def opened() -> Embedder:
+        return model
+
+    yield slow(groundedness(opened, 60))
+    await model.aclose()
+
+
+@pytest.mark.parametrize(("half", "wrong", "right"), [("development", 50, 0), ("final", 49, 1)])
+async def test_statements(judge: Judge, half: str, wrong: int, right: int) -> None:
+    """At least as many wrong statements are found as were measured, and no more of the right ones."""
+    found, alarms = 0, []
+    for domain in yaml.safe_load((_HERE / f"{half}.yaml").read_text()).values():
+        passages = DetectionContext(passages=tuple(domain["passages"]))
+        answers = await judge.judge([each["text"] for each in domain["wrong"]], passages)
+        found += sum(map(bool, answers))
+        for detection in [each for answer in answers for each in answer]:
+            nearest, sentence, *differences = json.loads(detection.extra)["evidence"]
+            start, end = map(int, sentence["value"].split(":"))
+            passage = domain["passages"][int(nearest["value"])]
+            assert passage[start:end].endswith(".")
+            assert differences or detection.name == "ungrounded"
+        answers = await judge.judge(domain["right"], passages)
+        alarms += [text for text, answer in zip(domain["right"], answers, strict=True) if answer]
+    assert found >= wrong
+    assert len(alarms) <= right, alarms

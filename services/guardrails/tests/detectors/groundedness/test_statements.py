@@ -1,0 +1,60 @@
+"""detectors.groundedness.statements: the facts of a sentence, however they are written."""
+
+import pytest
+from guardrails.detectors.groundedness.statements import Kind, names_of, statement, stem
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("They have 1,200 or 1200 or twelve hundred bolts.", [{"1200", "1.2"}, {"1200"}, {"1200"}]),
+        ("It takes thirty-five days, not 35.", [{"35"}, {"35"}]),
+        ("Two million, 2 million and 2.5 million.", [{"2000000"}, {"2000000"}, {"2500000"}]),
+        ("One of them is no number, nor are M8 and [12].", []),
+        ("He came 3rd of 40%.", [{"3"}, {"40"}]),
+        ("It was 2027-03-05.", [{"2027"}, {"5"}]),
+        ("1" * 500, [{"inf"}]),
+    ],
+)
+def test_numbers(text: str, keys: list[set[str]]) -> None:
+    """Digits and words of a number are the same fact; what is part of a name or a citation is none."""
+    assert [set(fact.keys) for fact in statement(text).facts if fact.kind is Kind.NUMBER] == keys
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("In May you may come on Mondays or 2024-12-24.", ["may", "mon", "dec"]),
+        ("The summer of Sept. 1999", ["summer"]),
+        ("On 3 Oct the valve was blue.", ["oct"]),
+    ],
+)
+def test_dates(text: str, facts: list[str]) -> None:
+    """Months, weekdays and seasons; a verb is no month."""
+    assert [key for fact in statement(text).facts if fact.kind is Kind.DATE for key in fact.keys] == facts
+
+
+def test_names() -> None:
+    """Capital words are names; one that begins a sentence is, where it is a name elsewhere or another follows."""
+    known = names_of(["We saw Hansen.", "The pump KX-40 is Anna Berg's."])
+    assert known == {"hansen", "kx-40", "anna", "berg"}
+    names = [fact.text for fact in statement("Hansen delivers to Karin.", known).facts if fact.kind is Kind.NAME]
+    assert names == ["Hansen", "Karin"]
+    assert [fact.text for fact in statement("Visitors meet Karin.", known).facts] == ["Karin"]
+    assert [fact.text for fact in statement("Karin Olsson leads.").facts] == ["Karin", "Olsson"]
+
+
+def test_units() -> None:
+    """The unit of a number is known in its forms."""
+    texts = ("5 kg", "5kg", "five kilograms", "5 apples")
+    assert [statement(text).facts[0].unit for text in texts] == ["kilogram", "kilogram", "kilogram", ""]
+
+
+def test_clauses_and_stems() -> None:
+    """Signs and words between statements part them; forms of a word have one stem."""
+    clauses = statement("Anna leads sales, and Tom, who is ill, led nothing.").clauses()
+    assert [" ".join(token.word for token in clause.tokens) for clause in clauses] == [
+        "anna leads sales", "tom", "who is ill", "led nothing",
+    ]  # fmt: skip
+    assert clauses[3].negations == ["nothing"]
+    assert stem("renewed") == stem("renews") == stem("renewal")
