@@ -14,7 +14,7 @@ import pytest
 import yaml
 from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 from causeway_testing.servers import eventually
-from guardrails.remote.chunker import Chunkers
+from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import ChunkerConfig
 from servicekit.server import GrpcServer
 

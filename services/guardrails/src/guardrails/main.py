@@ -21,7 +21,7 @@ from guardrails.moderation import ragengine_policy
 from guardrails.moderation.catalogue import Catalogue
 from guardrails.moderation.hold_back import HoldLimits
 from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.remote.chunker import Chunkers
+from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.registry import RemoteDetectors
 from guardrails.servicer import GuardrailsServicer
 from guardrails.settings import Settings

@@ -23,7 +23,8 @@ from guardrails.moderation.judge_calls import windows
 from guardrails.moderation.rules import Rule
 from guardrails.moderation.session import Session
 from guardrails.moderation.thread_pool import ThreadPool
-from guardrails.remote.chunker import Chunkers, RemoteChunker
+from guardrails.remote.chunker import RemoteChunker
+from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import ChunkerConfig
 from guardrails.remote.registry import RemoteDetectors
 from hypothesis import given, settings

@@ -7,7 +7,7 @@ import pytest
 from causeway_testing.servers import eventually
 from guardrails.domain import DetectorSpec
 from guardrails.moderation.catalogue import Catalogue
-from guardrails.remote.chunker import Chunkers
+from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.registry import RemoteDetectors
 from servicekit.errors import InvalidRequest, NotFound
 

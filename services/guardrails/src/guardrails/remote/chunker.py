@@ -1,4 +1,4 @@
-"""Chunkers of other servers, over ``causeway.guardrails.v1.ChunkerService``."""
+"""A chunker of another server, over ``causeway.guardrails.v1.ChunkerService``."""
 
 import asyncio
 import contextlib
@@ -9,39 +9,21 @@ import grpc
 import structlog
 from causeway.guardrails.v1 import chunker_pb2, chunker_pb2_grpc
 from servicekit import rpc
-from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS, open_channel
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, DeadlineExceeded
 
 from guardrails.detectors.port import DetectorFailed
 from guardrails.remote.config import ChunkerConfig
 
-_DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
+DESCRIPTOR = chunker_pb2.DESCRIPTOR.services_by_name["ChunkerService"]
 _MOST_SECONDS = 3600.0  # of one text; what it may take to look at a piece is the configuration's
 _log = structlog.get_logger(__name__)
 
 
-class Chunkers:
-    """The servers; their connections are kept, and closed at the end."""
-
-    def __init__(self) -> None:
-        self._channels: dict[ChunkerConfig, grpc.aio.Channel] = {}
-
-    def chunker(self, config: ChunkerConfig, ready: Callable[[], None]) -> "RemoteChunker":
-        """Cuts one text; see `Judge.chunker`."""
-        channel = self._channels.get(config)
-        if channel is None:
-            channel = self._channels[config] = _channel(config)
-        return RemoteChunker(config, chunker_pb2_grpc.ChunkerServiceStub(channel), ready)
-
-    async def aclose(self) -> None:
-        """Closes the connections."""
-        for channel in self._channels.values():
-            await channel.close()
-
-
 class RemoteChunker:
     """`Chunker` of one text, over one call that begins with its first piece.
+
+    Subclasses speak another protocol: they say which method is called, what is written, and what an answer means.
 
     Args:
         config: How the server is asked.
@@ -64,6 +46,7 @@ class RemoteChunker:
         self._end = 0
         self._ends: list[int] = []
         self._failure: DetectorFailed | None = None
+        self._named = False
         self._timer = asyncio.timeout(None)
 
     @property
@@ -103,7 +86,7 @@ class RemoteChunker:
             async with self._timer:
                 self._restart_clock()
                 deadline = Deadline.after(_MOST_SECONDS)
-                async with rpc.bidi(self._stub.Chunk, f"{_DESCRIPTOR.full_name}/Chunk", deadline) as call:
+                async with rpc.bidi(*self._method(), deadline) as call:
                     await self._exchange(call)
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
@@ -130,33 +113,48 @@ class RemoteChunker:
             await self._write_pieces(call)
 
     async def _write_pieces(self, call: rpc.Exchange) -> None:
-        chunker_id = self._config.chunker_id
         while True:
             await self._waking.wait()
             self._waking.clear()
             text, last = "".join(self._pieces), self._last
             self._pieces = []
-            await call.write(chunker_pb2.ChunkRequest(text=text, last=last, chunker_id=chunker_id))
-            chunker_id = ""
+            await self._write_piece(call, text, last)
             if last:
                 await call.done_writing()
                 return
 
+    def _method(self) -> tuple[Callable[..., Any], str]:
+        """Return the method that is called, and its name."""
+        return self._stub.Chunk, f"{DESCRIPTOR.full_name}/Chunk"
+
+    async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
+        """Write the next piece."""
+        chunker_id = "" if self._named else self._config.chunker_id
+        self._named = True
+        await call.write(chunker_pb2.ChunkRequest(text=text, last=last, chunker_id=chunker_id))
+
     async def _read(self, call: rpc.Exchange) -> None:
+        """Read the answers until all chunks of the text have ended."""
         while not (self._last and self._taken == self._end == self._sent):
             response = await call.read()
             if response is grpc.aio.EOF:
                 raise self._failed("it ended before the text did", 502)
             for end in response.ends:
-                if not self._end < end <= self._sent:
-                    raise self._failed("it ended a chunk where none can end", 502)
-                self._end = end
-                self._ends.append(end)
+                self._end_chunk(end)
             if not max(self._taken, self._end) <= response.taken <= self._sent:
                 raise self._failed("it took what was not sent", 502)
-            self._taken = response.taken
-            self._restart_clock()
-            self._ready()
+            self._took(response.taken)
+
+    def _end_chunk(self, end: int) -> None:
+        if not self._end < end <= self._sent:
+            raise self._failed("it ended a chunk where none can end", 502)
+        self._end = end
+        self._ends.append(end)
+
+    def _took(self, taken: int) -> None:
+        self._taken = taken
+        self._restart_clock()
+        self._ready()
 
     def _restart_clock(self) -> None:
         owing = self.waiting or (self._last and self._end < self._sent)
@@ -165,11 +163,3 @@ class RemoteChunker:
 
     def _failed(self, reason: str, status: int) -> DetectorFailed:
         return DetectorFailed(f"chunker request failed for `{self._config.name}`: {reason}", status)
-
-
-def _channel(config: ChunkerConfig) -> grpc.aio.Channel:
-    if config.credentials is None:
-        return open_channel(config.target, [_DESCRIPTOR])
-    ca, cert, key = config.credentials
-    credentials = grpc.ssl_channel_credentials(ca, key, cert)
-    return grpc.aio.secure_channel(config.target, credentials, options=(*WINDOW_OPTIONS, *SIZE_OPTIONS))

@@ -35,6 +35,7 @@ class ChunkerConfig:
         chunker_id: What its server calls it; empty: its only one.
         seconds: What looking at a piece may take.
         credentials: For TLS: the authorities' certificates, our own and its key, each PEM or None; none: no TLS.
+        protocol: Which contract the server serves.
     """
 
     name: str
@@ -42,6 +43,7 @@ class ChunkerConfig:
     chunker_id: str = ""
     seconds: float = 10.0
     credentials: tuple[bytes | None, bytes | None, bytes | None] | None = None
+    protocol: Literal["causeway", "caikit"] = "causeway"
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +135,13 @@ class _Chunker(BaseModel):
     chunker_id: str = Field("", max_length=100)
     timeout: float = Field(10.0, gt=0, le=600)
     tls: _ChunkerTls | None = None
+    protocol: Literal["causeway", "caikit"] = "causeway"
 
     def config(self, name: str) -> ChunkerConfig:
         credentials = None
         if self.tls is not None:
             credentials = (_pem(self.tls.ca), _pem(self.tls.cert), _pem(self.tls.key))
-        return ChunkerConfig(name, self.target, self.chunker_id, self.timeout, credentials)
+        return ChunkerConfig(name, self.target, self.chunker_id, self.timeout, credentials, self.protocol)
 
 
 class _File(BaseModel):

@@ -8,7 +8,7 @@ import aiohttp
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import of_setting
 
-from guardrails.remote.chunker import Chunkers
+from guardrails.remote.chunkers import Chunkers
 from guardrails.remote.config import RemoteConfig, parse
 from guardrails.remote.detector import OpenChunker, RemoteFactory
 

@@ -1,0 +1,237 @@
+"""guardrails.remote.caikit_chunker: a chunker of the reference's protocol on a real gRPC server."""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+import pytest
+from causeway.caikit.v1 import chunkers_pb2 as pb
+from causeway.caikit.v1 import chunkers_pb2_grpc
+from causeway_testing.guardrails.remote import DetectorStub, detector_server
+from causeway_testing.servers import eventually, free_ports
+from guardrails.chunking.chunkers import TooLong, Windows
+from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.moderation.judge_calls import windows
+from guardrails.remote.chunkers import Chunkers
+from guardrails.remote.config import ChunkerConfig
+from guardrails.remote.registry import RemoteDetectors
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+@dataclass
+class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
+    """Ends a chunk behind each full stop, as existing servers do: white space at the text's end is in no chunk.
+
+    Attributes:
+        says: Its answers instead of what is right.
+        deaf: It answers when this is set.
+        asked: The model of each call.
+        pieces: The numbers of the pieces that it got.
+        ended: Calls that are over.
+    """
+
+    says: list[pb.ChunkerTokenizationStreamResult] | None = None
+    deaf: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[str] = field(default_factory=list)
+    pieces: list[int] = field(default_factory=list)
+    ended: int = 0
+
+    async def BidiStreamingChunkerTokenizationTaskPredict(  # noqa: N802  # the contract's name
+        self,
+        request_iterator: AsyncIterator[pb.BidiStreamingChunkerTokenizationTaskRequest],
+        context: Any,  # gRPC's signature
+    ) -> AsyncGenerator[pb.ChunkerTokenizationStreamResult, None]:
+        self.asked.append(dict(context.invocation_metadata())["mm-model-id"])
+        text, end = "", 0
+        try:
+            async for request in request_iterator:
+                self.pieces.append(request.input_index_stream)
+                text += request.text_stream
+                await self.deaf.wait()
+                if self.says is not None:
+                    for said in self.says:
+                        yield said
+                    return
+                for match in re.finditer(r"[^.]*\.", text[end:]):
+                    yield self._chunk(end, end + len(match[0]), match[0])
+                    end += len(match[0])
+            await self.deaf.wait()
+            if text[end:].strip():
+                yield self._chunk(end, len(text), text[end:])
+        finally:
+            self.ended += 1
+
+    def _chunk(self, start: int, end: int, text: str) -> pb.ChunkerTokenizationStreamResult:
+        token = pb.Token(start=start, end=end, text=text)
+        return pb.ChunkerTokenizationStreamResult(results=[token], processed_index=end, start_index=start)
+
+
+@contextlib.asynccontextmanager
+async def serving(stub: Stub, *, is_deaf: bool = False) -> AsyncIterator[str]:
+    """A real server; yields its target."""
+    if not is_deaf:
+        stub.deaf.set()
+    [port] = free_ports(1)
+    server = grpc.aio.server()
+    chunkers_pb2_grpc.add_ChunkersServiceServicer_to_server(stub, server)
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        await server.stop(0)
+
+
+def config(target: str, chunker_id: str = "", seconds: float = 10.0) -> ChunkerConfig:
+    """How the server is asked."""
+    return ChunkerConfig("dots", target, chunker_id, seconds, protocol="caikit")
+
+
+async def cut(
+    target: str, *pieces: str, chunker_id: str = "", seconds: float = 10.0, limit: int = 1000
+) -> list[str]:
+    """The chunks of a text that comes in pieces."""
+    chunkers, ready = Chunkers(), asyncio.Event()
+    cutting = Windows(chunkers.chunker(config(target, chunker_id, seconds), ready.set), limit)
+    found = []
+    try:
+        for number, piece in enumerate(pieces):
+            found += cutting.feed(piece, last=number == len(pieces) - 1)
+            await asyncio.sleep(0)
+        while not cutting.complete:
+            await asyncio.wait_for(ready.wait(), 60)
+            ready.clear()
+            found += cutting.feed("", last=False)
+    finally:
+        cutting.close()
+        await chunkers.aclose()
+    return [window.text for window in found]
+
+
+@given(st.lists(st.text("a. \U0001f511é", max_size=5), min_size=1, max_size=6))
+@settings(max_examples=20)
+def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
+    """However the text comes; what the server leaves over is the last chunk. Together they are the text."""
+
+    async def run() -> None:
+        stub = Stub()
+        async with serving(stub) as target:
+            found = await cut(target, *pieces)
+        assert found == re.findall(r"[^.]*\.|[^.]+$", "".join(pieces))
+        assert stub.pieces == list(range(len(stub.pieces)))
+        assert set(stub.asked) <= {"dots"}
+
+    asyncio.run(run())
+
+
+async def test_the_model_is_named() -> None:
+    """By the chunker's id where the file gives one."""
+    stub = Stub()
+    async with serving(stub) as target:
+        assert await cut(target, "One. Two", chunker_id="sentence_chunker") == ["One.", " Two"]
+    assert stub.asked == ["sentence_chunker"]
+
+
+@pytest.mark.parametrize(
+    ("says", "reason"),
+    [
+        ([pb.ChunkerTokenizationStreamResult(processed_index=9)], "where none can end"),
+        (
+            [
+                pb.ChunkerTokenizationStreamResult(processed_index=2),
+                pb.ChunkerTokenizationStreamResult(processed_index=1),
+            ],
+            "where none can end",
+        ),
+    ],
+)
+async def test_what_cannot_be_is_its_failure(says: list[pb.ChunkerTokenizationStreamResult], reason: str) -> None:
+    """A 502, with the chunker's name."""
+    async with serving(Stub(says=says)) as target:
+        with pytest.raises(DetectorFailed, match=f"chunker request failed for `dots`: .*{reason}") as error:
+            await cut(target, "abc")
+    assert error.value.status == 502
+
+
+async def test_an_early_end_is_its_failure() -> None:
+    """A call that ends before the text has said nothing about the rest."""
+    async with serving(Stub(says=[])) as target:
+        chunkers, ready = Chunkers(), asyncio.Event()
+        chunker = chunkers.chunker(config(target), ready.set)
+        chunker.feed("abc", last=False)
+
+        def feeds() -> bool:
+            try:
+                chunker.feed("", last=False)
+            except DetectorFailed as error:
+                return error.status == 502 and "ended before the text did" in str(error)
+            return False
+
+        await eventually(feeds)
+        chunker.close()
+        await chunkers.aclose()
+
+
+async def test_its_time_counts_from_the_end_of_the_text() -> None:
+    """A server that says nothing is late, with a 504; a text that goes on slowly is not."""
+    async with serving(Stub(), is_deaf=True) as target:
+        with pytest.raises(DetectorFailed, match="longer than") as error:
+            await cut(target, "One.", seconds=0.2)
+    assert error.value.status == 504
+
+
+async def test_a_chunk_that_does_not_end_meets_the_limit() -> None:
+    """Text that the server has accepted and not cut is bounded as any window is."""
+    async with serving(Stub(), is_deaf=True) as target:
+        with pytest.raises(TooLong):
+            await cut(target, "a" * 600, "b" * 600, limit=1000)
+
+
+async def test_one_that_cannot_be_reached() -> None:
+    """A 503."""
+    [port] = free_ports(1)
+    with pytest.raises(DetectorFailed, match="cannot be asked") as error:
+        await cut(f"127.0.0.1:{port}", "abc")
+    assert error.value.status == 503
+
+
+async def test_leaving_stops_the_call() -> None:
+    """The server is not left waiting for more."""
+    stub = Stub()
+    async with serving(stub) as target:
+        chunkers = Chunkers()
+        left = chunkers.chunker(config(target), lambda: None)
+        left.feed("a", last=False)
+        await eventually(lambda: stub.pieces == [0])
+        left.close()
+        await eventually(lambda: stub.ended == 1)
+        await chunkers.aclose()
+
+
+async def test_a_detector_of_the_file_is_asked_about_its_chunks(tmp_path: Path) -> None:
+    """The file names the protocol beside the server; whole texts are cut by it, too."""
+    async with (
+        serving(Stub()) as target,
+        detector_server(DetectorStub()) as detector,
+        aiohttp.ClientSession() as session,
+    ):
+        path = tmp_path / "detectors.yaml"
+        path.write_text(
+            f"chunkers: {{dots: {{target: '{target}', protocol: caikit, chunker_id: sentence_chunker}}}}\n"
+            f"detectors: {{hap: {{kind: text_contents, url: '{detector.url}', chunker: dots}}}}\n"
+        )
+        chunkers = Chunkers()
+        detectors = RemoteDetectors(session, chunkers, ())
+        detectors.load(path)
+        [factory] = detectors.current()
+        judge = factory.make(b"").detector
+        assert isinstance(judge, Judge)
+        assert [window.text for window in await windows(judge, "One. Two. ")] == ["One.", " Two.", " "]
+        await chunkers.aclose()
