@@ -26,6 +26,7 @@ from gateway.clients.quota_share import QuotaShare
 from gateway.clients.text_documents import NatsTexts
 from gateway.domain import Detectors, Policy
 from gateway.frontends import detector_policy
+from gateway.frontends.model_names import ModelNames
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.frontends.service_policy import ServicePolicy
 from gateway.identity.key_ring import KeyRing
@@ -65,6 +66,7 @@ class Services:
     policy: Callable[[], Detectors] = Detectors
     frontends: FrontendsFile | None = None
     service_policy: Callable[[], Policy | None] = lambda: None
+    model_names: Callable[[], frozenset[str]] = frozenset
     keys: KeyRing = field(default_factory=KeyRing)
     tokens: Tokens | None = None
     prices: Callable[[], Prices] = Prices
@@ -126,10 +128,14 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         judges = guardrails.GrpcGuardrails(channels["guardrails"])
         service_policy = await stack.enter_async_context(ServicePolicy(judges))
         passages = retriever.GrpcRetriever(channels["retriever"])
+        models = generator.GrpcGenerator(channels["generator"])
+        names: Callable[[], frozenset[str]] = frozenset
+        if settings.frontends_file is not None:
+            names = await stack.enter_async_context(ModelNames(models))
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
         yield Services(
             retriever=passages,
-            generator=generator.GrpcGenerator(channels["generator"]),
+            generator=models,
             guardrails=judges,
             ingest=ingest.NatsIngest(link.ingest, backlog),
             catalogue=passages,
@@ -145,6 +151,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             policy=asked_always,
             frontends=FrontendsFile(settings.frontends_file) if settings.frontends_file is not None else None,
             service_policy=service_policy,
+            model_names=names,
             keys=ring,
             tokens=tokens,
             prices=cost,

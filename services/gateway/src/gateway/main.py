@@ -119,7 +119,9 @@ def build_app(
     described = PublicPath(others, settings.public_path) if settings.public_path else others
     app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents}, PageHeaders(described))
     profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
-    served = Served(frozenset(route.first_segment for route in routes), profile_names, overrides.check)
+    served = Served(
+        frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
+    )
     profiles = _profiles(settings, services, served)
     # Innermost first.
     app = BodyLimit(

@@ -5,8 +5,9 @@ import pytest
 from causeway_testing.servers import eventually
 from gateway.dialects.rag_chat import overrides
 from gateway.domain import Action, Detector, Detectors, Policy
+from gateway.frontends.profile_entry import AllowEntry, ProfileEntry
 from gateway.frontends.profiles import Frontend, Frontends, GuardrailsWire
-from gateway.frontends.profiles_file import AllowEntry, FrontendsFile, ProfileEntry, Profiles, Served, parse
+from gateway.frontends.profiles_file import FrontendsFile, Profiles, Served, parse
 from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.yaml_file import BadFile
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
+import msgspec
 import structlog
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
@@ -25,6 +26,7 @@ from gateway.domain import (
     Turn,
     Usage,
 )
+from gateway.domain.deltas import members_of
 from gateway.ports.answering import Generator, Guardrails, Prompt
 
 _log = structlog.get_logger(__name__)
@@ -55,7 +57,8 @@ class Generation:
         spoke = counted = False
         texts: defaultdict[int, list[str]] = defaultdict(list)
         async with aclosing(self._released(prompt, turn, timeline, deadline)) as batches:
-            async for batch in batches:
+            async for said in batches:
+                batch = _named(said, turn.answers_as)
                 if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
                     spoke = True
                     timeline.add("first token", time.perf_counter() - begin)
@@ -121,6 +124,16 @@ class Generation:
                 async with aclosing(guard.events()) as events:
                     async for batch in events:
                         yield batch
+
+
+def _named(batch: Batch, name: str) -> Batch:
+    """The same with another name for the model, where there is one."""
+    if not name or not any(type(event) is Start for event in batch):
+        return batch
+    return [
+        Start(msgspec.json.encode(members_of(event.raw_json) | {"model": name})) if type(event) is Start else event
+        for event in batch
+    ]
 
 
 async def _noted(batches: AsyncGenerator[Batch, None], timeline: Timeline) -> AsyncGenerator[Batch, None]:

@@ -203,6 +203,7 @@ class Turn:
         history: What was said before, oldest first, system messages included; and what belongs to the question (the
             files that came with it), behind the latest answer.
         model: Empty: the generator's default.
+        answers_as: Name that the answer carries instead of the model's; empty: the model's.
         only_default_model: ``model``, where it is named, must be the generator's default one.
         retrieval: Where and how to look for passages.
         style: How the prompt is put together.
@@ -218,6 +219,7 @@ class Turn:
     question: str
     history: tuple[Message, ...] = ()
     model: str = ""
+    answers_as: str = ""
     only_default_model: bool = False
     retrieval: Retrieval = Retrieval()
     style: PromptStyle = PromptStyle.SOURCES_AFTER_QUESTION
@@ -230,6 +232,11 @@ class Turn:
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()
     detection: DetectionOptions = DetectionOptions()
+
+    @property
+    def shown_model(self) -> str:
+        """The name that the answer carries where the model server says none."""
+        return self.answers_as or self.model
 
     @property
     def query(self) -> str:

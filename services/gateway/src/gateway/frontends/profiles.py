@@ -9,6 +9,7 @@ from servicekit.errors import InvalidRequest, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 
 from gateway.domain import Detectors, Tuning
+from gateway.frontends.assistants import Assistant
 
 ANY_ORIGIN = "*"
 
@@ -58,6 +59,8 @@ class Frontend:
         indexes_beside: Searched together with the default one, where a request names none.
         tuning: How a search weighs what it finds.
         rerank: A reranker orders what every search finds, where there is one.
+        assistants: Those that its requests may name like a model.
+        assistant: The one that it represents (`serving`); empty: none.
         always_searches: Its entry names an index: every chat of an OpenAI-like route is answered from it, with the
             prompt and the overrides of the profile. Else such a request must name an index itself.
         searches_with_tools: Also a chat that brings tools.
@@ -94,6 +97,8 @@ class Frontend:
     indexes_beside: tuple[str, ...] = ()
     tuning: Tuning = field(default_factory=Tuning)
     rerank: bool = False
+    assistants: Mapping[str, Assistant] = field(default_factory=dict)
+    assistant: str = ""
     always_searches: bool = False
     searches_with_tools: bool = True
     max_messages: int | None = None
@@ -104,6 +109,33 @@ class Frontend:
     audit: Audit = Audit.ON
     audit_text: bool = False
     batch: bool = False
+
+    def serving(self, model: str, principal: Principal) -> "Frontend":
+        """The profile as a request finds it that names this model: narrowed to an assistant where it is one's name.
+
+        An assistant that the caller may not use does not exist for the caller.
+        """
+        chosen = self.assistants.get(model)
+        if chosen is None or self.assistant or not chosen.audience.admits(principal):
+            return self
+        first, *others = chosen.indexes or ("",)
+        return replace(
+            self,
+            assistant=model,
+            default_index=first,
+            indexes_beside=tuple(others),
+            indexes=frozenset(),
+            model=chosen.model or self.model,
+            models=frozenset(),
+            system_prompt=self.system_prompt if chosen.system_prompt is None else chosen.system_prompt,
+            overrides={**self.overrides, **chosen.overrides},
+            detectors=self.detectors + chosen.detectors,
+            always_searches=True,
+        )
+
+    def assistants_for(self, principal: Principal) -> list[Assistant]:
+        """The assistants that a caller may use."""
+        return [each for each in self.assistants.values() if each.audience.admits(principal)]
 
     def index_for(self, asked: str, field: str) -> str:
         """The index that a request searches: the one that it asks for, else the profile's own; may be empty.
@@ -137,6 +169,7 @@ class Frontend:
 
     def model_for(self, asked: str, field: str) -> str:
         """The model that a request goes to, likewise; see `only_default_model`."""
+        asked = "" if asked == self.assistant else asked
         return asked if self.only_default_model else _chosen(asked, self.model, self.models, "model", field)
 
     def offers_model(self, name: str, default: str) -> bool:

@@ -1,153 +1,28 @@
 """The front end profiles' file: YAML, checked when it is read, read again when it changes."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 from servicekit.errors import InvalidRequest
 from servicekit.reloadable import Reloadable
 from servicekit.yaml_file import Document, Key, of_setting
 
 from gateway.domain import Detectors, Policy
-from gateway.frontends.detector_policy import DetectorLists, PolicyEntry
-from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, Frontends, GuardrailsWire
-from gateway.frontends.retrieval_block import RetrievalEntry, index_name
-
-SERVICE_POLICY = "service"
-"""The policy that the guardrails service has been given; a profile names it like one of the file's."""
-
-DEFAULT = "default"
-"""Name of the profile that holds where no other does."""
-
-_WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
-_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
-# Members of `context.overrides` that have a key of their own here.
-_OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
+from gateway.frontends.assistants import AssistantEntry, by_name
+from gateway.frontends.detector_policy import PolicyEntry
+from gateway.frontends.profile_entry import DEFAULT, SERVICE_POLICY, WORD, ProfileEntry
+from gateway.frontends.profiles import Frontend, Frontends
 
 
-def _index(name: str) -> str:
-    return index_name(name) if name else name
-
-
-def _host(text: str) -> str:
-    if not _HOST.fullmatch(text.lower()):
-        raise ValueError("a host is a name or an address, with or without a port: chat.example.com")
-    return text.lower()
-
-
-def _origin(text: str) -> str:
-    scheme, slashes, host = text.lower().partition("://")
-    if not slashes or scheme not in ("http", "https") or not _HOST.fullmatch(host):
-        raise ValueError("an origin is a scheme and a host, without a path: https://chat.example.com")
-    return text.lower()
-
-
-def _origin_or_any(text: str) -> str:
-    return text if text == ANY_ORIGIN else _origin(text)
-
-
-def _overrides(members: dict[str, Any]) -> dict[str, Any]:
-    for name in members.keys() & _OWN_KEYS.keys():
-        raise ValueError(f"{name} does not stand here: it is the profile's {_OWN_KEYS[name]}")
-    return members
-
-
-_Index = Annotated[str, AfterValidator(_index)]
-_Name = Annotated[str, Field(min_length=1)]
-
-
-class _Model(BaseModel):
+class _File(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
-
-class AllowEntry(_Model):
-    """What requests may choose, as the file says it."""
-
-    indexes: Literal["any"] | list[_Index] = []
-    models: Literal["any"] | list[_Name] = []
-    detectors: Literal["any", "none"] | list[_Name] = "any"
-    prompt_template: bool = False
-
-    @property
-    def own_detectors(self) -> frozenset[str] | None:
-        """The detectors, as of `Frontend`."""
-        if self.detectors == "any":
-            return None
-        return frozenset() if self.detectors == "none" else frozenset(self.detectors)
-
-
-class ProfileEntry(_Model):
-    """A profile, as the file says it."""
-
-    name: Annotated[str, Field(pattern=f"^{_WORD}$")]
-    mount: Annotated[str, Field(pattern=f"^{_WORD}$")] = ""
-    hosts: list[Annotated[str, AfterValidator(_host)]] = []
-    origins: list[Annotated[str, AfterValidator(_origin)]] = []
-    cors: list[Annotated[str, AfterValidator(_origin_or_any)]] = []
-    dialect: str = ""
-    client: Literal["", "azure-js-component"] = ""
-    index: _Index | None = None
-    model: str = ""
-    system_prompt: str | None = None
-    overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
-    policy: str = ""
-    detectors: DetectorLists = DetectorLists()
-    blocked_message: _Name | None = None
-    allow: AllowEntry = AllowEntry()
-    enforce_access: bool = False
-    keys: list[_Name] = []
-    retrieval: RetrievalEntry = RetrievalEntry()
-    guardrails_wire: Literal["adr", "orchestrator"] = "adr"
-    audit: Literal["off", "on", "required"] = "on"
-    audit_text: bool = False
-    priority: Literal["interactive", "batch"] = "interactive"
-
-    def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
-        """It, as requests find it; ``base`` says what it leaves open, ``policies`` has the one that it names."""
-        policy = policies.get(self.policy, Policy())
-        message = self.blocked_message or policy.blocked_message
-        return Frontend(
-            name=self.name,
-            mount=self.mount,
-            hosts=frozenset(self.hosts),
-            origins=frozenset(self.origins),
-            dialect=self.dialect,
-            default_index=base.default_index if self.index is None else self.index,
-            model=self.model,
-            system_prompt=self.system_prompt,
-            overrides=self.overrides,
-            detectors=policy.detectors + self.detectors.detectors(),
-            blocked_message=message or base.blocked_message,
-            answers_blocked=bool(message),
-            service_policy=self.policy == SERVICE_POLICY,
-            indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
-            models=None if self.allow.models == "any" else frozenset(self.allow.models),
-            own_detectors=self.allow.own_detectors,
-            prompt_template=self.allow.prompt_template,
-            enforce_access=self.enforce_access,
-            cors=frozenset(self.cors),
-            client=self.client,
-            keys=frozenset(self.keys),
-            indexes_beside=tuple(self.retrieval.indexes),
-            tuning=self.retrieval.tuning(),
-            rerank=self.retrieval.rerank,
-            always_searches=bool(self.index) and self.name != DEFAULT,
-            searches_with_tools=self.retrieval.with_tools,
-            max_messages=base.max_messages,
-            max_answer_tokens=base.max_answer_tokens,
-            guardrails_wire=GuardrailsWire(self.guardrails_wire),
-            audit=Audit(self.audit),
-            audit_text=self.audit_text,
-            batch=self.priority == "batch",
-        )
-
-
-class _File(_Model):
-    policies: dict[Annotated[str, Field(pattern=f"^{_WORD}$")], PolicyEntry] = {}
+    policies: dict[Annotated[str, Field(pattern=f"^{WORD}$")], PolicyEntry] = {}
+    assistants: list[AssistantEntry] = []
     frontends: list[ProfileEntry] = []
 
 
@@ -159,11 +34,13 @@ class Served:
         segments: First segments of its own paths, which no mount may hide.
         dialects: Those that a profile may name.
         check_overrides: Raises `InvalidRequest` where a setting is none; its ``field`` ends with the name.
+        models: Gives the names of the models as far as they are known.
     """
 
     segments: frozenset[str] = frozenset()
     dialects: frozenset[str] | None = None
     check_overrides: Callable[[Mapping[str, Any]], None] = lambda _: None
+    models: Callable[[], frozenset[str]] = frozenset
 
 
 def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Frontend, ...]:
@@ -183,10 +60,42 @@ def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Fronte
     if SERVICE_POLICY in file.policies:
         raise document.wrong(("policies", SERVICE_POLICY), "the guardrails service's own policy has this name")
     known = {*file.policies, SERVICE_POLICY}
-    for key, problem in _problems(file.frontends, served, known):
+    for key, problem in (*_wrong_assistants(file, served), *_problems(file.frontends, served, known)):
         raise document.wrong(key, problem)
     policies = {name: entry.policy() for name, entry in file.policies.items()}
-    return tuple(profile.frontend(base, policies) for profile in file.frontends)
+    base = replace(base, assistants=by_name(file.assistants))
+    profiles = [profile.frontend(base, policies) for profile in file.frontends]
+    if file.assistants and all(each.name != DEFAULT for each in profiles):
+        profiles.append(base)  # the deployment's own profile has them, too
+    return tuple(profiles)
+
+
+def _wrong_assistants(file: _File, served: Served) -> Iterable[tuple[Key, str]]:
+    models = served.models()
+    everywhere = {each.name for each in file.assistants}
+    groups: list[tuple[Key, list[AssistantEntry], set[str]]] = [(("assistants",), file.assistants, set())]
+    groups += [
+        (("frontends", at, "assistants"), profile.assistants, everywhere)
+        for at, profile in enumerate(file.frontends)
+    ]
+    for place, entries, elsewhere in groups:
+        taken = set(elsewhere)
+        for at, entry in enumerate(entries):
+            key = (*place, at)
+            if entry.name in models:
+                yield (*key, "name"), f"a model is called '{entry.name}'"
+            if entry.name in taken:
+                yield (*key, "name"), f"another assistant is called '{entry.name}'"
+            taken.add(entry.name)
+            yield from _wrong_overrides(entry.overrides, key, served)
+
+
+def _wrong_overrides(overrides: dict[str, Any], key: Key, served: Served) -> Iterable[tuple[Key, str]]:
+    try:
+        served.check_overrides(overrides)
+    except InvalidRequest as error:
+        name = (error.field or "").rpartition(".")[2]
+        yield (*key, "overrides", name), error.message
 
 
 def _problems(profiles: list[ProfileEntry], served: Served, policies: set[str]) -> Iterable[tuple[Key, str]]:
@@ -199,11 +108,7 @@ def _problems(profiles: list[ProfileEntry], served: Served, policies: set[str]) 
             yield (*key, "dialect"), f"there is no such dialect; they are {', '.join(sorted(served.dialects))}"
         if profile.policy and profile.policy not in policies:
             yield (*key, "policy"), f"there is no such policy; they are {', '.join(sorted(policies))}"
-        try:
-            served.check_overrides(profile.overrides)
-        except InvalidRequest as error:
-            name = (error.field or "").rpartition(".")[2]
-            yield (*key, "overrides", name), error.message
+        yield from _wrong_overrides(profile.overrides, key, served)
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
             yield key, f"nothing leads to '{profile.name}': it needs a mount, hosts or origins"
         taken: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]

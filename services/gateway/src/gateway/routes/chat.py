@@ -113,6 +113,8 @@ class ChatEndpoint:
                 state_of(scope).timeline = timeline
                 if exchange.turn.retrieval.indexes:
                     state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
+                if exchange.turn.answers_as:
+                    state_of(scope).log["assistant"] = exchange.turn.answers_as
                 answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_noted)

@@ -1,6 +1,7 @@
 """The models, as OpenAI's clients list them."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -34,14 +35,26 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
         frontend = state_of(request.scope).frontend
         return [each for each in chats if frontend.offers_model(each.name, chats[0].name)]
 
+    async def staffed(request: Request, deadline: Deadline) -> list[Model]:
+        """Return the assistants that the caller may use, each as its model is."""
+        principal, frontend = state_of(request.scope).principal, state_of(request.scope).frontend
+        assistants = frontend.assistants_for(principal)
+        chats = await generator.models(principal, deadline) if assistants else ()
+        known = {each.name: each for each in reversed(chats)}
+        asked = {each.name: each.model or frontend.model or chats[0].name for each in assistants if chats}
+        return [replace(known[model], name=name, owned_by=_OURS) for name, model in asked.items() if model in known]
+
     @routes.get("/v1/models", summary="The models", responses=answers(MODELS))
     async def list_models(request: Request) -> Response:
-        """Those for chats that the front end may ask and that can be reached now, the default first.
+        """Those for chats that the front end may ask and that can be reached now, the default first; then the
+        assistants that the caller may use.
 
         Clients offer the listed models for chats, so those for embeddings are not among them.
         """
-        chats = await offered(request, Deadline.after(timeout))
-        return json_answer({"object": "list", "data": [_chat(each) for each in chats if each.ready]})
+        deadline = Deadline.after(timeout)
+        chats, assistants = await asyncio.gather(offered(request, deadline), staffed(request, deadline))
+        shown = [*(each for each in chats if each.ready), *(each for each in assistants if each.ready)]
+        return json_answer({"object": "list", "data": [_chat(each) for each in shown]})
 
     @routes.get(
         "/v1/models/{model:path}",
@@ -51,10 +64,12 @@ def router(generator: Generator, embedder: Embedder, *, timeout: float) -> APIRo
     async def read_model(request: Request, model: str) -> Response:
         """By its name, which may hold slashes; one for chats or for embeddings."""
         deadline = Deadline.after(timeout)
-        chats, embeddings = await asyncio.gather(
-            offered(request, deadline), embedder.models(state_of(request.scope).principal, deadline)
+        chats, assistants, embeddings = await asyncio.gather(
+            offered(request, deadline),
+            staffed(request, deadline),
+            embedder.models(state_of(request.scope).principal, deadline),
         )
-        for chat in chats:
+        for chat in (*assistants, *chats):
             if chat.name == model:
                 if not chat.ready:
                     raise Unavailable(f"The model '{model}' cannot be reached at the moment.", resource=model)

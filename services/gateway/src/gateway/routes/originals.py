@@ -70,7 +70,11 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     ) -> Response:
         """The document as it was uploaded, whole or in ranges."""
         frontend = state_of(request.scope).frontend
-        chosen = frontend.indexes_for((index,) if index else (), "index")
+        # What the caller's assistants cite can be opened, too.
+        cited = {
+            name for each in frontend.assistants_for(state_of(request.scope).principal) for name in each.indexes
+        }
+        chosen = (index,) if index in cited else frontend.indexes_for((index,) if index else (), "index")
         if not chosen:
             raise InvalidRequest("There is no index to look in; name one.", field="index")
         principal = frontend.principal_for(state_of(request.scope).principal, filter_asked=False)

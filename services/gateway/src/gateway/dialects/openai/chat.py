@@ -75,7 +75,8 @@ class OpenAiChat:
         """
         raw = json_fields.members(request.body)
         known = _fields(raw, _READ_FIRST)
-        frontend = request.frontend
+        model = request.model or known.text("model")
+        frontend = request.frontend.serving(model, request.principal)
         stream = known.flag("stream") if request.streaming is None else request.streaming
         _check_limits(raw, frontend)
         indexes = _indexes(known, frontend)
@@ -83,7 +84,8 @@ class OpenAiChat:
         turn = Turn(
             principal=frontend.principal_for(request.principal, filter_asked=turn_settings.asks_for_filter(usual)),
             question="",
-            model=frontend.model_for(request.model or known.text("model"), "model"),
+            model=frontend.model_for(model, "model"),
+            answers_as=frontend.assistant,
             only_default_model=frontend.only_default_model,
             blocked_message=frontend.blocked_message,
             answers_blocked=frontend.answers_blocked,
@@ -121,7 +123,8 @@ class OpenAiChat:
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
         searches = bool(indexes) and (takes_all or not tools)
         usage = False
-        reads = detectors != Detectors() or asked != PromptOptions() or bool(parameters)
+        adds = asked != PromptOptions() or bool(parameters) or bool(frontend.assistant)
+        reads = adds or detectors != Detectors()
         if searches or reads:
             messages = conversation.messages(raw)
             searches = searches and (takes_all or all(map(conversation.searchable, messages)))
@@ -176,7 +179,7 @@ def _indexes(known: Fields, frontend: Frontend) -> tuple[str, ...]:
     """
     asked = known.text("index_name")
     if asked:
-        return (frontend.index_for(keys.index_name(asked, "index_name"), "index_name"),)
+        return frontend.indexes_for((keys.index_name(asked, "index_name"),), "index_name")
     said = known.get("index_name") is not None
     return frontend.indexes_for((), "index_name") if frontend.always_searches and not said else ()
 

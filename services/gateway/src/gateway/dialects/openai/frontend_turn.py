@@ -73,7 +73,7 @@ def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any]) -
     """
     turn = replace(turn, prompting=asked)
     adds_words = replace(asked, rewrite=False) != PromptOptions()
-    if not (adds_words or parameters):
+    if not (adds_words or parameters or turn.answers_as):
         return turn
     said = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
     if any(name in said for name in _LIMITS):

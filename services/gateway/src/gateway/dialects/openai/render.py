@@ -62,7 +62,7 @@ class OpenAiExchange:
             "id": f"chatcmpl-{uuid.uuid4().hex}",
             "object": "chat.completion.chunk" if streaming else "chat.completion",
             "created": int(time.time()),
-            "model": turn.model,
+            "model": turn.shown_model,
         }
         self._head = b""
         self._tail = b',"usage":null}\n\n' if include_usage else b"}\n\n"

@@ -63,7 +63,8 @@ class OrchestratorChat:
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`."""
         raw = fields.members(request.body)
-        fields.text(raw, "model")
+        model = fields.text(raw, "model")
+        request = replace(request, frontend=request.frontend.serving(model, request.principal))
         messages = fields.objects(raw, "messages")
         said = asked(raw)
         self._check(said, request.frontend.detectors_for(said), messages[-1])

@@ -46,7 +46,7 @@ class OrchestratorExchange:
             "id": f"{form.prefix}{uuid.uuid4().hex}",
             "object": form.whole,
             "created": int(time.time()),
-            "model": turn.model,
+            "model": turn.shown_model,
         }
         self._answer = Answer()
         self._stream = OrchestratorStream(

@@ -21,7 +21,7 @@ class CompletionExchange(LineExchange):
 
     def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
         super().__init__(turn, session_state, streaming=streaming)
-        self._own = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": turn.model}
+        self._own = {"id": f"chatcmpl-{uuid.uuid4().hex}", "created": int(time.time()), "model": turn.shown_model}
         # What is the same around all pieces of text, and the model server's members that it was made of.
         self._around: tuple[bytes, bytes] = (b"", b"")
         self._made_of = -1

@@ -73,6 +73,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         PermissionDenied: The profile does not let requests choose this; names it.
     """
     frontend = request.frontend
+    frontend = frontend.serving(_Settings(context, frontend.overrides).text("model"), request.principal)
     settings = _Settings(context, frontend.overrides)
     *history, question = conversation
     filtered = turn_settings.asks_for_filter(settings)
@@ -88,6 +89,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         question=question.text,
         history=tuple(history),
         model=frontend.model_for(settings.text("model"), settings.path("model")),
+        answers_as=frontend.assistant,
         only_default_model=frontend.only_default_model,
         retrieval=replace(asked, top=asked.top or DEFAULT_TOP),
         parameters_json=msgspec.json.encode(turn_settings.parameters(settings)),

@@ -1,0 +1,113 @@
+"""Assistants: names that clients choose like a model's, each with indexes, a prompt and rules of its own."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from servicekit.principal import Principal
+
+from gateway.domain import Detectors
+from gateway.frontends.detector_policy import DetectorLists
+from gateway.frontends.retrieval_block import index_name
+
+NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,63}$"
+
+_OWN_KEYS = {"index": "indexes", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
+_Name = Annotated[str, Field(min_length=1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Audience:
+    """Who may use an assistant: all callers, or those in one of these lists."""
+
+    tenants: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    roles: frozenset[str] = frozenset()
+
+    def admits(self, principal: Principal) -> bool:
+        """Return whether a caller is one of them."""
+        if self == Audience():
+            return True
+        return (
+            principal.tenant in self.tenants
+            or principal.user in self.users
+            or not self.groups.isdisjoint(principal.groups)
+            or not self.roles.isdisjoint(principal.roles)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Assistant:
+    """What answers under a name of its own.
+
+    Attributes:
+        name: Chosen like a model's, and carried by the answers.
+        indexes: Searched together; none: nothing is searched.
+        model: Asked; empty: the profile's.
+        system_prompt: Replaces the profile's, where set.
+        overrides: Come before the profile's.
+        detectors: Work after the profile's.
+        audience: Who may use it.
+    """
+
+    name: str
+    indexes: tuple[str, ...] = ()
+    model: str = ""
+    system_prompt: str | None = None
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    detectors: Detectors = field(default_factory=Detectors)
+    audience: Audience = field(default_factory=Audience)
+
+
+def _overrides(members: dict[str, Any]) -> dict[str, Any]:
+    for name in members.keys() & _OWN_KEYS.keys():
+        raise ValueError(f"{name} does not stand here: it is the assistant's {_OWN_KEYS[name]}")
+    return members
+
+
+class AudienceEntry(BaseModel):
+    """Who may use an assistant, as the file says it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    tenants: list[_Name] = []
+    users: list[_Name] = []
+    groups: list[_Name] = []
+    roles: list[_Name] = []
+
+    def audience(self) -> Audience:
+        """It, as requests find it."""
+        return Audience(*map(frozenset, (self.tenants, self.users, self.groups, self.roles)))
+
+
+class AssistantEntry(BaseModel):
+    """An assistant, as the file says it."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: Annotated[str, Field(pattern=NAME)]
+    indexes: list[Annotated[str, AfterValidator(index_name)]] = []
+    model: str = ""
+    system_prompt: str | None = None
+    overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
+    detectors: DetectorLists = DetectorLists()
+    allow: AudienceEntry = AudienceEntry()
+
+    def assistant(self) -> Assistant:
+        """It, as requests find it."""
+        return Assistant(
+            self.name,
+            tuple(dict.fromkeys(self.indexes)),
+            self.model,
+            self.system_prompt,
+            self.overrides,
+            self.detectors.detectors(),
+            self.allow.audience(),
+        )
+
+
+def by_name(entries: Iterable[AssistantEntry]) -> dict[str, Assistant]:
+    """Return assistants by their names."""
+    return {entry.name: entry.assistant() for entry in entries}

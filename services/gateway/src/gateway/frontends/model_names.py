@@ -1,0 +1,62 @@
+"""The names of the models, so that no assistant is called like one."""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError
+from servicekit.principal import LOCAL
+from servicekit.tasks import ended
+
+from gateway.ports.answering import Generator
+
+_log = structlog.get_logger(__name__)
+_SECONDS = 5.0
+
+
+class ModelNames:
+    """The names as they are now: asked for at the start and again and again. A generator that cannot be asked
+    changes nothing.
+
+    Args:
+        generator: Has the models.
+        interval: Seconds between two questions.
+    """
+
+    def __init__(self, generator: Generator, *, interval: float = 10.0) -> None:
+        self._generator = generator
+        self._interval = interval
+        self._names: frozenset[str] = frozenset()
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self) -> frozenset[str]:
+        """Return the names; none as long as they are not known."""
+        return self._names
+
+    async def __aenter__(self) -> Self:
+        """Ask once, and from then on again and again."""
+        await self._look()
+        self._task = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        assert self._task is not None
+        await ended(self._task)
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(self._interval)
+            await self._look()
+
+    async def _look(self) -> None:
+        try:
+            models = await self._generator.models(LOCAL, Deadline.after(_SECONDS))
+        except CausewayError as error:
+            if not self._names:
+                _log.warning("the names of assistants were not compared with models", error=error.message)
+            return
+        self._names = frozenset(model.name for model in models)

@@ -1,0 +1,148 @@
+"""A front end profile as its file says it."""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from gateway.domain import Policy
+from gateway.frontends.assistants import AssistantEntry, by_name
+from gateway.frontends.detector_policy import DetectorLists
+from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire
+from gateway.frontends.retrieval_block import RetrievalEntry, index_name
+
+SERVICE_POLICY = "service"
+"""The policy that the guardrails service has been given; a profile names it like one of the file's."""
+
+DEFAULT = "default"
+"""Name of the profile that holds where no other does."""
+
+WORD = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"
+_HOST = re.compile(r"(?:[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+# Members of `context.overrides` that have a key of their own here.
+_OWN_KEYS = {"index": "index", "model": "model", "prompt_template": "system_prompt", "detectors": "detectors"}
+
+
+def _index(name: str) -> str:
+    return index_name(name) if name else name
+
+
+def _host(text: str) -> str:
+    if not _HOST.fullmatch(text.lower()):
+        raise ValueError("a host is a name or an address, with or without a port: chat.example.com")
+    return text.lower()
+
+
+def _origin(text: str) -> str:
+    scheme, slashes, host = text.lower().partition("://")
+    if not slashes or scheme not in ("http", "https") or not _HOST.fullmatch(host):
+        raise ValueError("an origin is a scheme and a host, without a path: https://chat.example.com")
+    return text.lower()
+
+
+def _origin_or_any(text: str) -> str:
+    return text if text == ANY_ORIGIN else _origin(text)
+
+
+def _overrides(members: dict[str, Any]) -> dict[str, Any]:
+    for name in members.keys() & _OWN_KEYS.keys():
+        raise ValueError(f"{name} does not stand here: it is the profile's {_OWN_KEYS[name]}")
+    return members
+
+
+_Index = Annotated[str, AfterValidator(_index)]
+_Name = Annotated[str, Field(min_length=1)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class AllowEntry(_Model):
+    """What requests may choose, as the file says it."""
+
+    indexes: Literal["any"] | list[_Index] = []
+    models: Literal["any"] | list[_Name] = []
+    detectors: Literal["any", "none"] | list[_Name] = "any"
+    prompt_template: bool = False
+
+    @property
+    def own_detectors(self) -> frozenset[str] | None:
+        """The detectors, as of `Frontend`."""
+        if self.detectors == "any":
+            return None
+        return frozenset() if self.detectors == "none" else frozenset(self.detectors)
+
+
+class ProfileEntry(_Model):
+    """A profile, as the file says it."""
+
+    name: Annotated[str, Field(pattern=f"^{WORD}$")]
+    mount: Annotated[str, Field(pattern=f"^{WORD}$")] = ""
+    hosts: list[Annotated[str, AfterValidator(_host)]] = []
+    origins: list[Annotated[str, AfterValidator(_origin)]] = []
+    cors: list[Annotated[str, AfterValidator(_origin_or_any)]] = []
+    dialect: str = ""
+    client: Literal["", "azure-js-component"] = ""
+    index: _Index | None = None
+    model: str = ""
+    system_prompt: str | None = None
+    overrides: Annotated[dict[str, Any], AfterValidator(_overrides)] = {}
+    policy: str = ""
+    detectors: DetectorLists = DetectorLists()
+    blocked_message: _Name | None = None
+    allow: AllowEntry = AllowEntry()
+    enforce_access: bool = False
+    keys: list[_Name] = []
+    retrieval: RetrievalEntry = RetrievalEntry()
+    guardrails_wire: Literal["adr", "orchestrator"] = "adr"
+    audit: Literal["off", "on", "required"] = "on"
+    audit_text: bool = False
+    priority: Literal["interactive", "batch"] = "interactive"
+    assistants: list[AssistantEntry] = []
+
+    def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
+        """It, as requests find it.
+
+        Args:
+            base: Says what it leaves open; its assistants are the profile's, too.
+            policies: Has the one that it names.
+        """
+        policy = policies.get(self.policy, Policy())
+        message = self.blocked_message or policy.blocked_message
+        return Frontend(
+            name=self.name,
+            mount=self.mount,
+            hosts=frozenset(self.hosts),
+            origins=frozenset(self.origins),
+            dialect=self.dialect,
+            default_index=base.default_index if self.index is None else self.index,
+            model=self.model,
+            system_prompt=self.system_prompt,
+            overrides=self.overrides,
+            detectors=policy.detectors + self.detectors.detectors(),
+            blocked_message=message or base.blocked_message,
+            answers_blocked=bool(message),
+            service_policy=self.policy == SERVICE_POLICY,
+            indexes=None if self.allow.indexes == "any" else frozenset(self.allow.indexes),
+            models=None if self.allow.models == "any" else frozenset(self.allow.models),
+            own_detectors=self.allow.own_detectors,
+            prompt_template=self.allow.prompt_template,
+            enforce_access=self.enforce_access,
+            cors=frozenset(self.cors),
+            client=self.client,
+            keys=frozenset(self.keys),
+            indexes_beside=tuple(self.retrieval.indexes),
+            tuning=self.retrieval.tuning(),
+            rerank=self.retrieval.rerank,
+            assistants={**base.assistants, **by_name(self.assistants)},
+            always_searches=bool(self.index) and self.name != DEFAULT,
+            searches_with_tools=self.retrieval.with_tools,
+            max_messages=base.max_messages,
+            max_answer_tokens=base.max_answer_tokens,
+            guardrails_wire=GuardrailsWire(self.guardrails_wire),
+            audit=Audit(self.audit),
+            audit_text=self.audit_text,
+            batch=self.priority == "batch",
+        )

@@ -1,0 +1,105 @@
+import re
+from typing import Any
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.dialects.rag_chat import overrides
+from gateway.domain import Action, Detector, Model
+from gateway.frontends.assistants import Assistant, Audience
+from gateway.frontends.model_names import ModelNames
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.profiles_file import Served, parse
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+from servicekit.yaml_file import BadFile
+
+SERVED = Served(check_overrides=overrides.check, models=lambda: frozenset({"small"}))
+
+
+def read(text: str) -> tuple[Frontend, ...]:
+    return parse(text.encode(), "f.yaml", Frontend(default_index="base"), SERVED)
+
+
+def test_a_full_assistant() -> None:
+    """Every key becomes what it says; the deployment's are every profile's, also of the one that the file lacks."""
+    help_, default = read(
+        """
+assistants:
+  - name: harbour
+    indexes: [docs, minutes, docs]
+    model: small
+    system_prompt: Be kind.
+    overrides: {top: 1}
+    detectors: {output: [{id: words, action: block}]}
+    allow: {tenants: [t], users: [u], groups: [g], roles: [admin]}
+frontends:
+  - {name: help, mount: help, assistants: [{name: own}]}
+"""
+    )
+    assert list(help_.assistants) == ["harbour", "own"]
+    assert (default.name, default.default_index, list(default.assistants)) == ("default", "base", ["harbour"])
+    harbour = help_.assistants["harbour"]
+    assert (harbour.indexes, harbour.model, harbour.system_prompt) == (("docs", "minutes"), "small", "Be kind.")
+    assert harbour.overrides == {"top": 1}
+    assert harbour.detectors.output == (Detector("words", Action.BLOCK),)
+    assert harbour.audience == Audience(*map(frozenset, (["t"], ["u"], ["g"], ["admin"])))
+    assert help_.assistants["own"] == Assistant("own")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("assistants: [{name: small}]", "line 1, assistants[0].name: a model is called 'small'"),
+        ("assistants: [{name: a}, {name: a}]", "assistants[1].name: another assistant is called 'a'"),
+        (
+            "assistants: [{name: a}]\nfrontends: [{name: f, mount: f, assistants: [{name: a}]}]",
+            "line 2, frontends[0].assistants[0].name: another assistant is called 'a'",
+        ),
+        ("assistants: [{name: a, overrides: {tpo: 1}}]", "assistants[0].overrides.tpo: There is no such setting"),
+        ("assistants: [{name: a, overrides: {index: b}}]", "it is the assistant's indexes"),
+        ("assistants: [{name: a, indexes: [..]}]", "assistants[0].indexes[0]"),
+        ("assistants: [{name: a, alow: {}}]", "assistants[0].alow"),
+        ("assistants: [{name: 'a b'}]", "assistants[0].name"),
+    ],
+)
+def test_what_is_wrong_is_named(text: str, said: str) -> None:
+    """With its place in the file; a name that a model has is refused."""
+    with pytest.raises(BadFile, match=re.escape(said)):
+        read(text)
+
+
+@pytest.mark.parametrize(
+    ("audience", "admitted"),
+    [
+        (Audience(), True),
+        (Audience(tenants=frozenset({"t"})), True),
+        (Audience(users=frozenset({"u"})), True),
+        (Audience(groups=frozenset({"x", "g"})), True),
+        (Audience(roles=frozenset({"ask"})), True),
+        (Audience(tenants=frozenset({"x"}), users=frozenset({"x"}), groups=frozenset({"x"})), False),
+    ],
+)
+def test_who_is_admitted(audience: Audience, admitted: bool) -> None:
+    """Everybody, or who is in one of the lists."""
+    assert audience.admits(Principal("t", "u", groups=("g",), roles=("ask",))) is admitted
+
+
+async def test_names_that_are_not_known_yet() -> None:
+    """A generator that is away does not keep the gateway from starting; its names are known once it is there."""
+
+    class Away:
+        there = False
+
+        async def models(self, *_: Any) -> tuple[Model, ...]:
+            if not self.there:
+                raise Unavailable("away")
+            return (Model("small", 1, "tests", 0, ready=True),)
+
+    generator: Any = Away()
+    names = ModelNames(generator, interval=0.01)
+    async with names:
+        assert names() == frozenset()
+        generator.there = True
+        await eventually(lambda: names() == {"small"})
+        generator.there = False
+    assert names() == {"small"}
