@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from causeway_testing.gateway.application import FakeHistory, FakeOriginals, FakePictures
+from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
@@ -49,6 +49,7 @@ def services() -> Services:
         FakeOriginals(),
         FakePictures(),
         FakeHistory(),
+        FakeMemory(),
         FakeTexts(indexes),
         indexes,
         FakeEmbedder(),

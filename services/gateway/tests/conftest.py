@@ -11,7 +11,7 @@ import httpx
 import jwt
 import pytest
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from causeway_testing.gateway.application import FakeHistory, FakeOriginals, FakePictures
+from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
@@ -73,6 +73,7 @@ class Fakes:
     originals: FakeOriginals = field(default_factory=FakeOriginals)
     pictures: FakePictures = field(default_factory=FakePictures)
     history: FakeHistory = field(default_factory=FakeHistory)
+    memory: FakeMemory = field(default_factory=FakeMemory)
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     texts: FakeTexts = field(init=False)
@@ -101,6 +102,7 @@ class Fakes:
             self.originals,
             self.pictures,
             self.history,
+            self.memory,
             self.texts,
             self.indexes,
             self.embedder,

@@ -24,6 +24,7 @@ HISTORY_BUCKET = "causeway-history"
 PICTURES_BUCKET = "causeway-pictures"
 API_KEYS_BUCKET = "causeway-api-keys"
 QUOTAS_BUCKET = "causeway-quotas"
+MEMORY_BUCKET = "causeway-memory"
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
@@ -175,6 +176,11 @@ def history_head_key(tenant: str, user: str, conversation: str) -> str:
 def history_answers_key(tenant: str, user: str, conversation: str) -> str:
     """Key of what was said in a conversation."""
     return f"answers.{token(tenant)}.{token(user)}.{token(conversation)}"
+
+
+def memory_key(tenant: str, user: str, profile: str, session: str) -> str:
+    """Key of what was said in a session with a front end."""
+    return f"{token(tenant)}.{token(user)}.{token(profile)}.{token(session)}"
 
 
 def quota_replica_key(replica: str) -> str:

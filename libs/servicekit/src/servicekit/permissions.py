@@ -71,6 +71,7 @@ _FIXED = (
             keys.HISTORY_BUCKET,
             keys.API_KEYS_BUCKET,
             keys.QUOTAS_BUCKET,
+            keys.MEMORY_BUCKET,
         )
     ),
 )
@@ -91,6 +92,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.HISTORY_BUCKET),
             *_stream(f"KV_{keys.API_KEYS_BUCKET}"),
             *_bucket(keys.QUOTAS_BUCKET),
+            *_bucket(keys.MEMORY_BUCKET),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
         ),

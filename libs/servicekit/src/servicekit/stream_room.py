@@ -7,6 +7,9 @@ from nats.js.errors import APIError
 
 from servicekit.errors import Unavailable
 
+MEMORY_BYTES = 64 * 1024 * 1024
+"""Of the sessions that are remembered; the oldest go where it is full."""
+
 STREAM_BYTES = 1024 * 1024 * 1024
 """Most bytes of a stream where nothing else is said."""
 _NO_ROOM = 10047

@@ -18,6 +18,7 @@ from gateway.clients.health_probes import GrpcProbe, NatsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
+from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
@@ -36,6 +37,7 @@ from gateway.ports.documents import Catalogue, Ingest, Originals
 from gateway.ports.health import Probe
 from gateway.ports.index_management import Embedder, Indexes, Texts
 from gateway.ports.jobs import Jobs
+from gateway.ports.memory import Memory
 from gateway.ports.records import Records
 from gateway.quotas import limits
 from gateway.quotas.ledger import Ledger, watch
@@ -57,6 +59,7 @@ class Services:
     originals: Originals
     pictures: Pictures
     history: History
+    memory: Memory
     texts: Texts
     indexes: Indexes
     embedder: Embedder
@@ -90,6 +93,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
                 settings.nats_url,
                 replicas=settings.nats_replicas,
                 history_days=settings.history_days,
+                memory_hours=settings.memory_hours,
                 record_days=settings.record_days,
                 stream_bytes=settings.nats_stream_bytes,
                 usage_bytes=settings.usage_bytes,
@@ -142,6 +146,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             originals=NatsOriginals(link.ingest, cache),
             pictures=NatsPictures(link.ingest),
             history=NatsHistory(link.history),
+            memory=NatsMemory(link.memory),
             texts=NatsTexts(link.ingest, backlog),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),

@@ -40,6 +40,7 @@ from gateway.routes.chat import ChatEndpoint
 from gateway.routes.detector_health import DetectorHealth
 from gateway.routes.dispatch import ChatRoutes
 from gateway.routes.rest import VERSION, rest
+from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stream_content import StreamContent
 from gateway.routes.table import route_table
 from gateway.routes.uploads import Turns
@@ -93,9 +94,16 @@ def build_app(
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
+    # Without authentication all callers are one.
+    memory = SessionMemory(services.memory, usual=settings.auth != "none")
     chats = {
         chat.path: ChatEndpoint(
-            chat, pipeline, timeout=timeout, heartbeat=settings.stream_heartbeat, passed_headers=passed
+            chat,
+            pipeline,
+            timeout=timeout,
+            heartbeat=settings.stream_heartbeat,
+            memory=memory,
+            passed_headers=passed,
         )
         for dialect in dialects
         for chat in dialect.chats
@@ -234,7 +242,7 @@ def _front_end_routers(
             login=_login(settings),
         ),
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
-        chat_history.router(services.history, timeout=settings.answer_timeout),
+        chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
     ]
 
 

@@ -50,6 +50,11 @@ class Settings(IdentitySettings):
     audit_bytes: int | None = Field(
         None, ge=1024**2, description="Most bytes of the records of the audit; none: likewise."
     )
+    memory_hours: float = Field(
+        24.0,
+        gt=0,
+        description="Hours that a session is remembered after its last turn, where a profile has `memory`.",
+    )
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
     )

@@ -94,7 +94,7 @@ async def test_an_assistant_answers(client: httpx.AsyncClient, fakes: Any, path:
 
 
 async def test_a_streamed_answer_has_its_name(client: httpx.AsyncClient) -> None:
-    """In every chunk, whatever the model server calls its model."""
+    """In every chunk, in place of the name that the model server says."""
     response = await client.post(
         "/v1/chat/completions", json={"model": "harbour", "messages": [USER], "stream": True}
     )

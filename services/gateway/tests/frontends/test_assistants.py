@@ -80,7 +80,7 @@ def test_what_is_wrong_is_named(text: str, said: str) -> None:
     ],
 )
 def test_who_is_admitted(audience: Audience, admitted: bool) -> None:
-    """Everybody, or who is in one of the lists."""
+    """All callers, or those in one of the lists."""
     assert audience.admits(Principal("t", "u", groups=("g",), roles=("ask",))) is admitted
 
 

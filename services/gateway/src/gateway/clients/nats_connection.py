@@ -31,6 +31,7 @@ class NatsLink:
         certificates: For mutual TLS.
         replicas: Copies of everything stored.
         history_days: How long a conversation is kept after it was last saved.
+        memory_hours: How long a session is remembered after its last turn.
         record_days: How long a record of usage or audit is kept at most.
         stream_bytes: Most bytes of each stream.
         usage_bytes: Most bytes of the usage; None: as each other stream.
@@ -45,6 +46,7 @@ class NatsLink:
         certificates: Certificates | None = None,
         replicas: int = 1,
         history_days: float = 365,
+        memory_hours: float = 24,
         record_days: float = 365,
         stream_bytes: int = STREAM_BYTES,
         usage_bytes: int | None = None,
@@ -55,6 +57,7 @@ class NatsLink:
         self._certificates = certificates
         self._replicas = replicas
         self._history_days = history_days
+        self._memory_hours = memory_hours
         self._record_days = record_days
         self._stream_bytes = stream_bytes
         self._usage_bytes, self._audit_bytes = usage_bytes or stream_bytes, audit_bytes or stream_bytes
@@ -63,6 +66,7 @@ class NatsLink:
         self._ingest: IngestTransport | None = None
         self._records: JetStreamContext | None = None
         self._history: KeyValue | None = None
+        self._memory: KeyValue | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -118,6 +122,25 @@ class NatsLink:
         if self._client is None or not self._client.is_connected:
             raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
         return await transport.quotas_bucket(self._client, replicas=self._replicas)
+
+    async def memory(self) -> KeyValue:
+        """The bucket of the conversations' memory; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable("The memory of conversations cannot be reached. Try again shortly.", retry_after=2)
+        if self._memory is None:
+            try:
+                self._memory = await transport.memory_bucket(
+                    self._client, replicas=self._replicas, hours=self._memory_hours
+                )
+            except _FAILURES as error:
+                _log.warning("the memory of conversations cannot be made", error=str(error))
+                message = "The memory of conversations cannot be reached. Try again shortly."
+                raise Unavailable(message, retry_after=2) from error
+        return self._memory
 
     async def records(self) -> JetStreamContext:
         """The streams of usage and audit.

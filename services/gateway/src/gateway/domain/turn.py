@@ -191,6 +191,23 @@ class DetectionOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class Session:
+    """The conversation that a turn belongs to, in dialects whose conversations have names.
+
+    Attributes:
+        name: What the client calls it; empty where that is no text.
+        is_new: The name is the server's, given with this turn.
+        is_whole: The request has an answer in it, and so the whole conversation.
+        expects_memory: Clients of the dialect send the newest message alone.
+    """
+
+    name: str
+    is_new: bool = False
+    is_whole: bool = False
+    expects_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What is asked: everything the pipeline needs, nothing of how it was said.
 
@@ -212,6 +229,7 @@ class Turn:
         detectors: What the turn goes through.
         blocked_message: Stands for an answer that the detectors stopped.
         answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
+        session: The conversation that it belongs to, where that has a name.
         headers: Of the request's headers, in lower case, those that detectors may get.
     """
 
@@ -228,6 +246,7 @@ class Turn:
     detectors: Detectors = field(default_factory=Detectors)
     blocked_message: str = ""
     answers_blocked: bool = False
+    session: Session | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()

@@ -100,6 +100,7 @@ class ProfileEntry(_Model):
     audit: Literal["off", "on", "required"] = "on"
     audit_text: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
+    memory: Literal["session", "off"] | None = None
     assistants: list[AssistantEntry] = []
 
     def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
@@ -136,6 +137,7 @@ class ProfileEntry(_Model):
             indexes_beside=tuple(self.retrieval.indexes),
             tuning=self.retrieval.tuning(),
             rerank=self.retrieval.rerank,
+            memory=None if self.memory is None else self.memory == "session",
             assistants={**base.assistants, **by_name(self.assistants)},
             always_searches=bool(self.index) and self.name != DEFAULT,
             searches_with_tools=self.retrieval.with_tools,

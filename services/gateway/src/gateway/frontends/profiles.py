@@ -59,6 +59,7 @@ class Frontend:
         indexes_beside: Searched together with the default one, where a request names none.
         tuning: How a search weighs what it finds.
         rerank: A reranker orders what every search finds, where there is one.
+        memory: What was said in a session is remembered; None: as clients of the dialect expect it.
         assistants: Those that its requests may name like a model.
         assistant: The one that it represents (`serving`); empty: none.
         always_searches: Its entry names an index: every chat of an OpenAI-like route is answered from it, with the
@@ -97,6 +98,7 @@ class Frontend:
     indexes_beside: tuple[str, ...] = ()
     tuning: Tuning = field(default_factory=Tuning)
     rerank: bool = False
+    memory: bool | None = None
     assistants: Mapping[str, Assistant] = field(default_factory=dict)
     assistant: str = ""
     always_searches: bool = False

@@ -28,6 +28,7 @@ from gateway.dialects.exchange import ChatRequest, Dialect, Exchange, Media
 from gateway.dialects.registration import ChatRoute
 from gateway.domain import Batch, Done, Step
 from gateway.routes.heartbeat import Heartbeat
+from gateway.routes.session_memory import SessionMemory
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, NOSNIFF, break_off, refuse, respond
 
@@ -48,6 +49,7 @@ class ChatEndpoint:
         pipeline: Answers.
         timeout: Seconds a whole answer may take, once the request is there.
         heartbeat: Seconds of silence after which a stream gets a sign of life.
+        memory: Has what the client's session said before.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
@@ -58,12 +60,14 @@ class ChatEndpoint:
         *,
         timeout: float,
         heartbeat: float,
+        memory: SessionMemory,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
         self._chat = chat
         self._pipeline = pipeline
         self._timeout = timeout
         self._heartbeat = heartbeat
+        self._memory = memory
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
@@ -115,7 +119,12 @@ class ChatEndpoint:
                     state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
                 if exchange.turn.answers_as:
                     state_of(scope).log["assistant"] = exchange.turn.answers_as
-                answer = self._pipeline.answer(exchange.turn, Deadline.after(self._timeout), timeline)
+                deadline = Deadline.after(self._timeout)
+                state = state_of(scope)
+                remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
+                answer = self._pipeline.answer(exchange.turn, deadline, timeline)
+                if remembering is not None:
+                    answer = remembering.through(answer)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_noted)
                 else:

@@ -5,9 +5,11 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest
+from servicekit.errors import InvalidRequest, NotFound
 
+from gateway.domain.memory import is_name
 from gateway.ports.chat_history import History
+from gateway.ports.memory import Memory
 from gateway.routes.body import json_answer
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
@@ -26,11 +28,12 @@ _saved = msgspec.json.Decoder(_Saved)
 _answers = msgspec.json.Decoder(list[tuple[str, msgspec.Raw]])
 
 
-def router(history: History, *, timeout: float) -> APIRouter:
+def router(history: History, memory: Memory, *, timeout: float) -> APIRouter:
     """``/chat_history`` and what is below.
 
     Args:
         history: Keeps the conversations.
+        memory: Keeps the sessions, whose names clients give their conversations.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(prefix="/chat_history", tags=[FRONT_ENDS])
@@ -88,8 +91,16 @@ def router(history: History, *, timeout: float) -> APIRouter:
         responses={404: {"description": "The user has no such conversation"}},
     )
     async def delete(request: Request, session: str) -> Response:
-        """It is gone then."""
-        await history.delete(state_of(request.scope).principal, session, Deadline.after(timeout))
+        """It is gone then, and so is what the gateway remembers of the session of this name."""
+        state, deadline = state_of(request.scope), Deadline.after(timeout)
+        forgotten = is_name(session) and await memory.forget(
+            state.principal, state.frontend.name, session, deadline
+        )
+        try:
+            await history.delete(state.principal, session, deadline)
+        except NotFound:
+            if not forgotten:
+                raise
         return Response(status_code=204)
 
     return routes

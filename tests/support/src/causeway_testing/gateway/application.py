@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.domain import Passage
+from gateway.domain import Message, Passage
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
+from gateway.domain.memory import Remembered
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
@@ -83,6 +84,46 @@ class FakePictures:
             for key, picture in self.contents.items()
             if key[:2] != of_index or (ids is not None and key[2] not in ids)
         }
+
+
+@dataclass(slots=True)
+class FakeMemory:
+    """Sessions by tenant, user, profile and name."""
+
+    sessions: dict[tuple[str, str, str, str], Remembered] = field(default_factory=dict)
+    revision: int = 0
+
+    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
+        """See `ports.memory.Memory`."""
+        self.revision += 1
+        kept = Remembered((), self.revision)
+        self.sessions[principal.tenant, principal.user, profile, name] = kept
+        return kept
+
+    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
+        """See `ports.memory.Memory`."""
+        return self.sessions.get((principal.tenant, principal.user, profile, name))
+
+    async def replace(
+        self,
+        principal: Principal,
+        profile: str,
+        name: str,
+        messages: tuple[Message, ...],
+        revision: int,
+        deadline: Deadline,
+    ) -> bool:
+        """See `ports.memory.Memory`."""
+        kept = await self.read(principal, profile, name, deadline)
+        if kept is None or kept.revision != revision:
+            return False
+        self.revision += 1
+        self.sessions[principal.tenant, principal.user, profile, name] = Remembered(messages, self.revision)
+        return True
+
+    async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
+        """See `ports.memory.Memory`."""
+        return self.sessions.pop((principal.tenant, principal.user, profile, name), None) is not None
 
 
 @dataclass(slots=True)

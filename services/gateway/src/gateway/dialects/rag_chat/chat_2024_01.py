@@ -24,7 +24,7 @@ class Chat202401(LineDialect):
         """See `LineDialect`."""
         streaming = json_fields.pick(raw, ("stream",)).flag("stream")
         kind = azure_js.AzureJsExchange if request.frontend.client == azure_js.CLIENT else self.exchange
-        return kind(turn, self.state(raw), streaming=streaming)
+        return kind(turn, self.state(turn, raw), streaming=streaming)
 
 
 class Chat20240128(Chat202401):

@@ -51,6 +51,7 @@ class Chat20240529(LineDialect):
     media = replace(LineDialect.media, stream=b"application/jsonl", form=True, retried=True)
     roles = ("system", "assistant", "user")
     session_state = "sessionState"
+    expects_memory = True
     exchange = _Exchange
 
     def parse(self, request: ChatRequest) -> Exchange:

@@ -4,9 +4,9 @@ A first line with what the answer rests on, a line for each piece of text, a las
 ends with ``\n``; there is no end marker. One turn has one answer: further choices have no place in this protocol.
 """
 
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -19,10 +19,13 @@ from gateway.dialects.problem import one_line
 from gateway.dialects.rag_chat import context as context_block
 from gateway.dialects.rag_chat import conversation, overrides
 from gateway.domain import Batch, Delta, Done, Message, Turn
+from gateway.domain.memory import new_name
+from gateway.domain.turn import Session
 
 encode = msgspec.json.encode
 
 _NULL = b"null"
+_LONGEST_NAME = 100
 _WITHOUT_INDEX = (
     "Add a document to it, or set another one: `index` of the front end's profile, or CAUSEWAY_DEFAULT_INDEX."
 )
@@ -135,6 +138,7 @@ class LineDialect:
     Attributes:
         roles: Those that a message may have.
         session_state: Name of the member that goes back as it came.
+        expects_memory: Its clients send the newest message alone.
         exchange: What writes the answers.
     """
 
@@ -147,6 +151,7 @@ class LineDialect:
     )
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
+    expects_memory = False
     exchange: type[LineExchange]
 
     def parse(self, request: ChatRequest) -> Exchange:
@@ -169,18 +174,32 @@ class LineDialect:
             body, self.roles, request.frontend, single_turn=request.single_turn, attached=attached
         )
         turn = overrides.turn(request, messages, body.object("context"))
+        if not request.single_turn:
+            turn = replace(turn, session=self._session(raw, messages))
         return self.answering(request, turn, raw)
 
     def answering(self, request: ChatRequest, turn: Turn, raw: dict[str, msgspec.Raw]) -> Exchange:
         """The exchange of a turn; in most stages the path decides on streaming."""
-        return self.exchange(turn, self.state(raw), streaming=bool(request.streaming))
+        return self.exchange(turn, self.state(turn, raw), streaming=bool(request.streaming))
 
-    def state(self, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
+    def state(self, turn: Turn, raw: dict[str, msgspec.Raw]) -> msgspec.Raw:
         """What goes back as it came; a new name where nothing came. Under it clients keep the conversation in the
         history, and without it they keep nothing.
         """
         said = bytes(raw.get(self.session_state, _NULL))
-        return msgspec.Raw(encode(uuid.uuid4().hex) if said == _NULL else said)
+        if said != _NULL:
+            return msgspec.Raw(said)
+        return msgspec.Raw(encode(turn.session.name if turn.session else new_name()))
+
+    def _session(self, raw: dict[str, msgspec.Raw], messages: Sequence[Message]) -> Session:
+        """The session that the state names."""
+        whole = any(message.role == "assistant" for message in messages)
+        said = raw.get(self.session_state)
+        if said is None or bytes(said) == _NULL:
+            return Session(new_name(), is_new=True, is_whole=whole, expects_memory=self.expects_memory)
+        # Other states are the client's own, and are not read.
+        name = bytes(said).strip(b'"').decode("latin-1") if len(said) < _LONGEST_NAME else ""
+        return Session(name, is_whole=whole, expects_memory=self.expects_memory)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

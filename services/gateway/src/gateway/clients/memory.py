@@ -1,0 +1,78 @@
+"""Sessions over NATS: a key each, which goes by itself some time after its last turn."""
+
+from collections.abc import Awaitable, Callable
+
+import msgspec
+from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.kv import KeyValue
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.clients.nats_calls import reached
+from gateway.domain.memory import Remembered
+from gateway.domain.turn import Message
+
+_WHAT = "The memory of conversations"
+_messages = msgspec.json.Decoder(list[tuple[str, str]])
+
+
+class NatsMemory:
+    """`ports.memory.Memory` over a key-value bucket.
+
+    Args:
+        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+    """
+
+    def __init__(self, bucket: Callable[[], Awaitable[KeyValue]]) -> None:
+        self._bucket = bucket
+
+    async def begin(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered:
+        """See `ports.memory.Memory`."""
+        bucket = await self._bucket()
+        revision = await reached(bucket.put(_key(principal, profile, name), b"[]"), deadline, _WHAT)
+        return Remembered((), revision)
+
+    async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
+        """See `ports.memory.Memory`."""
+        bucket = await self._bucket()
+        try:
+            entry = await reached(bucket.get(_key(principal, profile, name)), deadline, _WHAT)
+        except KeyNotFoundError:
+            return None
+        said = _messages.decode(entry.value or b"[]")
+        return Remembered(tuple(Message(role, text) for role, text in said), entry.revision or 0)
+
+    async def replace(
+        self,
+        principal: Principal,
+        profile: str,
+        name: str,
+        messages: tuple[Message, ...],
+        revision: int,
+        deadline: Deadline,
+    ) -> bool:
+        """See `ports.memory.Memory`."""
+        bucket = await self._bucket()
+        value = msgspec.json.encode([(message.role, message.text) for message in messages])
+        return await reached(_updated(bucket, _key(principal, profile, name), value, revision), deadline, _WHAT)
+
+    async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
+        """See `ports.memory.Memory`."""
+        if await self.read(principal, profile, name, deadline) is None:
+            return False
+        bucket = await self._bucket()
+        await reached(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
+        return True
+
+
+async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> bool:
+    try:
+        await bucket.update(key, value, revision)
+    except KeyWrongLastSequenceError:
+        return False
+    return True
+
+
+def _key(principal: Principal, profile: str, name: str) -> str:
+    return keys.memory_key(principal.tenant, principal.user, profile, name)

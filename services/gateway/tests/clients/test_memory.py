@@ -1,0 +1,90 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from causeway_testing.gateway.application import FakeMemory
+from causeway_testing.servers import free_ports
+from gateway.clients.memory import NatsMemory
+from gateway.clients.nats_connection import NatsLink
+from gateway.domain import Message
+from gateway.domain.memory import Remembered, new_name
+from gateway.ports.memory import Memory
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+
+ANN = Principal("local", "ann@example.com")
+OTHERS = [(Principal("local", "bob|ä *.>"), "help"), (replace(ANN, tenant="t"), "help"), (ANN, "staff")]
+SAID = (Message("user", "Tä?\n"), Message("assistant", "\u2028 nine"))
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+@pytest.fixture(params=["fake", "nats"])
+def memory(request: pytest.FixtureRequest) -> Memory:
+    if request.param == "fake":
+        return FakeMemory()
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsMemory(link.memory)
+
+
+async def test_there_and_back(memory: Memory) -> None:
+    """A session is empty, then has what was said, then is gone."""
+    name = new_name()
+    assert await memory.read(ANN, "help", name, soon()) is None
+    begun = await memory.begin(ANN, "help", name, soon())
+    assert await memory.read(ANN, "help", name, soon()) == begun == Remembered((), begun.revision)
+    assert await memory.replace(ANN, "help", name, SAID, begun.revision, soon())
+    kept = await memory.read(ANN, "help", name, soon())
+    assert kept is not None
+    assert (kept.messages, kept.revision > begun.revision) == (SAID, True)
+    assert await memory.forget(ANN, "help", name, soon())
+    assert await memory.read(ANN, "help", name, soon()) is None
+    assert not await memory.forget(ANN, "help", name, soon())
+
+
+async def test_a_session_is_its_callers(memory: Memory) -> None:
+    """Another user, tenant or front end neither reads nor deletes it."""
+    name = new_name()
+    begun = await memory.begin(ANN, "help", name, soon())
+    for principal, profile in OTHERS:
+        assert await memory.read(principal, profile, name, soon()) is None
+        assert not await memory.forget(principal, profile, name, soon())
+        assert not await memory.replace(principal, profile, name, SAID, begun.revision, soon())
+    assert await memory.read(ANN, "help", name, soon()) == begun
+
+
+async def test_an_old_revision_changes_nothing(memory: Memory) -> None:
+    """Of two turns at the same time one is told, and a session that was deleted stays so."""
+    name = new_name()
+    begun = await memory.begin(ANN, "help", name, soon())
+    assert await memory.replace(ANN, "help", name, SAID, begun.revision, soon())
+    assert not await memory.replace(ANN, "help", name, (), begun.revision, soon())
+    kept = await memory.read(ANN, "help", name, soon())
+    assert kept is not None
+    assert kept.messages == SAID
+    assert await memory.forget(ANN, "help", name, soon())
+    assert not await memory.replace(ANN, "help", name, SAID, kept.revision, soon())
+    assert await memory.read(ANN, "help", name, soon()) is None
+
+
+async def test_the_bucket_has_an_end(link: NatsLink) -> None:
+    """In bytes, of which the oldest go, and in age."""
+    bucket = await link.memory()
+    info = (await bucket.status()).stream_info.config
+    assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (64 * 1024 * 1024, 24 * 3600, 1)
+    assert (info.discard, info.name) == ("old", f"KV_{keys.MEMORY_BUCKET}")
+    assert await link.memory() is bucket
+
+
+async def test_without_nats(tmp_path: Path) -> None:
+    """It says so at once."""
+    [port] = free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}") as link:
+        with pytest.raises(Unavailable, match="memory of conversations"):
+            await NatsMemory(link.memory).read(ANN, "help", new_name(), soon())

@@ -1,0 +1,37 @@
+from gateway.domain import Message
+from gateway.domain.memory import MOST_CHARACTERS, MOST_MESSAGES, bounded, is_name, new_name
+
+
+def turns(count: int, size: int = 1) -> list[Message]:
+    return [each for _ in range(count) for each in (Message("user", "q" * size), Message("assistant", "a" * size))]
+
+
+def test_names() -> None:
+    """128 random bits, never the same."""
+    names = {new_name() for _ in range(100)}
+    assert len(names) == 100
+    assert all(map(is_name, names))
+    assert not any(map(is_name, ("", "my-session", "f" * 31, "F" * 32, "f" * 33, f"{'f' * 32}\n")))
+
+
+def test_what_is_kept() -> None:
+    """Text alone, of the user and the model, without their other members."""
+    said = [
+        Message("system", "Be kind."),
+        Message("user", "", b'[{"type":"image_url"}]'),
+        Message("user", "Hi", extra_json=b'{"name":"Ann"}'),
+        Message("assistant", "Hello"),
+    ]
+    assert bounded(said) == (Message("user", "Hi"), Message("assistant", "Hello"))
+
+
+def test_the_bounds() -> None:
+    """The latest messages, and no answer without its question."""
+    assert len(bounded(turns(MOST_MESSAGES))) == MOST_MESSAGES
+    assert [each.role for each in bounded([*turns(MOST_MESSAGES), Message("user", "?")])][:2] == [
+        "user",
+        "assistant",
+    ]
+    kept = bounded(turns(30, 10_000))
+    assert sum(len(each.text) for each in kept) == MOST_CHARACTERS
+    assert bounded(turns(1, MOST_CHARACTERS)) == ()

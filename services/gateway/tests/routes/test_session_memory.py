@@ -1,0 +1,214 @@
+"""Clients that send the newest message alone, and the name of their session."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway.domain import Action, Delta, Detector, Detectors, Start
+from gateway.domain.memory import is_name
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity.caller import Caller
+from gateway.main import build_app
+from gateway.settings import Settings
+from servicekit.errors import Unavailable
+from servicekit.principal import Principal
+
+FILE = """
+frontends:
+  - {name: off, mount: off, memory: "off"}
+  - {name: kept, mount: kept, memory: session, blocked_message: Ask us.}
+  - {name: other, mount: other, memory: session}
+"""
+PATH = "/2024-05-29/chat"
+
+
+class People:
+    """`Tokens` whose tokens are names."""
+
+    def known(self, token: str) -> Caller | None:
+        return Caller(Principal("local", user=token, roles=("ask",)))
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return Settings(default_index="", auth="oidc", oidc_issuer="https://id.example.com", oidc_audience=["causeway"])
+
+
+@pytest.fixture
+async def client(fakes: Any, settings: Settings, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]:
+    (tmp_path / "frontends.yaml").write_text(FILE)
+    fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+    fakes.tokens = People()
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    headers = {"authorization": "Bearer ann"}
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers) as client:
+        yield client
+
+
+async def ask(client: httpx.AsyncClient, text: str, state: Any = None, path: str = PATH, **more: Any) -> Any:
+    """The state that comes back."""
+    name = "sessionState" if PATH in path else "session_state"
+    body = {"messages": [{"role": "user", "content": text}], name: state} | more
+    response = await client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return json.loads(response.text.splitlines()[0])[name]
+
+
+def said(fakes: Any) -> list[tuple[str, str]]:
+    """What the model got the last time, but for the system's message."""
+    return [(message.role, message.text) for message in fakes.generator.prompts[-1].messages[1:]]
+
+
+@pytest.mark.parametrize("stream", ["", "/stream"])
+async def test_the_newest_message_alone(client: httpx.AsyncClient, fakes: Any, stream: str) -> None:
+    """The model gets the conversation; a turn is kept once, as it was released."""
+    state = await ask(client, "One?", path=PATH + stream)
+    assert is_name(state)
+    assert await ask(client, "Two?", state, PATH + stream) == state
+    assert said(fakes) == [("user", "One?"), ("assistant", "At nine."), ("user", "Two?")]
+    await ask(client, "Three?", state, PATH + stream)
+    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Two?", "At nine.", "Three?"]
+
+
+async def test_a_whole_conversation_replaces_it(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A request that has an answer in it is complete; what follows rests on it."""
+    state = await ask(client, "One?")
+    whole = [("user", "A?"), ("assistant", "B."), ("user", "C?")]
+    await ask(client, "", state, messages=[{"role": role, "content": text} for role, text in whole])
+    assert said(fakes) == whole
+    await ask(client, "D?", state)
+    assert said(fakes) == [*whole, ("assistant", "At nine."), ("user", "D?")]
+
+
+async def test_the_requests_system_message_comes_first(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is not kept, because each request brings it."""
+    system = {"role": "system", "content": "Be kind."}
+    state: Any = None
+    for text in ("One?", "Two?"):
+        state = await ask(client, "", state, messages=[system, {"role": "user", "content": text}])
+    assert [text for _, text in said(fakes)] == ["Be kind.", "One?", "At nine.", "Two?"]
+
+
+async def test_names_that_the_server_has_not_given(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They go back as they came, and nothing is kept under them."""
+    states: list[Any] = ["my session", "f" * 32, {"id": 1}, 7, [], ""]
+    for state in states:
+        for _ in range(2):
+            assert await ask(client, "One?", state) == state
+            assert said(fakes) == [("user", "One?")]
+    assert fakes.memory.sessions == {}
+
+
+async def test_a_session_of_somebody_else(client: httpx.AsyncClient, fakes: Any) -> None:
+    """For another caller, and another front end, the name is unknown."""
+    state = await ask(client, "One?", path=f"/kept{PATH}")
+    client.headers["authorization"] = "Bearer bob"
+    await ask(client, "Two?", state, f"/kept{PATH}")
+    assert said(fakes) == [("user", "Two?")]
+    client.headers["authorization"] = "Bearer ann"
+    await ask(client, "Three?", state, f"/other{PATH}")
+    assert said(fakes) == [("user", "Three?")]
+    await ask(client, "Four?", state, f"/kept{PATH}")
+    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Four?"]
+
+
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (PATH, True),
+        ("/2024-04/chat", False),
+        (f"/off{PATH}", False),
+        ("/kept/2024-04/chat", True),
+        ("/kept/ask", False),
+    ],
+)
+async def test_where_there_is_memory(client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
+    """The profile says it, else the dialect; a question on /ask has no session."""
+    if path.endswith("/ask"):
+        for _ in range(2):
+            await client.post(path, json={"messages": "One?", "session_state": "f" * 32})
+    else:
+        await ask(client, "Two?", await ask(client, "One?", path=path), path)
+    assert len(said(fakes)) == (3 if kept else 1)
+    assert bool(fakes.memory.sessions) is kept
+
+
+class TestWithoutAuthentication:
+    @pytest.fixture
+    def settings(self) -> Settings:
+        return Settings(default_index="")
+
+    @pytest.mark.parametrize(("path", "kept"), [(PATH, False), (f"/kept{PATH}", True)])
+    async def test_all_callers_are_one(self, client: httpx.AsyncClient, fakes: Any, path: str, kept: bool) -> None:
+        """Nothing is kept unless a profile says so."""
+        await ask(client, "Two?", await ask(client, "One?", path=path), path)
+        assert len(said(fakes)) == (3 if kept else 1)
+
+
+async def test_an_answer_that_breaks_off_is_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The next question finds the session as it was."""
+    state = await ask(client, "One?")
+    fakes.generator.scripts.append([[Start(b"{}")], [Delta(0, "Half")], Unavailable("gone")])
+    response = await client.post(
+        f"{PATH}/stream", json={"messages": [{"role": "user", "content": "Two?"}], "sessionState": state}
+    )
+    assert "error" in json.loads(response.text.splitlines()[-1])
+    await ask(client, "Three?", state)
+    assert [text for _, text in said(fakes)] == ["One?", "At nine.", "Three?"]
+
+
+async def test_what_the_detectors_stop_or_change(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A stopped question is not kept; an answer is kept as the client saw it."""
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
+    state = await ask(client, "One?", path=f"/kept{PATH}")
+    await ask(client, "my secret?", state, f"/kept{PATH}")
+    fakes.generator.scripts.append(fakes.generator.words("The ", "secret", " is out."))
+    await ask(client, "Two?", state, f"/kept{PATH}")
+    [kept] = fakes.memory.sessions.values()
+    texts = [message.text for message in kept.messages]
+    assert texts[:3] == ["One?", "At nine.", "Two?"]
+    assert len(texts) == 4
+    assert "secret" not in texts[3]
+
+
+async def test_two_turns_at_the_same_time(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Both are kept."""
+    state = await ask(client, "One?")
+    await asyncio.gather(ask(client, "Two?", state), ask(client, "Three?", state))
+    [kept] = fakes.memory.sessions.values()
+    assert sorted(message.text for message in kept.messages) == sorted(
+        ["One?", "At nine.", "Two?", "At nine.", "Three?", "At nine."]
+    )
+
+
+async def test_deletion(client: httpx.AsyncClient, fakes: Any) -> None:
+    """With the conversation of its name, whether that is in the history or not; only by its owner."""
+    state = await ask(client, "One?")
+    path = f"/chat_history/sessions/{state}"
+    assert (await client.delete(path, headers={"authorization": "Bearer bob"})).status_code == 404
+    assert (await client.delete(path)).status_code == 204
+    assert fakes.memory.sessions == {}
+    assert (await client.delete(path)).status_code == 404
+    await ask(client, "Two?", state)
+    assert said(fakes) == [("user", "Two?")]
+
+
+async def test_a_memory_that_is_away(
+    client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new session is answered; a known one is a 503, because an answer without it would be wrong."""
+    state = await ask(client, "One?")
+
+    async def away(*_: Any) -> None:
+        raise Unavailable("The memory is away.", retry_after=2)
+
+    for name in ("begin", "read", "replace"):
+        monkeypatch.setattr(f"causeway_testing.gateway.application.FakeMemory.{name}", away)
+    assert is_name(await ask(client, "One?"))
+    response = await client.post(PATH, json={"messages": "Two?", "sessionState": state})
+    assert (response.status_code, response.headers["retry-after"]) == (503, "2")
+    assert len(fakes.generator.prompts) == 2
