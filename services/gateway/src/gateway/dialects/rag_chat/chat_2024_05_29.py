@@ -11,8 +11,9 @@ from typing import Any
 from servicekit import errors
 from servicekit.errors import CausewayError, InvalidRequest, UnsupportedMedia
 
+from gateway.dialects import json_fields
 from gateway.dialects.exchange import ChatRequest, Exchange
-from gateway.dialects.rag_chat import multipart
+from gateway.dialects.rag_chat import json_files, multipart
 from gateway.dialects.rag_chat.stage import LineDialect, LineExchange, encode
 from gateway.domain import Delta, Message, Turn
 
@@ -52,19 +53,28 @@ class Chat20240529(LineDialect):
     roles = ("system", "assistant", "user")
     session_state = "sessionState"
     expects_memory = True
+    takes_files = True
     exchange = _Exchange
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the path decides on streaming."""
-        if request.content_type.partition(";")[0].strip().lower() != _FORM:
-            return self.read(request, request.body)
-        parts = multipart.parse(request.body, request.content_type)
+        form = multipart.Form(request.body, ())
+        if request.content_type.partition(";")[0].strip().lower() == _FORM:
+            form = multipart.parse(request.body, request.content_type)
+        files = (*form.files, *_inside(form.json))
         attached: dict[int, list[Message]] = {}
-        for file in parts.files:
+        for file in files:
             attached.setdefault(file.message, []).append(_message(file))
-        exchange = self.read(request, parts.json, attached)
-        _check(exchange.turn, parts.files)
+        exchange = self.read(request, form.json, attached)
+        _check(exchange.turn, files)
         return exchange
+
+
+def _inside(json: bytes) -> tuple[multipart.File, ...]:
+    """The files inside of the messages."""
+    body = json_fields.pick(json_fields.members(json), ("messages", "input"))
+    name = "messages" if body.get("messages") is not None else "input"
+    return json_files.parse(body.get(name), name)
 
 
 def _message(file: multipart.File) -> Message:

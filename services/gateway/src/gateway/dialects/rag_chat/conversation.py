@@ -6,6 +6,7 @@ from typing import Any
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.rag_chat import json_files
 from gateway.domain import Message
 from gateway.frontends.profiles import Frontend
 
@@ -20,6 +21,7 @@ def messages(
     *,
     single_turn: bool = False,
     attached: Mapping[int, Sequence[Message]] | None = None,
+    takes_files: bool = False,
 ) -> tuple[Message, ...]:
     """What was said, oldest first; the last message is the question. Some clients say ``input`` for ``messages``.
 
@@ -29,6 +31,7 @@ def messages(
         frontend: Says how many there may be.
         single_turn: Only the last message of the user counts.
         attached: What stands before a message, by the message's number.
+        takes_files: Files inside of messages are read by the caller; else they are refused.
 
     Raises:
         InvalidRequest: Names the message; also where something is attached to one that is not there.
@@ -40,7 +43,7 @@ def messages(
     if not isinstance(said, list) or not said:
         raise body.wrong("messages", "must be a non-empty list of messages")
     frontend.check_messages(len(said), name)
-    spoken = [_message(item, f"{name}[{at}]", roles) for at, item in enumerate(said)]
+    spoken = [_message(item, f"{name}[{at}]", roles, takes_files=takes_files) for at, item in enumerate(said)]
     last = len(spoken) - 1
     if single_turn:
         last = max((at for at, message in enumerate(spoken) if message.role == "user"), default=last)
@@ -57,11 +60,13 @@ def messages(
     return tuple(each for at, message in enumerate(spoken) for each in (*before.get(at, ()), message))
 
 
-def _message(item: Any, path: str, roles: Sequence[str]) -> Message:
+def _message(item: Any, path: str, roles: Sequence[str], *, takes_files: bool) -> Message:
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     message = Fields(item, path)
     role = message.text("role")
     if role not in roles:
         raise message.wrong("role", f"must be one of {', '.join(roles)}, not {role[:100]!r}")
+    if not takes_files:
+        json_files.refuse(message)
     return Message(role, message.text("content"))

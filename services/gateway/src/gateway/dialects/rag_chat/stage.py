@@ -139,6 +139,7 @@ class LineDialect:
         roles: Those that a message may have.
         session_state: Name of the member that goes back as it came.
         expects_memory: Its clients send the newest message alone.
+        takes_files: Files come inside of messages, and are read before `read` is called.
         exchange: What writes the answers.
     """
 
@@ -152,6 +153,7 @@ class LineDialect:
     roles: tuple[str, ...] = ("assistant", "user")
     session_state = "session_state"
     expects_memory = False
+    takes_files = False
     exchange: type[LineExchange]
 
     def parse(self, request: ChatRequest) -> Exchange:
@@ -171,7 +173,12 @@ class LineDialect:
         raw = json_fields.members(json)
         body = json_fields.pick(raw, conversation.READ)
         messages = conversation.messages(
-            body, self.roles, request.frontend, single_turn=request.single_turn, attached=attached
+            body,
+            self.roles,
+            request.frontend,
+            single_turn=request.single_turn,
+            attached=attached,
+            takes_files=self.takes_files,
         )
         turn = overrides.turn(request, messages, body.object("context"))
         if not request.single_turn:

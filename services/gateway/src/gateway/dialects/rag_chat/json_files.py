@@ -1,0 +1,70 @@
+"""Files inside of messages: ``{"files": [{"contentType", "data", "filename"}]}``, their data in base64."""
+
+import base64
+import binascii
+from collections.abc import Sequence
+from typing import Any
+
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.rag_chat.multipart import MOST_PARTS, File
+
+MOST_FILES = MOST_PARTS - 1
+_LONGEST_NAME = 200
+_NAMES = ("filename", "name")
+
+
+def parse(messages: Any, path: str) -> tuple[File, ...]:
+    """Return the files of all messages, in their order.
+
+    Args:
+        messages: As they came; those that are none are left to others to refuse.
+        path: Where they are in the request.
+
+    Raises:
+        InvalidRequest: A file is wrong, or they are too many; names the field.
+    """
+    files: list[File] = []
+    for at, item in enumerate(messages if isinstance(messages, list) else ()):
+        if not isinstance(item, dict):
+            continue
+        message = Fields(item, f"{path}[{at}]")
+        for number, said in enumerate(_listed(message)):
+            if len(files) == MOST_FILES:
+                raise message.wrong("files", f"must not bring the request above {MOST_FILES} files")
+            files.append(_file(said, at, f"{message.path('files')}[{number}]"))
+    return tuple(files)
+
+
+def refuse(message: Fields) -> None:
+    """Refuse files where they are not read.
+
+    Raises:
+        InvalidRequest: The message has some.
+    """
+    if _listed(message):
+        raise message.wrong(
+            "files", "are not read in this protocol; that of 2024-05-29 takes them. Upload documents to an index"
+        )
+
+
+def _listed(message: Fields) -> Sequence[Any]:
+    return message.items("files") or ()
+
+
+def _file(said: Any, at: int, path: str) -> File:
+    if not isinstance(said, dict):
+        raise InvalidRequest(f"{path} must be an object with contentType and data.", field=path)
+    file = Fields(said, path)
+    media = file.text("contentType")
+    if not media:
+        raise file.wrong("contentType", "must be a media type, like text/plain")
+    if not isinstance(said.get("data"), str):
+        raise file.wrong("data", "must be the file's content in base64")
+    try:
+        content = base64.b64decode(file.text("data"), validate=True)
+    except (binascii.Error, ValueError):
+        raise file.wrong("data", "is not base64") from None
+    name = next(filter(None, map(file.text, _NAMES)), path)
+    return File(at, path, name[:_LONGEST_NAME], media.partition(";")[0].strip().lower(), content)

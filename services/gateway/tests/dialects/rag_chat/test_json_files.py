@@ -1,0 +1,95 @@
+"""Files inside of messages, as some clients of the protocol of 2024-05-29 send them."""
+
+import base64
+import json
+from typing import Any
+
+import httpx
+import pytest
+from gateway.domain import Action, Detector, Detectors
+
+URL = "/2024-05-29/chat"
+PICTURE = b"\x89PNG\r\n\x1a\n\x00--"
+
+
+def packed(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def asking(files: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": "When?", "files": files}]}
+
+
+NOTES = {"contentType": "text/plain; charset=utf-8", "data": packed("Tä\n".encode()), "filename": "notes.txt"}
+
+
+async def test_files_inside_of_messages(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They reach the model before their message, with their names; the question stays what is searched for."""
+    unnamed = {"contentType": "application/json", "data": packed(b"{}")}
+    picture = {"contentType": "image/png", "data": packed(PICTURE), "name": "ship.png"}
+    response = await client.post(URL, json=asking([NOTES, unnamed, picture]))
+    assert response.status_code == 200, response.text
+    _, *said, question = fakes.generator.prompts[0].messages
+    assert [each.text for each in said] == ["notes.txt:\nTä\n", "messages[0].files[1]:\n{}", ""]
+    shown = json.loads(said[2].content_json)
+    assert shown[0]["text"] == "ship.png:"
+    assert shown[1]["image_url"]["url"] == f"data:image/png;base64,{packed(PICTURE)}"
+    assert question.text.startswith("When?")
+    assert fakes.retriever.queries == ["When?"]
+
+
+async def test_beside_those_of_a_form(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A form's own come first."""
+    parts: list[tuple[str, Any]] = [
+        ("json", (None, json.dumps(asking([NOTES])), "application/json")),
+        ("messages[0].files[0]", ("a.txt", b"A", "text/plain")),
+    ]
+    assert (await client.post(URL, files=parts)).status_code == 200
+    assert [each.text for each in fakes.generator.prompts[0].messages[1:3]] == ["a.txt:\nA", "notes.txt:\nTä\n"]
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "field"),
+    [
+        ("x", 400, "messages[0].files must be a list"),
+        (["x"], 400, "messages[0].files[0] must be an object"),
+        ([NOTES, {"data": "QQ=="}], 400, "messages[0].files[1].contentType"),
+        ([{"contentType": "text/plain"}], 400, "messages[0].files[0].data"),
+        ([NOTES | {"data": 7}], 400, "messages[0].files[0].data"),
+        ([NOTES | {"data": "no base64!"}], 400, "messages[0].files[0].data is not base64"),
+        ([NOTES | {"data": "ä"}], 400, "messages[0].files[0].data is not base64"),
+        ([NOTES | {"data": packed(b"\xff")}], 400, "messages[0].files[0] (notes.txt) is not text in UTF-8"),
+        ([NOTES | {"filename": 7}], 400, "messages[0].files[0].filename"),
+        ([NOTES] * 65, 400, "messages[0].files must not bring the request above 64 files"),
+        ([NOTES | {"contentType": "application/pdf"}], 415, "messages[0].files[0] (notes.txt) is application/pdf"),
+    ],
+)
+async def test_what_is_wrong_is_named(
+    client: httpx.AsyncClient, fakes: Any, files: Any, status: int, field: str
+) -> None:
+    """No file is passed over."""
+    response = await client.post(URL, json=asking(files))
+    assert response.status_code == status, response.text
+    assert response.json()["error"]["message"].startswith(field)
+    assert fakes.generator.prompts == []
+
+
+async def test_a_picture_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
+    """As those of a form."""
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
+    response = await client.post(URL, json=asking([{"contentType": "image/png", "data": packed(PICTURE)}]))
+    assert response.status_code == 415
+
+
+@pytest.mark.parametrize(
+    "path", ["/2024-01/chat", "/2024-01/ask", "/2024-01-28/chat", "/2024-04/chat", "/2026-04-10/chat"]
+)
+async def test_other_stages_refuse_them(client: httpx.AsyncClient, fakes: Any, path: str) -> None:
+    """They say where files are taken; no files at all are no mistake."""
+    response = await client.post(path, json=asking([NOTES]))
+    assert response.status_code == 400
+    assert response.json()["error"].startswith("messages[0].files are not read in this protocol")
+    assert fakes.generator.prompts == []
+    nothing: Any
+    for nothing in (None, []):
+        assert (await client.post(path, json=asking(nothing))).status_code == 200
