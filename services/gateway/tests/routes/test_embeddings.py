@@ -26,7 +26,7 @@ async def test_the_model_in_the_path_counts(client: httpx.AsyncClient) -> None:
 async def test_refusals(client: httpx.AsyncClient, fakes: Any) -> None:
     """400 with the field, 404 for an unknown model, 415 for no JSON; nothing is embedded."""
     cases: list[tuple[dict[str, Any], int, str]] = [
-        ({"input": [1, 2]}, 400, "input"),
+        ({"input": [1, -2]}, 400, "input"),
         ({"input": "a", "dimensions": 3}, 400, "dimensions"),
         ({"input": ""}, 400, "input"),
     ]

@@ -1,5 +1,7 @@
 """Vectors of texts, as OpenAI's clients ask for them."""
 
+import asyncio
+
 from fastapi import APIRouter, Request, Response
 from servicekit.deadline import Deadline
 
@@ -44,7 +46,8 @@ def router(embedder: Embedder, *, timeout: float) -> APIRouter:
         return await answer(request, model)
 
     async def answer(request: Request, model: str) -> Response:
-        asked = openai_embeddings.parse(await json_body(request), model)
+        # In a thread, because tokens are decoded there, and their table is read for the first of them.
+        asked = await asyncio.to_thread(openai_embeddings.parse, await json_body(request), model)
         principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
         if asked.dimensions is not None:
             openai_embeddings.check_dimensions(asked, await embedder.models(principal, deadline))

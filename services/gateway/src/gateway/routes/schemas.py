@@ -117,6 +117,7 @@ SEARCH = _object(
     semantic_ranker={"type": "boolean", "default": False, "description": "Have a reranker order what was found"},
 )
 
+_TOKENS = _list({"type": "integer", "minimum": 0, "maximum": 100_276})
 MODEL = _object(
     [],
     id=_TEXT,
@@ -130,7 +131,10 @@ EMBEDDING = _object(
     ["input"],
     {"model": "all-MiniLM-L6-v2", "input": ["The pivot bearing"]},
     model={"type": "string", "description": "The default one where none is named"},
-    input={"oneOf": [_TEXT, _list(_TEXT, MOST_INPUTS)]},
+    input={
+        "anyOf": [_TEXT, _list({"anyOf": [_TEXT, _TOKENS]}, MOST_INPUTS), _TOKENS],
+        "description": "A text or texts; a text may be a list of ids of cl100k_base's tokens",
+    },
     encoding_format={"type": "string", "enum": ["float", "base64"], "default": "float"},
     dimensions={"type": "integer", "description": "The model's own, or left out"},
 )

@@ -21,6 +21,13 @@ def test_what_is_asked() -> None:
     assert (several.model, several.texts, several.in_base64, several.dimensions) == ("", ("a", "b"), True, 2)
 
 
+def test_texts_as_token_ids() -> None:
+    """As LangChain sends them: each list is a text, and lists and texts can be mixed."""
+    assert parse(input=[9906, 289, 9603, 509]).texts == ("Hello w\u00f6rld",)
+    assert parse(input=[[9906], [289, 9603, 509], "a"]).texts == ("Hello", " w\u00f6rld", "a")
+    assert parse(input=[[9906, 509 - 1, 160]]).texts[0].startswith("Hello")  # a character that was cut
+
+
 @pytest.mark.parametrize(
     ("members", "said"),
     [
@@ -30,8 +37,15 @@ def test_what_is_asked() -> None:
         ({"input": {}}, "input must be"),
         ({"input": ""}, "input must not be blank"),
         ({"input": ["a", " "]}, "input[1] must not be blank"),
-        ({"input": [1, 2, 3]}, "tokens"),
-        ({"input": [[1, 2], [3]]}, "tokens"),
+        ({"input": [1, "a"]}, "input must be a text, or a list of token ids"),
+        ({"input": ["a", [1, True]]}, "input[1] must be a text, or a list of token ids"),
+        ({"input": [True]}, "input must be a text"),
+        ({"input": [9906, -1]}, "input has an id that no token of cl100k_base has"),
+        ({"input": [[9906], [10**20]]}, "input[1] has an id that no token of cl100k_base has"),
+        ({"input": [[9906], [100256]]}, "input[1] has an id that no token of cl100k_base has"),
+        ({"input": [220] * 3}, "input must not be blank"),
+        ({"input": [[]]}, "input must not be blank"),
+        ({"input": [1] * 100_001}, "100000"),
         ({"input": ["a", None]}, "input[1] must be a text"),
         ({"input": ["a"] * 2049}, "2048"),
         ({"input": "x" * 100_001}, "100000"),

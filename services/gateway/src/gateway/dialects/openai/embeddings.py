@@ -9,6 +9,7 @@ import msgspec
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields, members, value
+from gateway.dialects.openai import token_ids
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
 
 MOST_INPUTS = 2048
@@ -55,23 +56,40 @@ def parse(body: bytes, model: str = "") -> EmbeddingRequest:
 
 
 def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
-    if isinstance(said, str):
+    if isinstance(said, str) or (isinstance(said, list) and said and _is_id(said[0])):
         said = [said]
     if not isinstance(said, list) or not said:
-        raise fields.wrong("input", "must be a text, or a list of texts")
+        raise fields.wrong("input", "must be a text, a list of token ids, or a list of those")
     if len(said) > MOST_INPUTS:
         raise fields.wrong("input", f"must have at most {MOST_INPUTS} texts")
-    for number, text in enumerate(said):
+    texts: list[str] = []
+    for number, each in enumerate(said):
         path = "input" if len(said) == 1 else f"input[{number}]"
-        if isinstance(text, int | list):
-            raise fields.wrong("input", "is given in tokens; only text is taken, because tokenizers differ")
+        text = _decoded(each, fields, path) if isinstance(each, list) else each
         if not isinstance(text, str):
             raise fields.wrong(path, "must be a text")
         if not text.strip():
             raise fields.wrong(path, "must not be blank")
         if len(text) > _LONGEST_INPUT:
             raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} characters")
-    return tuple(said)
+        texts.append(text)
+    return tuple(texts)
+
+
+def _is_id(said: Any) -> bool:
+    return isinstance(said, int) and not isinstance(said, bool)
+
+
+def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
+    """The text of a list of token ids."""
+    if not all(map(_is_id, ids)):
+        raise fields.wrong(path, "must be a text, or a list of token ids")
+    if len(ids) > _LONGEST_INPUT:
+        raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} tokens")
+    text = token_ids.text_of(ids)
+    if text is None:
+        raise fields.wrong(path, f"has an id that no token of {token_ids.ENCODING} has")
+    return text
 
 
 def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
