@@ -92,7 +92,7 @@ class Way:
 
     def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
         """A request that says so."""
-        text = self.path.startswith("/api/v2/text/")
+        text = self.path.startswith(("/api/v2/text/", "/v1/completions"))
         said = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
         return {**said, **dict(self.more), **more}
 
@@ -100,7 +100,7 @@ class Way:
 def ways() -> list[Way]:
     found = [
         Way(path, stream, (("stream", stream), *index))
-        for path in ("/v1/chat/completions", "/openai/deployments/m/chat/completions")
+        for path in ("/v1/chat/completions", "/v1/completions", "/openai/deployments/m/chat/completions")
         for stream in (False, True)
         for index in ((), (("index_name", "docs"),))
     ]

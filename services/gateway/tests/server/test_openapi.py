@@ -5,6 +5,7 @@ from gateway.dialects.rag_chat.registration import Stages
 CHATS = (
     "/v1/chat/completions",
     "/openai/deployments/{model}/chat/completions",
+    "/v1/completions",
     *Stages().fixed(),
     *Stages().bare(),
 )
@@ -72,8 +73,9 @@ async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient
     for path in CHATS:
         operation = paths[path]["post"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        assert "messages" in schema["properties"]
-        assert schema["example"]["messages"]
+        asked = "prompt" if path == "/v1/completions" else "messages"
+        assert asked in schema["properties"]
+        assert schema["example"][asked]
         assert {"200", "400", "404", "413", "415", "503"} <= set(operation["responses"])
 
 

@@ -2,6 +2,7 @@
 
 from gateway.dialects.openai import registration as openai
 from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.openai.completions import OpenAiCompletions
 from gateway.dialects.orchestrator import registration as orchestrator
 from gateway.dialects.rag_chat import registration as rag_chat
 from gateway.dialects.registration import Registration
@@ -15,7 +16,7 @@ def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]
     """
     chat = OpenAiChat(similarity_threshold)
     return (
-        openai.registration(chat),
+        openai.registration(chat, OpenAiCompletions(similarity_threshold)),
         rag_chat.registration(),
         orchestrator.registration(chat),
     )

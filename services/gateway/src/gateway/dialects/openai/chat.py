@@ -57,6 +57,7 @@ class OpenAiChat:
     Args:
         similarity_threshold: Least cosine similarity of a passage to the question, where a request does not say;
             None: none.
+        exchange: What writes the answers.
     """
 
     name = "openai"
@@ -64,8 +65,11 @@ class OpenAiChat:
         unary=b"application/json", stream=b"text/event-stream; charset=utf-8", heartbeat=b": \n\n", breaks_off=True
     )
 
-    def __init__(self, similarity_threshold: float | None = None) -> None:
+    def __init__(
+        self, similarity_threshold: float | None = None, exchange: type[OpenAiExchange] = OpenAiExchange
+    ) -> None:
         self._threshold = similarity_threshold
+        self._made = exchange
 
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides.
@@ -101,7 +105,7 @@ class OpenAiChat:
         except InvalidRequest as error:
             if not indexes:
                 raise
-            return OpenAiExchange(
+            return self._made(
                 replace(turn, original=replace(turn.original, objection=error)), streaming=stream, sources=True
             )
 
@@ -123,7 +127,7 @@ class OpenAiChat:
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
         searches = bool(indexes) and (takes_all or not tools)
         usage = False
-        adds = asked != PromptOptions() or bool(parameters) or bool(frontend.assistant)
+        adds = asked != PromptOptions() or bool(parameters) or bool(frontend.assistant) or self._made.composed
         reads = adds or detectors != Detectors()
         if searches or reads:
             messages = conversation.messages(raw)
@@ -146,8 +150,8 @@ class OpenAiChat:
                 # The search itself refuses an unknown one.
                 original=replace(turn.original, required_indexes=()),
             )
-        turn = frontend_turn.with_profile(turn, asked, parameters)
-        return OpenAiExchange(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
+        turn = frontend_turn.with_profile(turn, asked, parameters, composed=self._made.composed)
+        return self._made(turn, streaming=streaming, include_usage=usage, sources=bool(indexes))
 
     def _retrieval(self, usual: Retrieval, options: Fields, ratio: float | None) -> Retrieval:
         """Where to look for passages: what the request says of it, else what the profile does."""

@@ -63,17 +63,18 @@ def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Tur
     )
 
 
-def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any]) -> Turn:
+def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *, composed: bool) -> Turn:
     """Return the turn with the prompt and the parameters of its profile, where it has some.
 
     Args:
         turn: As the request has it.
         asked: What the profile adds to the prompt.
         parameters: What the profile sets for the model where the request says nothing.
+        composed: The model never gets the request as it came.
     """
     turn = replace(turn, prompting=asked)
     adds_words = replace(asked, rewrite=False) != PromptOptions()
-    if not (adds_words or parameters or turn.answers_as):
+    if not (adds_words or parameters or turn.answers_as or composed):
         return turn
     said = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
     if any(name in said for name in _LIMITS):

@@ -36,8 +36,27 @@ _REQUEST: Schema = {
 }
 
 
-def registration(openai: Dialect) -> Registration:
-    """Register the dialect."""
+_PROMPT = {
+    "type": "string",
+    "description": "One text; also as the ids of its tokens in cl100k_base, or as a list of one of these",
+}
+_COMPLETION: Schema = {
+    "type": "object",
+    "description": "A completion request of the OpenAI API. The prompt is asked as one message of a user.",
+    "required": ["prompt"],
+    "properties": {"prompt": _PROMPT}
+    | {name: said for name, said in _REQUEST["properties"].items() if name != "messages"},
+    "example": {"model": "extractive", "index_name": "handbook", "prompt": "When will the bearing be renewed?"},
+}
+
+
+def registration(openai: Dialect, completions: Dialect) -> Registration:
+    """Register the dialects.
+
+    Args:
+        openai: Of chat completions.
+        completions: Of text completions.
+    """
     described = operation(
         "Chat completion, with retrieval where index_name is given",
         TAG,
@@ -49,8 +68,16 @@ def registration(openai: Dialect) -> Registration:
         "summary": "Chat completion of the model in the path, as Azure's clients ask for it",
         "parameters": [{"name": "model", "in": "path", "required": True, "schema": {"type": "string"}}],
     }
+    of_text = operation(
+        "Text completion, with retrieval where index_name is given",
+        TAG,
+        {"application/json": {"schema": _COMPLETION}},
+        {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
+        PROBLEM,
+    )
     return Registration(
         chats=(
+            ChatRoute("/v1/completions", always(completions), of_text),
             ChatRoute("/v1/chat/completions", always(openai), described),
             # Azure's clients name the model in the path, and add a version of its API, which changes nothing.
             ChatRoute("/openai/deployments/{model:path}/chat/completions", always(openai), of_deployment),

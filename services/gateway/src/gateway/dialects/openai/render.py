@@ -35,7 +35,7 @@ from gateway.domain.deltas import drop_numbers, members_of, merge
 
 _encode = msgspec.json.encode
 _object = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_NOT_FINISHED = b"null"
+NOT_FINISHED = b"null"
 _DONE = b"data: [DONE]\n\n"
 
 
@@ -50,7 +50,15 @@ class OpenAiExchange:
         streaming: Whether the answer is streamed.
         include_usage: Whether the stream ends with a chunk that says the numbers of tokens.
         sources: Whether an index was asked for; then ``source_nodes`` are there, null where nothing was searched.
+
+    Attributes:
+        composed: The answer is always put together here; the model server's own bytes never go out.
     """
+
+    prefix = "chatcmpl-"
+    whole = "chat.completion"
+    chunk = "chat.completion.chunk"
+    composed = False
 
     def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool = False, sources: bool = False) -> None:
         self.turn = turn
@@ -59,8 +67,8 @@ class OpenAiExchange:
         self._answer = Answer()
         # The members around the choices: the model server's own where it sends any.
         self._envelope: dict[str, Any] = {
-            "id": f"chatcmpl-{uuid.uuid4().hex}",
-            "object": "chat.completion.chunk" if streaming else "chat.completion",
+            "id": f"{self.prefix}{uuid.uuid4().hex}",
+            "object": self.chunk if streaming else self.whole,
             "created": int(time.time()),
             "model": turn.shown_model,
         }
@@ -126,7 +134,7 @@ class OpenAiExchange:
         if event.delta_json or event.choice_json or self._found or not self._head:
             content = b'"content":' + _encode(event.text) if event.text else b""
             delta = b",".join(filter(None, (content, _inside(event.delta_json))))
-            self._choice(event.choice, delta, event.choice_json, _NOT_FINISHED, out)
+            self._choice(event.choice, delta, event.choice_json, NOT_FINISHED, out)
         else:
             # The hot path.
             out.append(
@@ -136,12 +144,15 @@ class OpenAiExchange:
 
     def _begin(self, choice: int, out: list[bytes]) -> None:
         self._begun.add(choice)
-        self._choice(choice, b'"role":"assistant","content":""', b"", _NOT_FINISHED, out)
+        self._choice(choice, b'"role":"assistant","content":""', b"", NOT_FINISHED, out)
 
     def _flush_finish(self, out: list[bytes]) -> None:
         if self._finish is None:
             return
         finish, self._finish = self._finish, None
+        self._last_of(finish, out)
+
+    def _last_of(self, finish: Finish, out: list[bytes]) -> None:
         if finish.choice not in self._begun:
             self._begin(finish.choice, out)
         self._choice(finish.choice, b"", finish.choice_json, _encode(finish.reason or None), out)
@@ -204,7 +215,7 @@ class OpenAiExchange:
             return self._with_extra(answer.completion)
         self._know(answer.start)
         body = self._envelope
-        body["choices"] = [_whole_choice(index, answer) for index in sorted(answer.choices)]
+        body["choices"] = [self._choice_of(index, answer) for index in sorted(answer.choices)]
         if answer.usage is not None:
             body["usage"] = usage_object(answer.usage)
         asked = asked_of(self.turn.detectors)
@@ -215,14 +226,15 @@ class OpenAiExchange:
             self._extra["source_nodes"] = [source_node(passage) for passage in answer.context.passages]
         return _encode(body | self._extra)
 
-
-def _whole_choice(index: int, answer: Answer) -> dict[str, Any]:
-    choice = answer.choices[index]
-    content = choice.text if choice.texts or not choice.delta else None
-    message: dict[str, Any] = {"role": "assistant", "content": content}
-    merge(message, choice.delta)
-    drop_numbers(message)
-    return {"index": index, "message": message} | choice.members | {"finish_reason": choice.finish_reason or None}
+    @staticmethod
+    def _choice_of(index: int, answer: Answer) -> dict[str, Any]:
+        choice = answer.choices[index]
+        content = choice.text if choice.texts or not choice.delta else None
+        message: dict[str, Any] = {"role": "assistant", "content": content}
+        merge(message, choice.delta)
+        drop_numbers(message)
+        said = {"index": index, "message": message} | choice.members
+        return said | {"finish_reason": choice.finish_reason or None}
 
 
 def source_node(passage: Passage) -> dict[str, Any]:

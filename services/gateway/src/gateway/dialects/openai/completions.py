@@ -1,0 +1,119 @@
+"""OpenAI's text completions: the prompt is asked as one message of a user, by the rules of chat completions."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError
+
+from gateway.dialects import json_fields
+from gateway.dialects.answer import Answer
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.openai import token_ids
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.openai.render import NOT_FINISHED, OpenAiExchange
+from gateway.dialects.problem import problem
+from gateway.domain import Delta, Finish
+
+_NAMES = {"index": "index_name", "messages": "prompt"}
+# What a model cannot do when it is asked in a chat, with the values that ask for nothing.
+_NOT_ASKED: Mapping[str, tuple[Any, ...]] = {
+    "suffix": (None, ""),
+    "echo": (None, False),
+    "best_of": (None, 1),
+    "logprobs": (None,),
+    "tools": (None, []),
+    "functions": (None, []),
+}
+_encode = msgspec.json.encode
+
+
+class OpenAiCompletions:
+    """`Dialect` of ``POST /v1/completions``.
+
+    Args:
+        similarity_threshold: As of `OpenAiChat`.
+    """
+
+    name = "openai-completions"
+    media = OpenAiChat.media
+
+    def __init__(self, similarity_threshold: float | None = None) -> None:
+        self._chat = OpenAiChat(similarity_threshold, TextExchange)
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`; the body's ``stream`` decides."""
+        raw = json_fields.members(request.body)
+        said = json_fields.pick(raw, ("prompt", *_NOT_ASKED))
+        for name, nothing in _NOT_ASKED.items():
+            if said.get(name) not in nothing:
+                raise said.wrong(name, "is not taken: the prompt is asked in a chat")
+        messages = [{"role": "user", "content": _prompt(said)}]
+        others = {name: value for name, value in raw.items() if name != "prompt" and name not in _NOT_ASKED}
+        return self._chat.parse(replace(request, body=_encode(others | {"messages": messages})))
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return problem(error, _NAMES)
+
+
+def _prompt(said: Fields) -> str:
+    """The prompt: a text, or the ids of its tokens, or a list of one of these.
+
+    Raises:
+        InvalidRequest: It is none, or there are several.
+    """
+    prompt = said.get("prompt")
+    if isinstance(prompt, list) and len(prompt) == 1 and not _is_id(prompt[0]):
+        [prompt] = prompt
+    if isinstance(prompt, list) and prompt and all(map(_is_id, prompt)):
+        prompt = token_ids.text_of(prompt)
+        if prompt is None:
+            raise said.wrong("prompt", f"has an id that no token of {token_ids.ENCODING} has")
+    if isinstance(prompt, list) and len(prompt) > 1:
+        raise said.wrong("prompt", "must be one text; ask for each prompt by itself")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise said.wrong("prompt", "must be a text that is not blank")
+    return prompt
+
+
+def _is_id(said: Any) -> bool:
+    return isinstance(said, int) and not isinstance(said, bool)
+
+
+class TextExchange(OpenAiExchange):
+    """`Exchange` of one text completion: as that of a chat, its choices have a text in place of a message."""
+
+    prefix = "cmpl-"
+    whole = chunk = "text_completion"
+    composed = True
+
+    def _delta(self, event: Delta, out: list[bytes]) -> None:
+        self._flush_finish(out)
+        self._begun.add(event.choice)
+        if event.text:
+            self._text(event.choice, event.text, NOT_FINISHED, out)
+
+    def _last_of(self, finish: Finish, out: list[bytes]) -> None:
+        self._begun.add(finish.choice)
+        self._text(finish.choice, "", _encode(finish.reason or None), out)
+
+    def _text(self, choice: int, text: str, reason: bytes, out: list[bytes]) -> None:
+        body = b'"choices":[{"index":%d,"text":%b,"logprobs":null,"finish_reason":%b}]' % (
+            choice,
+            _encode(text),
+            reason,
+        )
+        out.append(self._around(body, self._tail))
+
+    @staticmethod
+    def _choice_of(index: int, answer: Answer) -> dict[str, Any]:
+        choice = answer.choices[index]
+        return {
+            "index": index,
+            "text": choice.text,
+            "logprobs": None,
+            "finish_reason": choice.finish_reason or None,
+        }

@@ -1,0 +1,99 @@
+"""Text completions: the prompt as one message of a user, by the rules of chat completions."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+from gateway.domain import Action, Detector, Detectors
+
+PATH = "/v1/completions"
+ASKED = "When does the ferry leave?"
+
+
+async def ask(client: httpx.AsyncClient, **body: Any) -> Any:
+    response = await client.post(PATH, json={"model": "fake", "prompt": ASKED} | body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A choice has a text; the other members reach the model."""
+    body = await ask(client, temperature=0.5, user="ann", logprobs=None, echo=False, best_of=1)
+    assert (body["object"], body["model"]) == ("text_completion", "fake")
+    assert body["choices"] == [{"index": 0, "text": "At nine.", "logprobs": None, "finish_reason": "stop"}]
+    assert body["usage"] == {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    assert "source_nodes" not in body
+    [prompt] = fakes.generator.prompts
+    assert [(message.role, message.text) for message in prompt.messages] == [("user", ASKED)]
+    assert (prompt.passthrough_json, prompt.plain) == (b"", False)
+    assert json.loads(prompt.parameters_json) == {"temperature": 0.5, "user": "ann"}
+
+
+async def test_a_streamed_answer(client: httpx.AsyncClient) -> None:
+    """Its chunks are text completions, too; usage and the end as with chats."""
+    body = {"prompt": ASKED, "stream": True, "stream_options": {"include_usage": True}, "index_name": "docs"}
+    *events, done, rest = (await client.post(PATH, json=body)).text.split("\n\n")
+    assert (done, rest) == ("data: [DONE]", "")
+    chunks = [json.loads(event.removeprefix("data: ")) for event in events]
+    assert {chunk["object"] for chunk in chunks} == {"text_completion"}
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    assert [choice["text"] for choice in choices] == ["At ", "nine", ".", ""]
+    assert [choice["finish_reason"] for choice in choices] == [None, None, None, "stop"]
+    assert chunks[0]["source_nodes"][0]["sourcefile"] == "guide-1.pdf"
+    assert chunks[-1]["usage"]["completion_tokens"] == 3
+
+
+async def test_with_an_index(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Passages are found for the prompt; an unknown index is a 404."""
+    assert (await ask(client, index_name="docs"))["source_nodes"]
+    assert fakes.retriever.queries == [ASKED]
+    assert "The ferry leaves at nine." in fakes.generator.prompts[0].messages[0].text
+    far = await ask(client, index_name="docs", retrieval={"similarity_threshold": 1})
+    assert far["choices"][0]["text"] == "At nine."
+    missing = await client.post(PATH, json={"prompt": ASKED, "index_name": "nowhere"})
+    assert (missing.status_code, missing.json()["detail"]) == (404, "No such index: 'nowhere' exists.")
+
+
+async def test_detectors(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They judge prompt and answer."""
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),), output=(Detector("words", Action.REDACT),))
+    assert (await client.post(PATH, json={"prompt": "my secret?"})).status_code == 400
+    assert fakes.generator.prompts == []
+    fakes.generator.scripts.append(fakes.generator.words("The ", "secret", " is out."))
+    assert "secret" not in (await ask(client))["choices"][0]["text"]
+
+
+@pytest.mark.parametrize("prompt", [[ASKED], [4599, 1587, 279], [[4599, 1587, 279]]])
+async def test_other_forms_of_a_prompt(client: httpx.AsyncClient, fakes: Any, prompt: Any) -> None:
+    """A list of one, and the ids of tokens."""
+    await ask(client, prompt=prompt)
+    assert fakes.generator.prompts[0].messages[0].text in (ASKED, "When does the")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": " "}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": [[1], [2]]}, "prompt"),
+        ({"prompt": [-1]}, "prompt"),
+        ({"prompt": [True]}, "prompt"),
+        ({"prompt": {"a": 1}}, "prompt"),
+        ({"prompt": "a", "suffix": "b"}, "suffix"),
+        ({"prompt": "a", "echo": True}, "echo"),
+        ({"prompt": "a", "best_of": 2}, "best_of"),
+        ({"prompt": "a", "logprobs": 5}, "logprobs"),
+        ({"prompt": "a", "tools": [{}]}, "tools"),
+        ({"prompt": "a", "stream": "yes"}, "stream"),
+    ],
+)
+async def test_what_is_refused(client: httpx.AsyncClient, fakes: Any, body: dict[str, Any], field: str) -> None:
+    """With the field's name; nothing that was asked for is passed over."""
+    response = await client.post(PATH, json=body)
+    assert response.status_code == 400, response.text
+    assert response.json()["error"]["param"] == field
+    assert fakes.generator.prompts == []
