@@ -133,6 +133,26 @@ def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], sca
         read(whole, "a.pdf", max_pages=2)
 
 
+def test_fields_of_forms_are_read(read: Read) -> None:
+    """Filled ones and checked boxes, behind the text of their page; empty ones are not."""
+    objects = [
+        "<< /Type /Catalog /Pages 2 0 R /AcroForm << /Fields [4 0 R 5 0 R 6 0 R 7 0 R] >> >>",
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+        "<< /Type /Page /Parent 2 0 R /MediaBox [0 0 200 200] /Annots [4 0 R 5 0 R 6 0 R 7 0 R] >>",
+        "<< /Type /Annot /Subtype /Widget /Rect [9 9 99 20] /FT /Tx /T (ship) /TU (Its name:) /V (Petrel) >>",
+        "<< /Type /Annot /Subtype /Widget /Rect [9 29 99 40] /FT /Tx /T (empty) /V () >>",
+        "<< /Type /Annot /Subtype /Widget /Rect [9 49 20 60] /FT /Btn /T (cars) /V /Yes /AS /Yes "
+        "/AP << /N << /Yes 8 0 R /Off 8 0 R >> >> >>",
+        "<< /Type /Annot /Subtype /Widget /Rect [9 69 20 80] /FT /Btn /T (bikes) /V /Off /AS /Off "
+        "/AP << /N << /Yes 8 0 R /Off 8 0 R >> >> >>",
+        "<< /Type /XObject /Subtype /Form /BBox [0 0 9 9] /Length 0 >>\nstream\n\nendstream",
+    ]
+    content = "%PDF-1.7\n" + "".join(f"{n} 0 obj\n{each}\nendobj\n" for n, each in enumerate(objects, 1))
+    content += "trailer\n<< /Root 1 0 R /Size 9 >>\nstartxref\n0\n%%EOF\n"
+    _, [page] = read(content.encode(), "form.pdf")
+    assert [section.text for section in page.sections] == ["Its name: Petrel\ncars: Yes"]
+
+
 def test_a_scanned_page_among_others_is_said(read_parts: Callable[..., list[Part]]) -> None:
     """A page that is an image is an omission with its number; a blank page is none."""
     document = FPDF()

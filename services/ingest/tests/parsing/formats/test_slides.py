@@ -38,6 +38,30 @@ def test_a_slide_is_a_page(read: Read) -> None:
     ]
 
 
+def test_boxes_come_in_reading_order(read: Read) -> None:
+    """Columns one after the other, a wide box between what is above and below, in any order of drawing."""
+    deck = pptx.Presentation()
+    shapes = slide(deck, "Fleet").shapes
+    for text, left, top, width in (
+        ("Right, below.", 5, 3, 3),
+        ("Last.", 1, 5, 8),
+        ("Left, below.", 1, 3.1, 3),
+        ("Right.", 5, 2, 3),
+        ("Left.", 1, 2.2, 3),
+    ):
+        box = (Inches(left), Inches(top), Inches(width), Inches(0.5))
+        shapes.add_textbox(*box).text_frame.text = text
+    _, [page] = read(saved(deck), "a.pptx")
+    assert page.sections[0].text.split("\n\n") == [
+        "Fleet",
+        "Left.",
+        "Left, below.",
+        "Right.",
+        "Right, below.",
+        "Last.",
+    ]
+
+
 def test_tables_charts_and_groups(read: Read) -> None:
     """Rows and categories are labelled lines that stay together; what is grouped is read."""
     deck = pptx.Presentation()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
 import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
 
+from ingest.parsing import forms
 from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import TooLarge, Unreadable
@@ -50,6 +51,7 @@ def parse(request: Request) -> Iterator[Part]:
     path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures
     _check_end(path)
     with contextlib.closing(_open(path)) as document:
+        document.init_forms()  # before any page is loaded; does nothing where there is no form
         count = len(document)
         if count > max_pages:
             raise TooLarge(f"The document has {count} pages; at most {max_pages} are read.")
@@ -61,6 +63,7 @@ def parse(request: Request) -> Iterator[Part]:
         for number in range(count):
             lines = sample.pop(number, None) or _lines(document, number)
             style.fill(outline, lines, number)
+            outline.block("\n".join(forms.fields(document, number)), whole=True)
             sections = outline.end_page()
             empty = empty and not sections
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")

@@ -13,6 +13,7 @@ from ingest.parsing import containers
 from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.office import charts, ooxml
+from ingest.parsing.office.boxes import Box, reading_order
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
@@ -75,11 +76,11 @@ def _fill(outline: Outline, slide: Any) -> None:
     title = slide.shapes.title
     if title is not None:
         outline.heading(1, flat(title.text_frame.text))
-    pending = list(reversed(slide.shapes))
+    pending = _reversed(slide.shapes)
     while pending:
         shape = pending.pop()
         if hasattr(shape, "shapes"):  # a group
-            pending += reversed(shape.shapes)
+            pending += _reversed(shape.shapes)
         elif getattr(shape, "has_table", False):
             _table(outline, shape.table)
         elif getattr(shape, "has_chart", False):
@@ -91,6 +92,16 @@ def _fill(outline: Outline, slide: Any) -> None:
     if slide.has_notes_slide and slide.notes_slide.notes_text_frame is not None:
         notes = collapse(slide.notes_slide.notes_text_frame.text)
         outline.block(f"Notes: {notes}" if notes else "")
+
+
+def _reversed(shapes: Any) -> list[Any]:
+    """The shapes that may have text, the last one of the reading order first."""
+    kept = [shape for shape in shapes if not shape.has_text_frame or shape.text_frame.text.strip()]
+    places = [(shape.left, shape.top, shape.width, shape.height) for shape in kept]
+    if any(length is None for place in places for length in place):
+        return kept[::-1]
+    boxes = [Box(left, top, left + width, top + height) for left, top, width, height in places]
+    return [kept[place] for place in reversed(reading_order(boxes))]
 
 
 def _text(outline: Outline, shape: Any) -> None:
