@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import signal
 import sys
 import time
@@ -20,6 +21,7 @@ from causeway_testing.model_server import ModelServer
 from servicekit import api_keys
 
 ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "clients.md"
 CORPUS = ROOT / "examples" / "corpus"
 INDEX = "handbook"
 SCRIPTED = "scripted"
@@ -79,14 +81,18 @@ class Platform:
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def platform(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
-    """A stack that asks for keys, with the sample corpus in its index `handbook`."""
+    """A stack that asks for keys, with the sample corpus in its index `handbook` and the profile of the page."""
     data = tmp_path_factory.mktemp("stack")
+    profiles = tmp_path_factory.mktemp("profiles") / "frontends.yaml"
+    [shown] = re.findall(r"^```yaml\n(frontends:\n.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    profiles.write_text(shown)
     async with ModelServer.started() as model:
         environment = {
             "CAUSEWAY_AUTH": "keys",
             "CAUSEWAY_OPENAI_BASE_URL": model.url,
             "CAUSEWAY_OPENAI_MODELS": f"{SCRIPTED}=stub",
             "CAUSEWAY_MODEL": "extractive",
+            "CAUSEWAY_FRONTENDS_FILE": str(profiles),
         }
         async with _stack(data, environment) as running:
             key, record = api_keys.make("chief", "default", roles=("admin",))
