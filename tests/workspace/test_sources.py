@@ -123,12 +123,15 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _owners(module: str, known: dict[str, set[str]]) -> set[str]:
-    """The distributions that an imported name comes from: those of its longest known prefix."""
+    """The distributions that an imported name comes from: those of its longest known prefix.
+
+    A module that is not installed here, because an environment of its own has it, is the distribution of its name.
+    """
     parts = module.split(".")
     for length in range(len(parts), 0, -1):
         if owners := known.get(".".join(parts[:length])):
             return owners
-    return set()
+    return {_normal(parts[0])}
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_a_package_declares_what_it_imports(root: Path, name: str) -> None:
     }
     known = _installed() | _workspace(root)
     missing = {
-        f"{' or '.join(sorted(owners)) or module}: {path.relative_to(package)}"
+        f"{' or '.join(sorted(owners))}: {path.relative_to(package)}"
         for path in _modules(package)
         for module in _imports(path)
         if module.split(".")[0] not in sys.stdlib_module_names and not (owners := _owners(module, known)) & declared

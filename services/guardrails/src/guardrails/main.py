@@ -14,7 +14,9 @@ from servicekit.reloadable import Reloadable
 from servicekit.server import GrpcServer
 
 from guardrails.detector_api import DetectorServer
+from guardrails.detectors.child_processes import ChildProcesses
 from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.presidio.detector import pii_processes
 from guardrails.detectors.registry import Resources, built_in
 from guardrails.detectors.structure.process import CheckLimits, CheckProcesses
 from guardrails.moderation import ragengine_policy
@@ -41,7 +43,13 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             CheckLimits(settings.guardrails_detector_seconds, processes=settings.guardrails_threads)
         )
         closing.push_async_callback(processes.aclose)
-        detectors = built_in(_resources(settings, _embedder(settings, closing), processes))
+        names: ChildProcesses | None = None
+        if settings.guardrails_pii_python is not None:
+            names = pii_processes(
+                settings.guardrails_pii_python, settings.guardrails_model_seconds, settings.guardrails_threads
+            )
+            closing.push_async_callback(names.aclose)
+        detectors = built_in(_resources(settings, _embedder(settings, closing), processes, names))
         # Questions are bounded detector by detector, and each has its time.
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=settings.guardrails_connect_seconds)
@@ -81,7 +89,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
 
 def _resources(
-    settings: Settings, open_embedder: Callable[[], Awaitable[Embedder]], processes: CheckProcesses
+    settings: Settings,
+    open_embedder: Callable[[], Awaitable[Embedder]],
+    processes: CheckProcesses,
+    names: ChildProcesses | None,
 ) -> Resources:
     limits = Limits(
         held=settings.guardrails_hold_back_limit,
@@ -94,6 +105,7 @@ def _resources(
         open_embedder,
         settings.guardrails_model_seconds,
         processes,
+        names,
     )
 
 

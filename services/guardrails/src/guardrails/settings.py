@@ -40,6 +40,11 @@ class Settings(ServiceSettings):
         gt=0,
         description="Time for one question to the model that groundedness asks; beyond it it has failed.",
     )
+    guardrails_pii_python: Path | None = Field(
+        None,
+        description="Python of an environment with `requirements/pii.txt`, for the detector `pii`; none: there is "
+        "no such detector.",
+    )
     model_cache: Path | None = Field(None, description="Directory of the built embedding model.")
     guardrails_detectors_file: Path | None = Field(
         None, description="YAML file of remote detectors; read again when it changes."

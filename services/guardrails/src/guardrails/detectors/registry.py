@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from embedding.port import Embedder
 
 from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.child_processes import ChildProcesses
 from guardrails.detectors.counting import reading_time, token_limit
 from guardrails.detectors.factory import DetectorFactory
 from guardrails.detectors.file_type import file_type
@@ -13,6 +14,7 @@ from guardrails.detectors.groundedness.detector import groundedness
 from guardrails.detectors.invisible_text import invisible_text
 from guardrails.detectors.language import language
 from guardrails.detectors.patterns.matching import Limits
+from guardrails.detectors.presidio.detector import pii
 from guardrails.detectors.prompt_injection import prompt_injection
 from guardrails.detectors.regex import regex
 from guardrails.detectors.secrets import secrets
@@ -29,6 +31,7 @@ class Resources:
         open_embedder: Opens the embedding model; detectors open it when they are first asked.
         model_seconds: Time that a question to a model may take.
         check_processes: Where texts are parsed.
+        pii_processes: Where names are found; none: the detector `pii` does not exist.
     """
 
     limits: Limits
@@ -36,16 +39,19 @@ class Resources:
     open_embedder: Callable[[], Awaitable[Embedder]]
     model_seconds: float
     check_processes: CheckProcesses
+    pii_processes: ChildProcesses | None = None
 
 
 def built_in(resources: Resources) -> Sequence[DetectorFactory]:
     """Return the factories of all built-in detectors."""
+    names = resources.pii_processes
     return [
         ban_substrings(resources.limits),
         file_type(resources.check_processes),
         groundedness(resources.open_embedder, resources.model_seconds),
         invisible_text(resources.limits),
         language(resources.whole_text_limit),
+        *([pii(names, resources.model_seconds)] if names is not None else []),
         prompt_injection(resources.limits),
         reading_time(),
         regex(resources.limits),

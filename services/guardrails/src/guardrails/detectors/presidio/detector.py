@@ -1,0 +1,127 @@
+"""The detector ``pii``: names of people, places and groups, which have no form that a pattern could find."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from guardrails.chunking.chunkers import Chunking
+from guardrails.detectors.child_processes import ChildProcesses
+from guardrails.detectors.factory import BuiltIn
+from guardrails.detectors.params import Params
+from guardrails.detectors.port import DetectorFailed, Judge
+from guardrails.domain import Detection, DetectionContext, DetectorKind, Health
+
+Entity = Literal["PERSON", "LOCATION", "NRP"]
+_CHILD = Path(__file__).with_name("child.py")
+_MEMORY = 512 * 1024**2  # bytes that a question may take beside the model
+_LONGEST = 20_000  # characters in one question; a second for each 20,000 is what the model takes at most
+
+
+class PiiParams(Params, frozen=True, kw_only=True):
+    """Parameters of the detector."""
+
+    entities: Annotated[
+        list[Entity],
+        msgspec.Meta(
+            min_length=1,
+            description="What to find: `PERSON`, `LOCATION`, `NRP` (nationalities, religions, parties).",
+        ),
+    ] = msgspec.field(default_factory=lambda: ["PERSON", "LOCATION"])
+
+
+class _Answer(msgspec.Struct):
+    found: list[list[tuple[str, int, int, float]]] | None = None
+    failed: str = ""
+
+
+def pii_processes(python: Path, seconds: float, processes: int) -> ChildProcesses:
+    """Return the processes that find names.
+
+    Args:
+        python: The Python that has Presidio and the model.
+        seconds: Longest time for a question.
+        processes: Questions that are asked at the same time; each process takes some 190 MB.
+    """
+    # One thread: the processes are what works side by side.
+    environment = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return ChildProcesses((str(python), "-I", str(_CHILD)), seconds, processes, environment)
+
+
+def pii(processes: ChildProcesses, seconds: float) -> BuiltIn[PiiParams]:
+    """Return the factory of the detector.
+
+    Args:
+        processes: Where texts are analyzed.
+        seconds: What one question may take.
+    """
+
+    async def probe() -> Health:
+        try:
+            await _ask(processes, ["Anna"], ["PERSON"], seconds)
+        except DetectorFailed as error:
+            return Health(healthy=False, reason=str(error))
+        return Health(healthy=True)
+
+    return BuiltIn(
+        "pii",
+        "Finds names of people and places, as Presidio knows them, in English.",
+        PiiParams,
+        lambda params: Pii(params, processes, seconds),
+        probe=probe,
+    )
+
+
+class Pii(Judge):
+    """See the module."""
+
+    kind = DetectorKind.CONTENTS
+    chunking = Chunking.SENTENCE
+
+    def __init__(self, params: PiiParams, processes: ChildProcesses, seconds: float) -> None:
+        self._params = params
+        self._processes = processes
+        self._question_seconds = seconds
+        self.seconds = 3 * seconds  # it may wait for a process, and ask several questions
+
+    async def judge(self, windows: Sequence[str], context: DetectionContext) -> list[list[Detection]]:  # noqa: ARG002
+        """See `Judge.judge`."""
+        found: list[list[Detection]] = []
+        for batch in _batches(windows):
+            answers = await _ask(self._processes, batch, self._params.entities, self._question_seconds)
+            found += [
+                [
+                    Detection("pii", name.lower(), text[start:end], start, end, score)
+                    for name, start, end, score in answer
+                ]
+                for text, answer in zip(batch, answers, strict=True)
+            ]
+        return found
+
+
+async def _ask(
+    processes: ChildProcesses, texts: Sequence[str], entities: Sequence[str], seconds: float
+) -> list[list[tuple[str, int, int, float]]]:
+    question: dict[str, Any] = {
+        "texts": texts,
+        "entities": entities,
+        "seconds": int(seconds) + 1,
+        "memory": _MEMORY,
+    }
+    answer = msgspec.json.decode(await processes.ask(msgspec.json.encode(question)), type=_Answer)
+    if answer.found is None:
+        raise DetectorFailed(answer.failed)
+    return answer.found
+
+
+def _batches(windows: Sequence[str]) -> list[list[str]]:
+    batches: list[list[str]] = []
+    size = _LONGEST
+    for window in windows:
+        size += len(window)
+        if size > _LONGEST:
+            batches.append([])
+            size = len(window)
+        batches[-1].append(window)
+    return batches

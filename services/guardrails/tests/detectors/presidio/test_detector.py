@@ -1,0 +1,89 @@
+"""guardrails.detectors.presidio: names, found by the real model in a process of its own."""
+
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from causeway_testing.guardrails.detectors import resources, slow
+from guardrails.detectors.child_processes import ChildProcesses
+from guardrails.detectors.port import DetectorFailed
+from guardrails.detectors.presidio.detector import pii, pii_processes
+from guardrails.detectors.registry import built_in
+from guardrails.domain import DetectionContext
+
+PYTHON = Path(sys.prefix) / "pii" / "bin" / "python"
+_AROUND = DetectionContext()
+
+
+@pytest.fixture
+async def processes() -> AsyncIterator[ChildProcesses]:
+    """One process."""
+    assert PYTHON.exists(), "Presidio is not installed: make .venv/.pii"
+    processes = pii_processes(PYTHON, 60, 1)
+    yield processes
+    await processes.aclose()
+
+
+async def test_names_and_places(processes: ChildProcesses) -> None:
+    """Each window has its own findings; places are code points; what was not asked for is not told."""
+    judge = slow(pii(processes, 60))
+    texts = ["\U0001f511 Anna Meyer lives in Berlin.", "The pump is green.", "She asked John Smith."]
+    found = await judge.judge(texts, _AROUND)
+    assert [[(each.name, each.text) for each in one] for one in found] == [
+        [("person", "Anna Meyer"), ("location", "Berlin")],
+        [],
+        [("person", "John Smith")],
+    ]
+    for text, detections in zip(texts, found, strict=True):
+        for each in detections:
+            assert each.text == text[each.start : each.end]
+            assert (each.type, each.score) == ("pii", 0.85)
+    [places] = await slow(pii(processes, 60), entities=["LOCATION"]).judge(texts[:1], _AROUND)
+    assert [each.text for each in places] == ["Berlin"]
+
+
+async def test_many_windows_are_several_questions(processes: ChildProcesses) -> None:
+    """They are asked in turn, and answered in order."""
+    green = "The pump is green. " * 500
+    texts = [green, "Anna Meyer came.", green, green, "John Smith left."]
+    found = await slow(pii(processes, 60)).judge(texts, _AROUND)
+    assert [[each.text for each in one] for one in found] == [[], ["Anna Meyer"], [], [], ["John Smith"]]
+
+
+async def test_a_dead_process_is_the_failure_of_one_question(processes: ChildProcesses) -> None:
+    """The next question starts another one."""
+    judge = slow(pii(processes, 60))
+    await judge.judge(["Anna"], _AROUND)
+    [idle] = processes._idle
+    os.killpg(idle.pid, signal.SIGKILL)
+    await idle.wait()
+    with pytest.raises(DetectorFailed, match="ended"):
+        await judge.judge(["Anna"], _AROUND)
+    assert (await judge.judge(["Anna Meyer came."], _AROUND))[0]
+
+
+async def test_a_late_answer_is_a_failure() -> None:
+    """With a 504; the process is killed with its forks."""
+    late = pii_processes(PYTHON, 0.001, 1)
+    with pytest.raises(DetectorFailed, match="longer than") as failed:
+        await slow(pii(late, 0.001)).judge(["Anna " * 3000], _AROUND)
+    assert failed.value.status == 504
+    assert late._idle == []
+
+
+async def test_health(processes: ChildProcesses, tmp_path: Path) -> None:
+    """Well where the model answers; else the reason is told."""
+    assert (await pii(processes, 60).health()).healthy
+    missing = await pii(pii_processes(tmp_path / "python", 60, 1), 60).health()
+    assert (missing.healthy, missing.reason) == (False, "the process that checks texts does not start")
+    other = await pii(pii_processes(Path(sys.executable), 60, 1), 60).health()  # a Python without Presidio
+    assert (other.healthy, other.reason) == (False, "the process that checks texts does not start")
+
+
+def test_it_is_offered_where_there_is_a_python_for_it() -> None:
+    """The others do not need it."""
+    there = [each.detector_id for each in built_in(resources())]
+    assert "pii" not in there
