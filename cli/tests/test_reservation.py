@@ -70,3 +70,26 @@ def test_the_data_directory_is_private(tmp_path: Path) -> None:
             (data / ("stack.lock" if name == "old" else "letter.txt")).touch()
         os.close(reservation.lock(data))
         assert data.stat().st_mode & 0o777 == (0o755 if name == "other" else 0o700), name
+
+
+def test_sockets_are_their_owners_alone(tmp_path: Path) -> None:
+    """They are in a directory of the data directory that others cannot enter; nothing of them is left."""
+    found = reservation.sockets(tmp_path, ("retriever", "generator"))
+    directory = tmp_path / "sockets"
+    assert found == {name: directory / f"{name}.sock" for name in ("retriever", "generator")}
+    assert directory.stat().st_mode & 0o777 == 0o700
+    for path in found.values():
+        path.touch()
+    reservation.remove_sockets(found.values())
+    assert not directory.exists()
+
+
+def test_a_path_too_long_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sockets are elsewhere then, and their owner's alone, too."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = reservation.sockets(tmp_path / ("x" * 100), ("retriever",))
+    path = found["retriever"]
+    assert path.parent.parent == tmp_path
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+    reservation.remove_sockets(found.values())
+    assert not path.parent.exists()

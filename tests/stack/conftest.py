@@ -109,6 +109,7 @@ class Stack:
         """
         own = (_of(self.pid(service)) / "environ").read_bytes().decode().split("\0")
         settings = dict(each.split("=", 1) for each in own if each)
+        settings.pop("CAUSEWAY_GRPC_SOCKET", None)  # the running one's
         program = ["-m", service] if code is None else ["-c", code]
         with (self.data / "logs" / f"{service}-beside.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(

@@ -23,9 +23,9 @@ FILES = [("file", (f"{n}.md", f"# Berth {n}\n\nBerth {n} is {n + 5} metres deep.
 @pytest.fixture
 async def links(stack: Any) -> AsyncIterator[dict[str, Link]]:
     """Ways to each service."""
-    ports = stack.description()["services"]
+    services = stack.description()["services"]
     async with contextlib.AsyncExitStack() as ways:
-        yield {name: await ways.enter_async_context(Link.to(ports[name]["port"])) for name in SERVICES}
+        yield {name: await ways.enter_async_context(Link.to(services[name]["socket"])) for name in SERVICES}
 
 
 async def asked(gateway: Any, at_first: Callable[[], Awaitable[None]] | None = None) -> tuple[int, str]:

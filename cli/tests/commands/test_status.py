@@ -48,9 +48,10 @@ async def test_services_that_the_gateway_does_not_ask(
     gateway: Any, cli: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Those of the local stack are asked for their health; one that is away makes the whole not ready."""
-    server = GrpcServer("127.0.0.1:0", [])
+    tmp_path.chmod(0o700)
+    server = GrpcServer(f"unix:{tmp_path}/ingest.sock", [])
     await server.start()
-    services = {"ingest": {"pid": 12, "port": server.port}}
+    services = {"ingest": {"pid": 12, "socket": f"{tmp_path}/ingest.sock"}}
     stack_file.write(tmp_path, {"url": gateway.url, "services": services, "nats_url": ""})
 
     def ask() -> Any:

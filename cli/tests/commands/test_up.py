@@ -62,6 +62,12 @@ def test_a_life(start: Callable[..., Any], causeway: list[str], tmp_path: Path) 
     data = tmp_path / "data"
     assert [path for path in (data, *data.rglob("*")) if path.stat().st_mode & 0o077] == []
     assert list(described["services"]) == SERVICES
+    for name, service in described["services"].items():
+        if name in ("nats", "gateway"):
+            assert service["port"]
+        else:
+            assert "port" not in service
+            assert Path(service["socket"]).parent.stat().st_mode & 0o777 == 0o700
     assert httpx.get(f"{described['url']}/readyz").status_code == 200
     with socket.create_connection(("127.0.0.1", described["services"]["nats"]["port"]), timeout=5) as broker:
         assert broker.recv(4) == b"INFO"
@@ -83,6 +89,7 @@ def test_a_life(start: Callable[..., Any], causeway: list[str], tmp_path: Path) 
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     assert not stack_json.exists()
+    assert not (tmp_path / "data" / "sockets").exists()
     assert "serves on" in (tmp_path / "data" / "logs" / "retriever.log").read_text()
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{described['url']}/readyz")

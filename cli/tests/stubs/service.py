@@ -18,20 +18,20 @@ def main() -> None:
         print(f"{name}: CAUSEWAY_SOMETHING: Field required", file=sys.stderr)  # noqa: T201  # its log
         sys.exit(int(code))
     if name == "ingest":  # the only one that is asked for its health by others than the gateway
-        asyncio.run(_serve(int(os.environ["CAUSEWAY_INGEST_PORT"])))
+        asyncio.run(_serve(os.environ["CAUSEWAY_GRPC_SOCKET"]))
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    print(f"{name} serves on {os.environ[f'CAUSEWAY_{name.upper()}_PORT']}", flush=True)  # noqa: T201  # its log
+    print(f"{name} serves on {os.environ['CAUSEWAY_GRPC_SOCKET']}", flush=True)  # noqa: T201  # its log
     while True:
         signal.pause()
 
 
-async def _serve(port: int) -> None:
+async def _serve(socket: str) -> None:
     from servicekit.server import GrpcServer  # the other stubs start without it in a tenth of the time
 
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
-    await GrpcServer(f"127.0.0.1:{port}", []).serve_until(stop, 0)
+    await GrpcServer(f"unix:{socket}", []).serve_until(stop, 0)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 import asyncio
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any, cast
 
 import grpc
@@ -12,8 +14,9 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from servicekit import rpc
 from servicekit.channel import open_channel
 from servicekit.deadline import Deadline
-from servicekit.errors import Unavailable
+from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.server import HEALTH_SERVICE, GrpcServer, Health
+from servicekit.settings import GrpcServiceSettings
 
 GENERATOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 GENERATE = generator_pb2.GenerateRequest()
@@ -219,3 +222,34 @@ async def test_a_drained_server_says_so_once() -> None:
 def test_the_name_is_the_protocols() -> None:
     """Reflection lists the health service under the name that probes call it by."""
     assert HEALTH_SERVICE == "grpc.health.v1.Health"
+
+
+async def test_a_socket_instead_of_a_port(tmp_path: Path) -> None:
+    """Calls and health checks arrive over it, and no port is open; what a dead process has left does not matter."""
+    tmp_path.chmod(0o700)
+    path = tmp_path / "generator.sock"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    add = generator_pb2_grpc.add_GeneratorServiceServicer_to_server
+    settings = GrpcServiceSettings(grpc_socket=path)
+    server = GrpcServer.of(settings, 0, [(GENERATOR, lambda it: add(Generator(), it))])
+    await server.start()
+    assert server.port == 0
+    async with open_channel(f"unix:{path}", [GENERATOR]) as channel:
+        stub: Any = generator_pb2_grpc.GeneratorServiceStub(channel)
+        await rpc.unary(stub.CountTokens, generator_pb2.CountTokensRequest(), Deadline.after(60))
+        health: Any = health_pb2_grpc.HealthStub(channel)
+        assert (await health.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
+    with pytest.raises(Unavailable, match="another process has it"):
+        GrpcServer.of(settings, 0, [])
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("mode", [0o750, 0o701])
+async def test_a_socket_that_others_could_reach_is_refused(tmp_path: Path, mode: int) -> None:
+    """Its directory belongs to its owner alone; a directory that is not there is a wrong setting, too."""
+    tmp_path.chmod(mode)
+    with pytest.raises(InvalidRequest, match="chmod 700"):
+        GrpcServer.of(GrpcServiceSettings(grpc_socket=tmp_path / "retriever.sock"), 0, [])
+    with pytest.raises(InvalidRequest, match="No such file or directory"):
+        GrpcServer.of(GrpcServiceSettings(grpc_socket=tmp_path / "away" / "retriever.sock"), 0, [])

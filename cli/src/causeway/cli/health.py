@@ -3,20 +3,19 @@
 from typing import Any
 
 import grpc
-from causeway.cli.reservation import HOST
 from grpc_health.v1 import health_pb2
 
 _SECONDS = 1.0
 
 
-async def problem(port: int) -> str | None:
-    """None when the gRPC server on a local port says that it serves (grpc.health.v1), else what is wrong."""
+async def problem(target: str) -> str | None:
+    """None when the gRPC server at a target says that it serves (grpc.health.v1), else what is wrong."""
     options = [
         ("grpc.enable_http_proxy", 0),
         # Connections of its own: those that channels share wait longer and longer after each refusal.
         ("grpc.use_local_subchannel_pool", 1),
     ]
-    async with grpc.aio.insecure_channel(f"{HOST}:{port}", options=options) as channel:
+    async with grpc.aio.insecure_channel(target, options=options) as channel:
         check: Any = channel.unary_unary(  # the package's own stub has no types
             "/grpc.health.v1.Health/Check",
             health_pb2.HealthCheckRequest.SerializeToString,

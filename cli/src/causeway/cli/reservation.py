@@ -1,9 +1,11 @@
-"""What a stack needs for itself alone: its data directory and its ports."""
+"""What a stack needs for itself alone: its data directory, its ports and its sockets."""
 
 import contextlib
 import fcntl
 import os
 import socket
+import tempfile
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from causeway.cli import stack_file
@@ -11,6 +13,8 @@ from causeway.cli.errors import CommandError, Taken
 
 HOST = "127.0.0.1"
 _LAST_PORT = 65535
+_LONGEST_SOCKET = 100
+"""Bytes of a socket's path: Linux takes 107, macOS 103."""
 
 
 def lock(data_dir: Path) -> int:
@@ -80,3 +84,30 @@ def ports_from(first: int, count: int) -> list[int]:
         if len(found) == count:
             return found
     raise Taken(f"there are no {count} free ports from {first} upwards. Choose a lower CAUSEWAY_METRICS_PORT.")
+
+
+def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
+    """Return a Unix socket for each name, in a directory that only its owner may enter.
+
+    It is the data directory's ``sockets``, or, where the paths would be too long for sockets, a temporary one.
+
+    Raises:
+        CommandError: The directory cannot be made.
+    """
+    directory = data_dir / "sockets"
+    try:
+        if max(len(os.fsencode(directory / f"{name}.sock")) for name in names) > _LONGEST_SOCKET:
+            directory = Path(tempfile.mkdtemp(prefix="causeway-"))
+        directory.mkdir(exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise CommandError(f"the directory of the sockets cannot be used: {error}") from error
+    return {name: directory / f"{name}.sock" for name in names}
+
+
+def remove_sockets(paths: Iterable[Path]) -> None:
+    """Remove the sockets, and their directory."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty yet
+            path.parent.rmdir()

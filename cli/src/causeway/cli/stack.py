@@ -63,14 +63,17 @@ class Stack:
         self.data_dir = data_dir.absolute()
         self._auth = auth
         self._lock = reservation.lock(self.data_dir)
+        self._sockets: dict[str, Path] = {}
         try:
             stack_file.remove(self.data_dir)
-            names = (GATEWAY, BROKER, *SERVICES[:-1])
+            names = (GATEWAY, BROKER)
             self.ports = dict(zip(names, reservation.ports(port, len(names)), strict=True))
             self.metrics_ports = _metrics_ports()
-            # Others on this machine reach the port as well, and other services of the stack have no business there.
+            # Other users of this machine reach no socket, but each port. The broker's asks for a password, which
+            # also keeps each service to what is its own.
             self._passwords = {user: secrets.token_urlsafe(24) for user in permissions.USERS}
             broker = _broker_command(Broker(self.data_dir / BROKER, self.ports[BROKER], self._passwords))
+            self._sockets = reservation.sockets(self.data_dir, SERVICES[:-1])
             self._report = report
             self._ready = self._unwritten = False
             self._rewrite: asyncio.TimerHandle | None = None
@@ -84,6 +87,7 @@ class Stack:
                 held=[self._lock],
             )
         except BaseException:
+            reservation.remove_sockets(self._sockets.values())
             os.close(self._lock)
             raise
         self._broker = Program(BROKER, broker, self._environment(BROKER))
@@ -106,10 +110,8 @@ class Stack:
         return f"nats://{user}:{self._passwords[user]}@{HOST}:{self.ports[BROKER]}"
 
     def _environment(self, name: str) -> Mapping[str, str]:
-        ports, metrics_port = self.ports, self.metrics_ports.get(name)
-        targets = {
-            f"CAUSEWAY_{name.upper()}_TARGET": f"{HOST}:{ports[name]}" for name in SERVICES if name != GATEWAY
-        }
+        metrics_port = self.metrics_ports.get(name)
+        targets = {f"CAUSEWAY_{each.upper()}_TARGET": f"unix:{path}" for each, path in self._sockets.items()}
         return {
             "CAUSEWAY_LOG_FORMAT": "console",
             # gRPC's core writes lines of its own about connections that close; ours say the same, structured.
@@ -118,7 +120,8 @@ class Stack:
             "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
             # What the caller has set goes first, except for what ties the processes together.
             **os.environ,
-            **{f"CAUSEWAY_{name.upper()}_PORT": str(ports[name]) for name in SERVICES},
+            "CAUSEWAY_GATEWAY_PORT": str(self.ports[GATEWAY]),
+            **({"CAUSEWAY_GRPC_SOCKET": str(self._sockets[name])} if name in self._sockets else {}),
             **targets,
             **({"CAUSEWAY_METRICS_PORT": str(metrics_port)} if metrics_port is not None else {}),
             "CAUSEWAY_HOST": HOST,
@@ -140,12 +143,13 @@ class Stack:
         return {**self.public_description(), "nats_url": self.nats_url}
 
     def public_description(self) -> dict[str, object]:
-        """Return what may be printed: the URL, each process's id and port, and where ``stack.json`` is."""
+        """Return what may be printed: the URL, each process's id, port or socket, and where ``stack.json`` is."""
         pids = self._supervisor.pids
         return {
             "url": self.url,
             "services": {
-                name: {"pid": pid, "port": self.ports[name]}
+                name: {"pid": pid}
+                | ({"port": self.ports[name]} if name in self.ports else {"socket": str(self._sockets[name])})
                 | ({"metrics_port": self.metrics_ports[name]} if name in self.metrics_ports else {})
                 for name, pid in pids.items()
             },
@@ -189,7 +193,7 @@ class Stack:
                 readiness = await _readiness(client)
                 if readiness is not None:
                     self._states |= {GATEWAY: "ok", **{s.name: s.status for s in readiness.services}}
-                if await health.problem(self.ports[INGEST]) is None:
+                if await health.problem(f"unix:{self._sockets[INGEST]}") is None:
                     self._states[INGEST] = "ok"
                 progress(self._states)
                 if readiness is not None and readiness.ready and self._states[INGEST] == "ok":
@@ -234,6 +238,7 @@ class Stack:
             await self._supervisor.stop()
         finally:
             stack_file.remove(self.data_dir)
+            reservation.remove_sockets(self._sockets.values())
             os.close(self._lock)
 
     def kill(self) -> None:

@@ -10,7 +10,7 @@ NAME = "stack.json"
 
 
 def read(data_dir: Path) -> dict[str, Any]:
-    """``{url, services: {name: {pid, port}}, nats_url}``; empty where no stack runs on the directory."""
+    """``{url, services: {name: {pid, port or socket}}, nats_url}``; empty where no stack runs on the directory."""
     try:
         found = json.loads((data_dir / NAME).read_text())
     except (OSError, ValueError):

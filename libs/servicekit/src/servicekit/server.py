@@ -1,7 +1,10 @@
 """gRPC servers: health, reflection, limits, and an end that lets running calls finish."""
 
 import asyncio
+import socket
+import stat
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import grpc
@@ -12,13 +15,14 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from grpc_reflection.v1alpha import reflection
 
 from servicekit.channel import SIZE_OPTIONS, WINDOW_OPTIONS
-from servicekit.errors import Unavailable
+from servicekit.errors import InvalidRequest, Unavailable
 from servicekit.interceptor import ServiceInterceptor
-from servicekit.settings import ServiceSettings
+from servicekit.settings import GrpcServiceSettings
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
 _PROBES = 16
+_UNIX = "unix:"
 HEALTH_SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 
 
@@ -71,7 +75,7 @@ class GrpcServer:
     """A gRPC server of one process.
 
     Args:
-        address: ``host:port``; port 0 takes a free one.
+        address: ``host:port``; port 0 takes a free one. Or ``unix:PATH``, a socket that only its owner may use.
         services: Pairs of a service's descriptor and a function that adds its servicer to the server.
         max_connection_age: Seconds after which a connection is told to go, so that callers find new replicas.
         max_concurrent_calls: Calls beyond it are refused with RESOURCE_EXHAUSTED; health checks count too.
@@ -80,10 +84,11 @@ class GrpcServer:
         health_address: A second address with the health checks alone and without TLS, for probes that know none.
 
     Attributes:
-        port: The port it listens on, once constructed.
+        port: The port it listens on, once constructed; none of a socket.
 
     Raises:
         Unavailable: An address cannot be listened on.
+        InvalidRequest: Others may enter the socket's directory.
     """
 
     def __init__(
@@ -117,6 +122,7 @@ class GrpcServer:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection([*self._names, HEALTH_SERVICE, reflection.SERVICE_NAME], self._server)
         credentials = certificates.server_credentials() if certificates else None
+        self._address = address
         self.port = _listen(self._server, address, credentials)
         self._probed: grpc.aio.Server | None = None
         if health_address is not None:
@@ -127,7 +133,7 @@ class GrpcServer:
     @classmethod
     def of(
         cls,
-        settings: ServiceSettings,
+        settings: GrpcServiceSettings,
         port: int,
         services: Sequence[tuple[ServiceDescriptor, Callable[[grpc.aio.Server], None]]],
         *,
@@ -140,7 +146,7 @@ class GrpcServer:
         """
         health_port = settings.health_port
         return cls(
-            f"{settings.host}:{port}",
+            f"{settings.host}:{port}" if settings.grpc_socket is None else f"{_UNIX}{settings.grpc_socket}",
             services,
             certificates=Certificates.of(settings),
             callers=callers,
@@ -163,19 +169,41 @@ class GrpcServer:
     async def serve_until(self, stop: asyncio.Event, grace: float) -> None:
         """`start`, wait for the event, `stop`."""
         await self.start()
-        _log.info("serving", services=self._names, port=self.port)
+        _log.info("serving", services=self._names, address=self._address, port=self.port)
         await stop.wait()
         _log.info("draining", grace=grace)
         await self.stop(grace)
 
 
 def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
+    if is_socket := address.startswith(_UNIX):
+        _check_socket(Path(address.removeprefix(_UNIX)))
     try:
         if credentials is None:
-            return server.add_insecure_port(address)
-        return server.add_secure_port(address, credentials)
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise Unavailable(
-            f"Cannot listen on {address}: another process has the port, or the address is not this machine's.",
+            f"Cannot listen on {address}: another process has it, or it is none of this machine's addresses.",
             resource=address,
         ) from error
+    return 0 if is_socket else port
+
+
+def _check_socket(path: Path) -> None:
+    try:
+        mode = path.parent.stat().st_mode
+    except OSError as error:
+        raise InvalidRequest(f"The socket's directory {path.parent} cannot be used: {error.strerror}.") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise InvalidRequest(
+            f"Others than its owner may enter the socket's directory {path.parent}: chmod 700 {path.parent}"
+        )
+    # gRPC takes a socket over that is there, and must not take it from a process that serves on it.
+    with socket.socket(socket.AF_UNIX) as other:
+        try:
+            other.connect(str(path))
+        except OSError:
+            return
+    raise Unavailable(f"Cannot listen on {_UNIX}{path}: another process has it.", resource=str(path))

@@ -41,3 +41,13 @@ class ServiceSettings(BaseSettings):
         le=65535,
         description="Port of gRPC health checks without TLS, for probes; none: the service's own port alone.",
     )
+
+
+class GrpcServiceSettings(ServiceSettings):
+    """What every service with a gRPC server can be told."""
+
+    grpc_socket: Path | None = Field(
+        None,
+        description="Unix socket to listen on instead of a port, in a directory that only its owner may enter: "
+        "processes of other users of the machine cannot connect. Callers name it as the target `unix:PATH`.",
+    )

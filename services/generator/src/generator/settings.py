@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from pydantic import Field, SecretStr, field_validator
-from servicekit.settings import ServiceSettings
+from servicekit.settings import GrpcServiceSettings
 from servicekit.yaml_values import URL_PATTERN
 
 
-class Settings(ServiceSettings):
+class Settings(GrpcServiceSettings):
     """Variables begin with ``CAUSEWAY_``."""
 
     generator_port: int = Field(50052, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from pydantic import Field
-from servicekit.settings import ServiceSettings
+from servicekit.settings import GrpcServiceSettings
 
 
-class Settings(ServiceSettings):
+class Settings(GrpcServiceSettings):
     """Settings of the guardrails service."""
 
     guardrails_port: int = Field(50053, ge=0, le=65535, description="Port to listen on.")

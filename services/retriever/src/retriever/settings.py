@@ -5,12 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, create_model
+from servicekit.settings import GrpcServiceSettings
 
 from retriever.stores.kind import StoreKind, StoreSettings
 from retriever.stores.registry import STORES
 
 
-class RetrieverSettings(StoreSettings):
+class RetrieverSettings(StoreSettings, GrpcServiceSettings):
     """The settings that do not depend on the vector store."""
 
     retriever_port: int = Field(50051, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")

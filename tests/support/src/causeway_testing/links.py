@@ -16,14 +16,14 @@ _PIECE = 64 * 1024
 
 
 class Link:
-    """A TCP proxy on a free port of the loopback.
+    """A TCP proxy on a free port of the loopback, before a port of it or a Unix socket.
 
     Attributes:
         delay: Seconds that each piece takes more.
         garbled: Whether what goes to the client is made unreadable.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int | str) -> None:
         self.delay = 0.0
         self.garbled = False
         self._target = target
@@ -34,9 +34,9 @@ class Link:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def to(cls, port: int) -> AsyncIterator[Self]:
-        """A way to a port, until the block is left."""
-        link = cls(port)
+    async def to(cls, target: int | str) -> AsyncIterator[Self]:
+        """A way to a port, or to the path of a socket, until the block is left."""
+        link = cls(target)
         link._server = await asyncio.start_server(link._accept, _HOST, 0)
         try:
             yield link
@@ -78,7 +78,7 @@ class Link:
         writers = [writer]
         try:
             await self._passes.wait()
-            there, away = await asyncio.open_connection(_HOST, self._target)
+            there, away = await self._reach()
             writers.append(away)
             ways = [
                 asyncio.create_task(self._copy(reader, away, lies=False)),
@@ -95,6 +95,11 @@ class Link:
         finally:
             for each in writers:
                 each.transport.abort()
+
+    async def _reach(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if isinstance(self._target, str):
+            return await asyncio.open_unix_connection(self._target)
+        return await asyncio.open_connection(_HOST, self._target)
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, lies: bool) -> None:
         while data := await reader.read(_PIECE):

@@ -3,12 +3,14 @@
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import typer
 from causeway.cli import health, render, stack_file
 from causeway.cli.client import Client
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url, resolve_url
+from causeway.cli.reservation import HOST
 
 _GATEWAY = "gateway"
 
@@ -46,7 +48,7 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
         }
     for name, process in processes.items():
         if name not in services:
-            services[name] = await _probed(process["port"])
+            services[name] = await _probed(_target(process))
         services[name].update(process)
     ready = readiness.ready and all(facts["status"] == "ok" for facts in services.values())
     out = render.console()
@@ -61,18 +63,25 @@ async def _status(url: str, data_dir: Path, api_key: str, *, as_json: bool) -> b
             render.state(str(facts["status"])),
             "" if facts["latency_ms"] is None else f"{facts['latency_ms']} ms",
             str(facts.get("pid") or ""),
-            str(facts.get("port") or ""),
+            str(facts.get("port") or facts.get("socket") or ""),
             str(facts["detail"]),
         )
         for name, facts in services.items()
     ]
-    render.table(out, ("Service", "State", "Latency", "PID", "Port", "Detail"), rows)
+    render.table(out, ("Service", "State", "Latency", "PID", "Port or socket", "Detail"), rows)
     return ready
 
 
-async def _probed(port: int) -> dict[str, object]:
+def _target(process: Mapping[str, object]) -> str:
+    """Return where the gRPC server of a process of the local stack listens."""
+    if "socket" in process:
+        return f"unix:{process['socket']}"
+    return f"{HOST}:{process['port']}"
+
+
+async def _probed(target: str) -> dict[str, object]:
     """A service of this machine that the gateway does not speak of, asked by ourselves."""
     begin = time.perf_counter()
-    problem = await health.problem(port)
+    problem = await health.problem(target)
     latency_ms = round((time.perf_counter() - begin) * 1000, 1)
     return {"status": "unavailable" if problem else "ok", "detail": problem or "", "latency_ms": latency_ms}

@@ -62,8 +62,9 @@ def up(
 ) -> None:
     """Start the platform on this machine, until Ctrl-C.
 
-    Starts nats-server and the five services on loopback, waits until all of them are ready, and starts again what
-    dies. Logs go to DATA_DIR/logs. With --json one line says where everything is, once it is ready. The password of
+    Starts nats-server and the five services, waits until all of them are ready, and starts again what dies. The
+    gateway and the broker listen on loopback, the others on sockets that only their owner can reach. Logs go to
+    DATA_DIR/logs. With --json one line says where everything is, once it is ready. The password of
     the broker's operator is only in the file that the line names, which its owner alone may read.
     """
     os.umask(0o077)  # documents, logs and snapshots are the owner's alone
