@@ -2,99 +2,22 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
+import yaml
 from causeway_testing.servers import eventually
-from google.protobuf.json_format import MessageToDict
-from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
+from causeway_testing.trace_collector import Collector, collecting
 
-
-class Collector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Receives spans over OTLP and keeps them with the name of their service."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[str, Any]] = []
-
-    async def Export(self, request: Any, context: Any) -> Any:  # noqa: N802  # named by the protocol
-        for resource in request.resource_spans:
-            [service] = [a.value.string_value for a in resource.resource.attributes if a.key == "service.name"]
-            for scope in resource.scope_spans:
-                self.spans += [(service.removeprefix("causeway-"), span) for span in scope.spans]
-        return trace_service_pb2.ExportTraceServiceResponse()
-
-    def of(self, trace_id: str) -> list[tuple[str, Any]]:
-        """The spans of one trace, each with its service."""
-        return [(service, span) for service, span in self.spans if span.trace_id.hex() == trace_id]
-
-    def edges(self, trace_id: str) -> set[tuple[str, str]]:
-        """Pairs of services, parent and child, of one trace."""
-        spans = self.of(trace_id)
-        owner = {span.span_id: service for service, span in spans}
-        return {
-            (owner[span.parent_span_id], service)
-            for service, span in spans
-            if span.parent_span_id in owner and owner[span.parent_span_id] != service
-        }
-
-    def calls(self, trace_id: str) -> set[str]:
-        """The methods of services that were called in one trace, each below its caller's span."""
-        spans = self.of(trace_id)
-        callers = {span.span_id for _, span in spans if span.kind == span.SPAN_KIND_CLIENT}
-        return {
-            span.name.rpartition("/")[2]
-            for _, span in spans
-            if span.kind == span.SPAN_KIND_SERVER and span.parent_span_id in callers
-        }
-
-    def steps(self, trace_id: str) -> dict[str, float]:
-        """Milliseconds of the spans right below the request's own."""
-        spans = self.of(trace_id)
-        roots = {
-            span.span_id for _, span in spans if span.kind == span.SPAN_KIND_SERVER and not span.parent_span_id
-        }
-        found: dict[str, float] = {}
-        for _, span in spans:
-            if span.parent_span_id in roots and span.kind == span.SPAN_KIND_INTERNAL:
-                spent = (span.end_time_unix_nano - span.start_time_unix_nano) / 1e6
-                found[span.name] = found.get(span.name, 0.0) + spent
-        return found
-
-    def attributes(self, trace_id: str, name: str) -> dict[str, Any]:
-        """The attributes of a trace's span of a name, as JSON has them; none where it is not there yet."""
-        for _, span in self.of(trace_id):
-            if span.name == name:
-                return {each.key: MessageToDict(each.value) for each in span.attributes}
-        return {}
-
-    def named(self, trace_id: str, name: str) -> list[Any]:
-        """The spans of a trace with a name."""
-        return [span for _, span in self.of(trace_id) if span.name == name]
-
-    def errors(self, trace_id: str) -> list[str]:
-        """The names of a trace's spans that failed."""
-        return [span.name for _, span in self.of(trace_id) if span.status.code == span.status.STATUS_CODE_ERROR]
-
-    def linked(self, trace_id: str) -> list[str]:
-        """Ids of the traces of jobs that link to one."""
-        return [
-            span.trace_id.hex()
-            for service, span in self.spans
-            if service == "ingest" and trace_id in {link.trace_id.hex() for link in span.links}
-        ]
+TABLE = Path(__file__).with_name("traces.yaml")
 
 
 @pytest.fixture
 async def collector() -> AsyncIterator[tuple[Collector, str]]:
-    server = grpc.aio.server()
-    found = Collector()
-    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(found, server)  # type: ignore[no-untyped-call]  # generated without types
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    yield found, f"http://127.0.0.1:{port}"
-    await server.stop(0)
+    async with collecting() as made:
+        yield made
 
 
 async def test_one_question_is_one_trace(
@@ -134,6 +57,42 @@ async def test_one_question_is_one_trace(
             "messaging.destination.name": {"stringValue": "CAUSEWAY_INGEST"},
             "messaging.message.id": {"stringValue": job["id"]},
         }
+
+
+async def test_every_attribute_is_in_the_table(
+    tmp_path: Path, collector: tuple[Collector, str], start_stack: Any
+) -> None:
+    """Spans, their places in the tree, their status and all of their attributes are those of traces.yaml.
+
+    A change of the table is a change for those who search traces: it belongs into the change log.
+    """
+    found, endpoint = collector
+    environment = {"CAUSEWAY_OTLP_ENDPOINT": endpoint, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+    async with start_stack(tmp_path / "data", **environment) as stack:
+        job = await stack.ingest()
+        detectors = {side: {"regex": {"regex": ["email"], "action": "redact"}} for side in ("input", "output")}
+        answer = await stack.http.post("/2024-04/chat/stream", json=stack.question(detectors=detectors))
+        await eventually(lambda: len(found.linked(job["trace_id"])) == 1, what="the job's link")
+    # What the processes had not sent yet they have sent before they ended.
+    traces = {
+        "chat": answer.headers["x-trace-id"],
+        "upload": job["trace_id"],
+        "job": found.linked(job["trace_id"])[0],
+    }
+    for way, table in yaml.safe_load(TABLE.read_text()).items():
+        nothing: dict[str, Any] = {}
+        pairs = zip_longest(found.tree(traces[way]), table, fillvalue=nothing)
+        assert [_typed(span, like) for span, like in pairs] == table
+
+
+def _typed(span: dict[str, Any], like: dict[str, Any]) -> dict[str, Any]:
+    """A span, with the names of types in the places where the table has them."""
+    expected = like.get("attributes", {})
+    shown = {
+        key: f"<{type(value).__name__}>" if str(expected.get(key)).startswith("<") else value
+        for key, value in span.get("attributes", {}).items()
+    }
+    return span | ({"attributes": shown} if span else {})
 
 
 async def test_every_way_is_one_trace(tmp_path: Path, collector: tuple[Collector, str], start_stack: Any) -> None:

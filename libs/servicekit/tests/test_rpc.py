@@ -9,11 +9,13 @@ import pytest
 from causeway.generator.v1 import generator_pb2
 from causeway.guardrails.v1 import guardrails_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2
-from causeway_testing.servers import eventually
+from causeway_testing.servers import eventually, span_exporter
 from opentelemetry import context as otel_context
+from opentelemetry.trace import SpanKind
 from servicekit import rpc, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import Blocked, CausewayError, DeadlineExceeded, Internal, NotFound, Unavailable
+from servicekit.service_channel import server_attributes
 
 ASK = guardrails_pb2.DetectTextRequest()
 ANSWER = guardrails_pb2.DetectTextResponse()
@@ -104,6 +106,39 @@ async def test_the_trace_arrives(call: Call, trace: None) -> None:
     await call.serve(behaviour)
     await call.run(Deadline.after(600))
     assert seen == [TRACE, TRACE]
+
+
+async def test_a_span_says_which_server_was_called(call: Call) -> None:
+    """Its address and port, as the channel was told them, whatever the kind of the method."""
+    exporter = span_exporter()
+
+    async def behaviour(context: Any) -> None:
+        """Answers."""
+
+    await call.serve(behaviour)
+    before = len(exporter.get_finished_spans())
+    await call.run(Deadline.after(600))
+    [own] = [span for span in exporter.get_finished_spans()[before:] if span.kind is SpanKind.CLIENT]
+    assert own.attributes is not None
+    assert own.attributes["server.address"] == "127.0.0.1"
+    assert isinstance(own.attributes["server.port"], int)
+
+
+@pytest.mark.parametrize(
+    ("target", "address", "port"),
+    [
+        ("retriever:50051", "retriever", 50051),
+        ("dns:///retriever.causeway.svc:50051", "retriever.causeway.svc", 50051),
+        ("[::1]:50051", "::1", 50051),
+        ("unix:/run/causeway/retriever.sock", "/run/causeway/retriever.sock", None),
+        ("unix:///run/causeway/retriever.sock", "/run/causeway/retriever.sock", None),
+        ("xds:///retriever", "xds:///retriever", None),
+    ],
+)
+def test_a_target_names_a_server(target: str, address: str, port: int | None) -> None:
+    """Names of servers as gRPC has them, in OpenTelemetry's attributes."""
+    expected = {"server.address": address} | ({} if port is None else {"server.port": port})
+    assert server_attributes(target) == expected
 
 
 async def test_the_deadline_arrives(call: Call) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
-from servicekit.renewing import RenewingChannel
-from servicekit.tls import Certificates, channel_credentials
+from servicekit.service_channel import ServiceChannel
+from servicekit.tls import Certificates, Material, channel_credentials
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 """Largest message either side sends or takes, on purpose (gRPC's default is 4 MiB)."""
@@ -64,12 +64,13 @@ def open_channel(
         ("grpc.http2.ping_timeout_ms", 10_000),
         ("grpc.use_local_subchannel_pool", 1),
     )
-    if certificates is None:
-        return grpc.aio.insecure_channel(target, options=options)
-    return RenewingChannel(
-        lambda material: grpc.aio.secure_channel(target, channel_credentials(material), options=options),
-        certificates,
-    )
+
+    def open_with(material: Material | None) -> grpc.aio.Channel:
+        if material is None:
+            return grpc.aio.insecure_channel(target, options=options)
+        return grpc.aio.secure_channel(target, channel_credentials(material), options=options)
+
+    return ServiceChannel(target, open_with, certificates)
 
 
 def service_config(services: Sequence[ServiceDescriptor]) -> dict[str, Any]:

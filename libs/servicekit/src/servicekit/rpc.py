@@ -50,7 +50,7 @@ async def unary(
     Raises:
         CausewayError: What the service raised, or the class that stands for gRPC's own code.
     """
-    with current(name_of(request.DESCRIPTOR), expected) as going:
+    with current(name_of(request.DESCRIPTOR), method, expected) as going:
         retry = UnsentRetry(deadline)
         while True:
             try:
@@ -76,7 +76,7 @@ async def client_stream(
     Raises:
         CausewayError: As `unary`.
     """
-    with current(name) as going:
+    with current(name, method) as going:
         try:
             call = await _connected(method, deadline, None)
         except AioRpcError as error:
@@ -107,7 +107,7 @@ async def server_stream(
     """
     timeout = deadline.timeout()
     # No `with`: a generator may be closed from another context than the one it was begun in.
-    going = CallSpan(name_of(request.DESCRIPTOR))
+    going = CallSpan(name_of(request.DESCRIPTOR), method)
     retry = UnsentRetry(deadline)
     call = method(request, timeout=timeout, metadata=_metadata(going.context))
     try:
@@ -134,7 +134,7 @@ async def bidi(method: Callable[..., Any], name: str, deadline: Deadline) -> Asy
         CausewayError: As `unary`.
     """
     deadline.remaining()
-    going = CallSpan(name)
+    going = CallSpan(name, method)
     call: Any = None
     try:
         try:

@@ -3,7 +3,8 @@
 import contextlib
 import functools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any
 
 import grpc
 from google.protobuf.descriptor import Descriptor
@@ -23,18 +24,21 @@ _calls = metrics.durations(__name__, "rpc.client.call.duration", "Seconds from a
 class CallSpan:
     """A call that is under way: its span, and its time once it has ended.
 
+    Args:
+        name: The full name of the method.
+        method: Of the stub.
+        expected: Codes that are an answer to the caller, and no error of the span.
+
     Attributes:
-        span: Begun with it, unless it is given.
+        span: Begun with it.
         code: What it ended with; whoever leaves it before its end cancels it.
     """
 
-    def __init__(
-        self, name: str, span: trace.Span | None = None, expected: Collection[grpc.StatusCode] = ()
-    ) -> None:
+    def __init__(self, name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()) -> None:
         self._name = name
         self._expected = expected
         self._begin = time.perf_counter()
-        self.span = span or _tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_attributes(name))
+        self.span = _tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_attributes(name, method))
         self.code = grpc.StatusCode.CANCELLED
 
     @property
@@ -62,22 +66,12 @@ class CallSpan:
 
 
 @contextlib.contextmanager
-def current(name: str, expected: Collection[grpc.StatusCode] = ()) -> Iterator[CallSpan]:
-    """Make a call's span the current one; the call has ended well where the block does.
-
-    Args:
-        name: The full name of the method.
-        expected: Codes that are an answer to the caller, and no error of the span.
-    """
-    with _tracer.start_as_current_span(
-        name,
-        kind=SpanKind.CLIENT,
-        attributes=_attributes(name),
-        record_exception=False,
-        set_status_on_exception=False,
-        end_on_exit=False,
-    ) as span:
-        going = CallSpan(name, span, expected)
+def current(
+    name: str, method: Callable[..., Any], expected: Collection[grpc.StatusCode] = ()
+) -> Iterator[CallSpan]:
+    """Make a call's span the current one; the call has ended well where the block does. See `CallSpan`."""
+    going = CallSpan(name, method, expected)
+    with trace.use_span(going.span, record_exception=False, set_status_on_exception=False):
         try:
             yield going
             going.code = grpc.StatusCode.OK
@@ -85,8 +79,10 @@ def current(name: str, expected: Collection[grpc.StatusCode] = ()) -> Iterator[C
             going.end()
 
 
-def _attributes(name: str) -> dict[str, str]:
-    return {"rpc.system.name": "grpc", "rpc.method": name}
+def _attributes(name: str, method: Callable[..., Any]) -> dict[str, str | int]:
+    # A method of a channel that is not `channel.open_channel`'s does not say which server it calls.
+    server: Mapping[str, str | int] = getattr(method, "server", {})
+    return {"rpc.system.name": "grpc", "rpc.method": name, **server}
 
 
 @functools.cache

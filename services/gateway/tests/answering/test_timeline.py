@@ -2,7 +2,8 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -11,10 +12,12 @@ from causeway_testing.clock import virtual_time
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.gateway.retrieval import FakeRetriever
 from gateway.answering.timeline import Timeline
-from gateway.domain import Batch, Found, Retrieval
+from gateway.domain import Action, Batch, Detector, Detectors, Found, Retrieval
 from gateway.main import build_app
-from gateway.ports.answering import Prompt
+from gateway.ports.answering import Prompt, Watch
 from gateway.settings import Settings
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 from servicekit.deadline import Deadline
@@ -136,6 +139,38 @@ async def test_the_trace_says_the_same(client: httpx.AsyncClient, spans: InMemor
             seen[span.name] = (span.end_time - span.start_time) / 1e6
     assert told.keys() >= {"retrieve", "first token", "generate"}
     assert seen == pytest.approx(told, abs=0.002)
+
+
+@pytest.mark.parametrize("path", ["/chat", "/chat/stream"])
+async def test_model_and_detectors_are_asked_below_the_generation(
+    fakes: Any, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """What they take is part of the step in the trace."""
+    asked_in: list[tuple[str, str]] = []
+    generate, watch = fakes.generator.generate, fakes.guardrails.watch
+
+    async def generate_below(*arguments: Any) -> AsyncGenerator[Batch, None]:
+        asked_in.append(("generator", _current_name()))
+        async for batch in generate(*arguments):
+            yield batch
+
+    @asynccontextmanager
+    async def watch_below(*arguments: Any) -> AsyncIterator[Watch]:
+        asked_in.append(("guardrails", _current_name()))
+        async with watch(*arguments) as watched:
+            yield watched
+
+    monkeypatch.setattr(type(fakes.generator), "generate", lambda _, *arguments: generate_below(*arguments))
+    monkeypatch.setattr(type(fakes.guardrails), "watch", lambda _, *arguments: watch_below(*arguments))
+    fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
+    (await client.post(path, json=QUESTION)).raise_for_status()
+    assert sorted(asked_in) == [("generator", "generate"), ("guardrails", "generate")]
+
+
+def _current_name() -> str:
+    span = trace.get_current_span()
+    assert isinstance(span, ReadableSpan)
+    return span.name
 
 
 def _spent(told: dict[str, float]) -> float:

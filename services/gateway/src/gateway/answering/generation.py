@@ -3,16 +3,17 @@
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 
 import msgspec
 import structlog
+from opentelemetry import trace
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable
 
 from gateway.answering import detection_context
 from gateway.answering.guard import OutputGuard
-from gateway.answering.timeline import Timeline
+from gateway.answering.timeline import Timeline, below
 from gateway.domain import (
     Action,
     Batch,
@@ -52,42 +53,43 @@ class Generation:
         Raises:
             Unavailable: The model said nothing at all.
         """
-        begin = time.perf_counter()
         timeline.model = turn.model
-        spoke = counted = False
-        texts: defaultdict[int, list[str]] = defaultdict(list)
-        async with aclosing(self._released(prompt, turn, timeline, deadline)) as batches:
-            async for said in batches:
-                batch = _named(said, turn.answers_as)
-                if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
-                    spoke = True
-                    timeline.add("first token", time.perf_counter() - begin)
-                for event in batch:
-                    if type(event) is Delta:
-                        texts[event.choice].append(event.text)
-                    elif type(event) is Chunk:
-                        timeline.chunks += 1
-                        timeline.raw_json = event.raw_json
-                    elif type(event) is Usage:
-                        counted = True
-                        timeline.usage = event
-                    elif type(event) is Start:
-                        timeline.start_json = event.raw_json
-                    elif type(event) is Completion:
-                        timeline.raw_json = event.raw_json
-                    elif type(event) is Detections:
-                        timeline.detections.append(event)
-                if batch:
-                    yield batch
-        if not spoke:
-            raise Unavailable("The model sent no answer.", retry_after=1)
-        if not (counted or prompt.passthrough_json):
-            # An answer that was stopped ends before the model says its numbers.
-            usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
-            if usage is not None:
-                timeline.usage = usage
-                yield [usage]
-        timeline.add("generate", time.perf_counter() - begin)
+        with timeline.streamed("generate") as step:
+            begin = time.perf_counter()
+            spoke = counted = False
+            texts: defaultdict[int, list[str]] = defaultdict(list)
+            async with aclosing(self._released(step, prompt, turn, timeline, deadline)) as batches:
+                async for said in batches:
+                    batch = _named(said, turn.answers_as)
+                    if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
+                        spoke = True
+                        timeline.add("first token", time.perf_counter() - begin)
+                    for event in batch:
+                        if type(event) is Delta:
+                            texts[event.choice].append(event.text)
+                        elif type(event) is Chunk:
+                            timeline.chunks += 1
+                            timeline.raw_json = event.raw_json
+                        elif type(event) is Usage:
+                            counted = True
+                            timeline.usage = event
+                        elif type(event) is Start:
+                            timeline.start_json = event.raw_json
+                        elif type(event) is Completion:
+                            timeline.raw_json = event.raw_json
+                        elif type(event) is Detections:
+                            timeline.detections.append(event)
+                    if batch:
+                        yield batch
+            if not spoke:
+                raise Unavailable("The model sent no answer.", retry_after=1)
+            if not (counted or prompt.passthrough_json):
+                # An answer that was stopped ends before the model says its numbers.
+                with below(step):
+                    usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
+                if usage is not None:
+                    timeline.usage = usage
+                    yield [usage]
 
     async def count(self, prompt: Prompt, texts: list[str], deadline: Deadline) -> Usage | None:
         """The tokens of a prompt and of texts that answer it; None where they cannot be counted."""
@@ -101,19 +103,23 @@ class Generation:
         return Usage(counts.messages, sum(counts.texts))
 
     async def _released(
-        self, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
+        self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
         """The model's events, through the output detectors where there are any."""
-        async with aclosing(_noted(self._generator.generate(prompt, deadline), timeline)) as batches:
+        async with aclosing(_noted(step, self._generator.generate(prompt, deadline), timeline)) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
                     yield batch
                 return
             detectors = turn.detectors.output
             around = detection_context.of_turn(turn, prompt.sources)
-            async with self._guardrails.watch(
-                prompt.principal, detectors, deadline, around, turn.detection.chunking
-            ) as watch:
+            async with AsyncExitStack() as stack:
+                with below(step):
+                    watch = await stack.enter_async_context(
+                        self._guardrails.watch(
+                            prompt.principal, detectors, deadline, around, turn.detection.chunking
+                        )
+                    )
                 guard = OutputGuard(
                     batches,
                     watch,
@@ -136,9 +142,19 @@ def _named(batch: Batch, name: str) -> Batch:
     ]
 
 
-async def _noted(batches: AsyncGenerator[Batch, None], timeline: Timeline) -> AsyncGenerator[Batch, None]:
-    """The same, and the timeline knows that there are some, whether or not a detector lets them leave."""
+async def _noted(
+    step: trace.Span, batches: AsyncGenerator[Batch, None], timeline: Timeline
+) -> AsyncGenerator[Batch, None]:
+    """The same, and the timeline knows that there are some, whether or not a detector lets them leave.
+
+    The call that brings them begins with the first one, and is below the step in the trace.
+    """
     async with aclosing(batches):
+        with below(step):
+            first = await anext(batches, None)
+        if first is None:
+            return
+        timeline.heard = True
+        yield first
         async for batch in batches:
-            timeline.heard = True
             yield batch

@@ -46,14 +46,26 @@ class Timeline:
     @contextlib.contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Times what runs inside, also when it fails; calls of services are below it in the trace."""
+        with self.streamed(name) as span, below(span):
+            yield
+
+    @contextlib.contextmanager
+    def streamed(self, name: str) -> Iterator[trace.Span]:
+        """Time a step that hands out events, also when it fails, and yield its span, which is not the current one.
+
+        An async generator runs in the context of whichever task asks for its next event, so that a span that was
+        current across a `yield` would be current in that task as well. `below` makes it current in between.
+        """
         begin, start = time.perf_counter(), time.time_ns()
-        with _span(name, start) as span:
-            try:
-                yield
-            finally:
-                seconds = time.perf_counter() - begin
-                self._note(name, seconds)
-                span.end(start + int(seconds * _NANOSECONDS))
+        # Without effect where the trace is not recorded.
+        recording = trace.get_current_span().is_recording()
+        span = _tracer.start_span(name, start_time=start) if recording else trace.INVALID_SPAN
+        try:
+            yield span
+        finally:
+            seconds = time.perf_counter() - begin
+            self._note(name, seconds)
+            span.end(start + int(seconds * _NANOSECONDS))
 
     def add(self, name: str, seconds: float) -> None:
         """Notes a step that was timed elsewhere, and ends now; what was done twice is one step."""
@@ -89,10 +101,8 @@ class Timeline:
         )
 
 
-def _span(name: str, start: int) -> contextlib.AbstractContextManager[trace.Span]:
-    """A span that is current inside, and is to be ended; one without effect where the trace is not recorded."""
-    if not trace.get_current_span().is_recording():
-        return contextlib.nullcontext(trace.INVALID_SPAN)
-    return _tracer.start_as_current_span(
-        name, start_time=start, record_exception=False, set_status_on_exception=False, end_on_exit=False
-    )
+def below(step: trace.Span) -> contextlib.AbstractContextManager[object]:
+    """Make a step's span the current one, so that calls of services are below it in the trace."""
+    if not step.is_recording():
+        return contextlib.nullcontext()
+    return trace.use_span(step, record_exception=False, set_status_on_exception=False)

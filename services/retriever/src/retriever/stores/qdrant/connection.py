@@ -1,7 +1,7 @@
 """Calls of a Qdrant server, and what goes wrong with them as errors of the one tree."""
 
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -12,6 +12,8 @@ from grpc.aio import AioRpcError
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
 from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
+
+from retriever.stores.qdrant.call_span import call_span
 
 _log = structlog.get_logger(__name__)
 
@@ -83,10 +85,14 @@ class Connection:
     Args:
         client: Not yet connected; closed by `aclose`.
         seconds: Longest time of a call.
+        server: Its address, as spans tell it.
     """
 
-    def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
+    def __init__(
+        self, client: AsyncQdrantClient, seconds: float, server: Mapping[str, str | int] | None = None
+    ) -> None:
         self.client = client
+        self._server = server or {}
         self.seconds = max(1, math.ceil(seconds))
 
     @classmethod
@@ -110,7 +116,7 @@ class Connection:
             headers=None if api_key is None else {"api-key": api_key},
             grpc_options={"grpc.max_receive_message_length": _SIZE, "grpc.max_send_message_length": _SIZE},
         )
-        return cls(client, seconds)
+        return cls(client, seconds, {"server.address": address[0], "server.port": address[1]})
 
     async def check(self) -> None:
         """Asks for the server's version.
@@ -132,8 +138,10 @@ class Connection:
             DeadlineExceeded: It took too long.
             Unavailable: The server cannot be reached, or does not do it.
         """
+        collection = args[0] if args and isinstance(args[0], str) else None
         try:
-            return await method(*args, **options)
+            with call_span(method.__name__, collection, self._server):
+                return await method(*args, **options)
         except AioRpcError as error:
             raise _told(error.code(), error) from error
         except QdrantException as error:

@@ -1,0 +1,131 @@
+"""The gRPC channel to a service: it follows its certificate, and its methods say which server they call."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+import grpc
+from grpc.aio import Channel
+
+from servicekit.tls import Certificates, Material
+
+_LONGEST_CALL = 600.0
+
+
+class ServiceChannel(Channel):
+    """A channel over the current certificate: gRPC gives a channel one certificate for its whole life.
+
+    Calls that run when the certificate changes end on the channel that they began on.
+
+    Args:
+        target: gRPC's name of the server.
+        open_channel: Opens a channel that shows a certificate, or none.
+        certificates: Asked before each call; None: no TLS.
+    """
+
+    def __init__(
+        self, target: str, open_channel: Callable[[Material | None], Channel], certificates: Certificates | None
+    ) -> None:
+        self._server = server_attributes(target)
+        self._open = open_channel
+        self._certificates = certificates
+        self._material = certificates.current() if certificates else None
+        self._channel = open_channel(self._material)
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    def current(self) -> Channel:
+        """Return the channel for the next call."""
+        if self._certificates and (material := self._certificates.current()) is not self._material:
+            leaving = asyncio.ensure_future(self._channel.close(_LONGEST_CALL))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            self._material, self._channel = material, self._open(material)
+        return self._channel
+
+    def unary_unary(self, *arguments: Any, **options: Any) -> Any:
+        """See `grpc.aio.Channel`."""
+        return ServiceMethod(self, self._server, "unary_unary", arguments, options)
+
+    def unary_stream(self, *arguments: Any, **options: Any) -> Any:
+        """See `grpc.aio.Channel`."""
+        return ServiceMethod(self, self._server, "unary_stream", arguments, options)
+
+    def stream_unary(self, *arguments: Any, **options: Any) -> Any:
+        """See `grpc.aio.Channel`."""
+        return ServiceMethod(self, self._server, "stream_unary", arguments, options)
+
+    def stream_stream(self, *arguments: Any, **options: Any) -> Any:
+        """See `grpc.aio.Channel`."""
+        return ServiceMethod(self, self._server, "stream_stream", arguments, options)
+
+    def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
+        """See `grpc.aio.Channel`."""
+        return self._channel.get_state(try_to_connect)
+
+    async def wait_for_state_change(self, last_observed_state: grpc.ChannelConnectivity) -> None:
+        """See `grpc.aio.Channel`."""
+        await self._channel.wait_for_state_change(last_observed_state)
+
+    async def channel_ready(self) -> None:
+        """See `grpc.aio.Channel`."""
+        await self._channel.channel_ready()
+
+    async def close(self, grace: float | None = None) -> None:
+        """Ends the calls, those on earlier certificates too."""
+        for leaving in self._leaving:
+            leaving.cancel()
+        await asyncio.gather(*self._leaving, return_exceptions=True)
+        await self._channel.close(grace)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+
+class ServiceMethod:
+    """One method of a service, called as gRPC's own.
+
+    Attributes:
+        server: `server_attributes` of the server that it calls.
+    """
+
+    def __init__(
+        self,
+        channel: ServiceChannel,
+        server: Mapping[str, str | int],
+        kind: str,
+        arguments: tuple[Any, ...],
+        options: dict[str, Any],
+    ) -> None:
+        self.server = server
+        self._channel = channel
+        self._kind = kind
+        self._arguments = arguments
+        self._options = options
+        self._made: tuple[Channel, Any] | None = None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Begin a call on the channel's present connection."""
+        channel = self._channel.current()
+        if self._made is None or self._made[0] is not channel:
+            self._made = (channel, getattr(channel, self._kind)(*self._arguments, **self._options))
+        return self._made[1](*arguments, **options)
+
+
+def server_attributes(target: str) -> dict[str, str | int]:
+    """Return what spans say of the server at a gRPC target, in OpenTelemetry's terms.
+
+    >>> server_attributes("dns:///retriever:50051")
+    {'server.address': 'retriever', 'server.port': 50051}
+    >>> server_attributes("unix:/run/causeway/retriever.sock")
+    {'server.address': '/run/causeway/retriever.sock'}
+    """
+    scheme, _, rest = target.partition(":")
+    if scheme == "unix":
+        return {"server.address": rest.removeprefix("//")}
+    host, separator, port = target.rpartition("/")[2].rpartition(":")
+    if not separator or not port.isdecimal():
+        return {"server.address": target}
+    return {"server.address": host.strip("[]"), "server.port": int(port)}

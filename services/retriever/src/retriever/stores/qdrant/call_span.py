@@ -1,0 +1,58 @@
+"""The span of a call of a Qdrant server, in OpenTelemetry's terms for databases.
+
+https://opentelemetry.io/docs/specs/semconv/db/database-spans/
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+from opentelemetry import trace
+from opentelemetry.trace import SpanKind
+from opentelemetry.trace import StatusCode as SpanStatus
+from servicekit import telemetry
+
+_tracer = telemetry.tracer(__name__)
+
+
+@contextlib.contextmanager
+def call_span(operation: str, collection: str | None, server: Mapping[str, str | int]) -> Iterator[None]:
+    """Record what the block does as a span, which says neither what is asked for nor what is answered.
+
+    Outside of a recorded trace there is none: else the renewal of leases, every ten seconds, is a trace each time.
+    That a collection is not there is an answer, as in `servicekit.rpc.unary`'s ``expected``.
+
+    Args:
+        operation: Name of the client's method.
+        collection: What it works on; None: the server as a whole.
+        server: Its address.
+    """
+    if not trace.get_current_span().is_recording():
+        yield
+        return
+    attributes: dict[str, str | int] = {"db.system.name": "qdrant", "db.operation.name": operation, **server}
+    if collection is not None:
+        attributes["db.collection.name"] = collection
+    with _tracer.start_as_current_span(
+        f"{operation} {collection}" if collection else operation,
+        kind=SpanKind.CLIENT,
+        attributes=attributes,
+        record_exception=False,
+        set_status_on_exception=False,
+    ) as span:
+        try:
+            yield
+        except AioRpcError as error:
+            span.set_attribute("db.response.status_code", error.code().name)
+            if error.code() is not StatusCode.NOT_FOUND:
+                _failed(span, error.code().name)
+            raise
+        except Exception as error:
+            _failed(span, type(error).__name__)
+            raise
+
+
+def _failed(span: trace.Span, what: str) -> None:
+    span.set_attribute("error.type", what)
+    span.set_status(SpanStatus.ERROR, what)

@@ -1,0 +1,91 @@
+"""What the spans of calls of a Qdrant server say, and what they do not."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import grpc
+import pytest
+from causeway_testing.retriever.qdrant import serving
+from causeway_testing.servers import span_exporter
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind, StatusCode
+from retriever.domain.index import IndexSpec
+from retriever.ports.store import EVERYTHING, Terms
+from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import Unavailable
+
+SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
+
+
+def below(parent: Any) -> list[ReadableSpan]:
+    """The ended spans right below one."""
+    spans = span_exporter().get_finished_spans()
+    return [span for span in spans if span.parent and span.parent.span_id == parent.get_span_context().span_id]
+
+
+async def test_a_search_is_a_call_of_the_database() -> None:
+    """It names system, operation, collection and server; no vector, no word and no filter."""
+    span_exporter()
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout())
+        made = await store.create(SPEC)
+        await made.publish()
+        with trace.get_tracer(__name__).start_as_current_span("search") as parent:
+            await made.sparse(Terms([4711], [0.25]), 3, EVERYTHING)
+        await store.aclose()
+        seen = below(parent)
+        searched = next(span for span in seen if str(span.name).startswith("query_points"))
+        name = searched.attributes["db.collection.name"] if searched.attributes else ""
+        assert searched.name == f"query_points {name}"
+        assert searched.kind is SpanKind.CLIENT
+        assert dict(searched.attributes or {}) == {
+            "db.system.name": "qdrant",
+            "db.operation.name": "query_points",
+            "db.collection.name": made.location.name,
+            "server.address": "127.0.0.1",
+            "server.port": urlsplit(server.url).port,
+        }
+        assert {span.status.status_code for span in seen} == {StatusCode.UNSET}
+
+
+async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> None:
+    """The first upload to an index asks for what is not there yet; a server that is away is an error."""
+    span_exporter()
+
+    async def away(_: str) -> None:
+        raise ConnectionError
+
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, None, 5.0), Layout())
+        with trace.get_tracer(__name__).start_as_current_span("first upload") as parent:
+            assert await store.find("local", "nothing") is None
+        [asked] = below(parent)
+        assert asked.attributes is not None
+        assert asked.attributes["db.response.status_code"] == "NOT_FOUND"
+        assert asked.status.status_code is StatusCode.UNSET
+        assert "error.type" not in asked.attributes
+
+        server.before = away
+        with trace.get_tracer(__name__).start_as_current_span("later") as parent, pytest.raises(Unavailable):
+            await store.collections()
+        [failed] = below(parent)
+        assert failed.attributes is not None
+        assert failed.attributes["db.response.status_code"] == grpc.StatusCode.UNAVAILABLE.name
+        assert failed.attributes["error.type"] == grpc.StatusCode.UNAVAILABLE.name
+        assert failed.status.status_code is StatusCode.ERROR
+        server.before = None
+        await store.aclose()
+
+
+async def test_outside_of_a_trace_nothing_is_recorded() -> None:
+    """The renewal of leases goes on for ever, and is no trace each time."""
+    exporter = span_exporter()
+    async with serving() as server:
+        connection = Connection.to(server.url, None, 5.0)
+        before = len(exporter.get_finished_spans())
+        await connection.check()
+        await connection.call(connection.client.get_collections)
+        await connection.aclose()
+        assert len(exporter.get_finished_spans()) == before
