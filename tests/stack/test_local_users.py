@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 SERVICES = ("retriever", "generator", "guardrails", "ingest")
-NOBODY = 65534
+OTHER_USER = 65534
 CONNECT = """
 import os, socket, sys
 if user := int(sys.argv[2]):
@@ -58,7 +58,7 @@ async def test_only_gateway_and_broker_have_ports(stack: Any) -> None:
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert await connecting(path) == 0
         if os.getuid() == 0:  # else there is no other user whom a test could be
-            assert os.strerror(await connecting(path, NOBODY)) == "Permission denied"
+            assert os.strerror(await connecting(path, OTHER_USER)) == "Permission denied"
 
 
 async def test_the_broker_takes_no_stranger(stack: Any) -> None:

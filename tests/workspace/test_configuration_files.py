@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from manifests import ROOT, Manifests
 
+# Files of mounted Secrets.
+SECRETS = ("qdrant_api_key_file", "qdrant_ca_file")
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 Compose = Callable[..., Manifests]
 Documented = Callable[[str], dict[str, Any]]
@@ -18,7 +20,7 @@ Documented = Callable[[str], dict[str, Any]]
 def settings(service: str) -> dict[str, str]:
     """The variables of a service that name a file of configuration, and which path a pod has for it."""
     fields = importlib.import_module(f"{service}.settings").Settings.model_fields
-    names = [name for name in fields if name.endswith("_file") and not name.startswith("tls_")]
+    names = [name for name in fields if name.endswith("_file") and name not in SECRETS and name[:4] != "tls_"]
     return {f"CAUSEWAY_{name.upper()}": f"/etc/causeway/files/{name.removesuffix('_file')}.yaml" for name in names}
 
 

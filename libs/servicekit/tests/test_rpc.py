@@ -109,7 +109,7 @@ async def test_the_trace_arrives(call: Call, trace: None) -> None:
 
 
 async def test_a_span_says_which_server_was_called(call: Call) -> None:
-    """Its address and port, as the channel was told them, whatever the kind of the method."""
+    """Its address and port, as the channel was told them, for each kind of method."""
     exporter = span_exporter()
 
     async def behaviour(context: Any) -> None:

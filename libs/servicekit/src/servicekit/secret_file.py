@@ -81,3 +81,9 @@ class SecretFile(SecretStr):
             raise ValueError("it is empty")
         self._check(text)
         return text
+
+
+def check_sendable(text: str) -> None:
+    """Raise ValueError where a text cannot be sent as a header."""
+    if not (text.isascii() and text.isprintable()):
+        raise ValueError("this holds characters that cannot stand in a header")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StringConstraints, ValidationInfo
 
-from servicekit.secret_file import SecretFile
+from servicekit.secret_file import SecretFile, check_sendable
 
 _SOURCES = "{env: NAME} or {file: PATH}"
 
@@ -34,7 +34,7 @@ def _secret(value: object, info: ValidationInfo) -> object:
             return SecretStr(found)
         case {"file": str(path), **rest} if not rest:
             try:
-                return SecretFile(context["folder"] / path, _check_sendable)
+                return SecretFile(context["folder"] / path, check_sendable)
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"the file {path} cannot be read: {type(error).__name__}") from None
             except ValueError as error:
@@ -48,13 +48,8 @@ def _text(value: object, info: ValidationInfo) -> object:
 
 
 def _sendable(value: SecretStr) -> SecretStr:
-    _check_sendable(value.get_secret_value())
+    check_sendable(value.get_secret_value())
     return value
-
-
-def _check_sendable(text: str) -> None:
-    if not (text.isascii() and text.isprintable()):
-        raise ValueError("this holds characters that cannot stand in a header")
 
 
 def _file(value: Path, info: ValidationInfo) -> Path:

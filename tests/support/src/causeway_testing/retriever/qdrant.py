@@ -46,6 +46,7 @@ class Server:
         calls: Names of the calls that came.
         created: The requests that made collections.
         before: Awaited before each call with its name; may wait, or abort.
+        api_key: Calls without it are refused; None: none is wanted.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
@@ -56,19 +57,26 @@ class Server:
         self.created: list[q.CreateCollection] = []
         self.metadata: dict[str, Any] = {}
         self.before: Callable[[str], Awaitable[None]] | None = None
+        self.api_key: str | None = None
 
 
 @asynccontextmanager
-async def serving(client: AsyncQdrantClient | None = None) -> AsyncIterator[Server]:
-    """A server on a free port of this machine."""
+async def serving(
+    client: AsyncQdrantClient | None = None, credentials: grpc.ServerCredentials | None = None
+) -> AsyncIterator[Server]:
+    """A server on a free port of this machine; with credentials it speaks TLS."""
     (port,) = free_ports(1)
-    told = Server(f"http://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
+    scheme = "http" if credentials is None else "https"
+    told = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
     server = grpc.aio.server(interceptors=[_Watching(told)])
     generated: Any = q  # it has no types
     generated.add_PointsServicer_to_server(_Points(told), server)
     generated.add_CollectionsServicer_to_server(_Collections(told), server)
     generated.add_QdrantServicer_to_server(_Root(told), server)
-    server.add_insecure_port(f"127.0.0.1:{port}")
+    if credentials is None:
+        server.add_insecure_port(f"127.0.0.1:{port}")
+    else:
+        server.add_secure_port(f"127.0.0.1:{port}", credentials)
     await server.start()
     try:
         yield told
@@ -87,6 +95,8 @@ class _Watching(grpc.aio.ServerInterceptor):
         handler = await continuation(details)
 
         async def handle(request: Any, context: _Context) -> Any:
+            if self._told.api_key not in (None, self._told.metadata.get("api-key")):
+                await context.abort(grpc.StatusCode.UNAUTHENTICATED, "Must provide an API key")
             if self._told.before is not None:
                 try:
                     await self._told.before(name)

@@ -20,7 +20,7 @@ _tracer = telemetry.tracer(__name__)
 def call_span(operation: str, collection: str | None, server: Mapping[str, str | int]) -> Iterator[None]:
     """Record what the block does as a span, which says neither what is asked for nor what is answered.
 
-    Outside of a recorded trace there is none: else the renewal of leases, every ten seconds, is a trace each time.
+    Outside of a recorded trace it records nothing: else each renewal of leases, every ten seconds, is a trace.
     That a collection is not there is an answer, as in `servicekit.rpc.unary`'s ``expected``.
 
     Args:

@@ -1,17 +1,21 @@
 """Calls of a Qdrant server, and what goes wrong with them as errors of the one tree."""
 
+import contextlib
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import structlog
 from grpc import StatusCode
 from grpc.aio import AioRpcError
+from pydantic import SecretStr
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException
-from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
+from qdrant_client.context_headers import headers
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, Unavailable
 
 from retriever.stores.qdrant.call_span import call_span
 
@@ -86,25 +90,41 @@ class Connection:
         client: Not yet connected; closed by `aclose`.
         seconds: Longest time of a call.
         server: Its address, as spans tell it.
+        api_key: Sent with each call, as it is then; None where the server wants none.
     """
 
     def __init__(
-        self, client: AsyncQdrantClient, seconds: float, server: Mapping[str, str | int] | None = None
+        self,
+        client: AsyncQdrantClient,
+        seconds: float,
+        server: Mapping[str, str | int] | None = None,
+        api_key: SecretStr | None = None,
     ) -> None:
         self.client = client
+        self._api_key = api_key
         self._server = server or {}
         self.seconds = max(1, math.ceil(seconds))
 
     @classmethod
-    def to(cls, url: str, api_key: str | None, seconds: float) -> "Connection":
+    def to(cls, url: str, api_key: SecretStr | None, seconds: float, authority: Path | None = None) -> "Connection":
         """A connection over gRPC.
 
         Args:
             url: ``http://host:6334``, or ``https`` for an encrypted one; the port is gRPC's.
             api_key: None where the server wants none.
             seconds: Longest time of a call.
+            authority: PEM file: who vouches for the server's certificate; None: those that the system trusts.
+
+        Raises:
+            InvalidRequest: The URL is none, or the file cannot be used.
         """
         address, encrypted = _address(url)
+        options: dict[str, Any] = {
+            "grpc.max_receive_message_length": _SIZE,
+            "grpc.max_send_message_length": _SIZE,
+        }
+        if authority is not None:
+            options["root_certificates"] = _certificates(authority, encrypted=encrypted)
         client = AsyncQdrantClient(
             host=address[0],
             grpc_port=address[1],
@@ -112,11 +132,9 @@ class Connection:
             https=encrypted,
             timeout=max(1, math.ceil(seconds)),
             check_compatibility=False,  # it asks the REST port; `check` asks ours
-            # Not the api_key argument: that warns of plain connections, which are usual within a cluster.
-            headers=None if api_key is None else {"api-key": api_key},
-            grpc_options={"grpc.max_receive_message_length": _SIZE, "grpc.max_send_message_length": _SIZE},
+            grpc_options=options,
         )
-        return cls(client, seconds, {"server.address": address[0], "server.port": address[1]})
+        return cls(client, seconds, {"server.address": address[0], "server.port": address[1]}, api_key)
 
     async def check(self) -> None:
         """Asks for the server's version.
@@ -140,7 +158,7 @@ class Connection:
         """
         collection = args[0] if args and isinstance(args[0], str) else None
         try:
-            with call_span(method.__name__, collection, self._server):
+            with call_span(method.__name__, collection, self._server), self._identified():
                 return await method(*args, **options)
         except AioRpcError as error:
             raise _told(error.code(), error) from error
@@ -156,6 +174,12 @@ class Connection:
     async def aclose(self) -> None:
         """Closes the connection."""
         await self.client.close()
+
+    def _identified(self) -> contextlib.AbstractContextManager[None]:
+        # Not the client's own argument: a key that is rotated would be sent as it was at the start.
+        if self._api_key is None:
+            return contextlib.nullcontext()
+        return headers({"api-key": self._api_key.get_secret_value()})
 
 
 def _told(code: StatusCode, error: AioRpcError) -> Exception:
@@ -173,5 +197,17 @@ def _told(code: StatusCode, error: AioRpcError) -> Exception:
 def _address(url: str) -> tuple[tuple[str, int], bool]:
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise Unavailable(f"CAUSEWAY_QDRANT_URL is no address like http://host:6334: {url!r}.")
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_URL is no address like http://host:6334: {url!r}.")
     return (parts.hostname, parts.port or 6334), parts.scheme == "https"
+
+
+def _certificates(path: Path, *, encrypted: bool) -> bytes:
+    if not encrypted:
+        raise InvalidRequest("CAUSEWAY_QDRANT_CA_FILE needs a CAUSEWAY_QDRANT_URL that begins with https://.")
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} cannot be read: {error.strerror}.") from error
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} holds no certificate in PEM.")
+    return found

@@ -1,8 +1,11 @@
 """A Qdrant server as a kind of store."""
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr
+from servicekit.errors import InvalidRequest
+from servicekit.secret_file import SecretFile, check_sendable
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
@@ -20,6 +23,13 @@ class QdrantSettings(StoreSettings):
         "none: the embedded engine.",
     )
     qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
+    qdrant_api_key_file: Path | None = Field(
+        None, description="File that holds the key instead, as of a mounted Secret; read again when it changes."
+    )
+    qdrant_ca_file: Path | None = Field(
+        None,
+        description="PEM file: who vouches for the certificate of a server at https; none: whom the system trusts.",
+    )
     qdrant_prefix: str = Field(
         "causeway",
         pattern=r"^[A-Za-z0-9_-]{1,64}$",
@@ -47,8 +57,23 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
         settings.qdrant_quantization,
         settings.qdrant_on_disk,
     )
-    key = settings.qdrant_api_key.get_secret_value() if settings.qdrant_api_key else None
-    return await QdrantStore.open(Connection.to(settings.qdrant_url, key, settings.qdrant_timeout), layout)
+    connection = Connection.to(
+        settings.qdrant_url, _key(settings), settings.qdrant_timeout, settings.qdrant_ca_file
+    )
+    return await QdrantStore.open(connection, layout)
+
+
+def _key(settings: QdrantSettings) -> SecretStr | None:
+    if settings.qdrant_api_key_file is None:
+        return settings.qdrant_api_key
+    if settings.qdrant_api_key is not None:
+        raise InvalidRequest("CAUSEWAY_QDRANT_API_KEY and CAUSEWAY_QDRANT_API_KEY_FILE are both set: keep one.")
+    try:
+        return SecretFile(settings.qdrant_api_key_file, check_sendable)
+    except (OSError, ValueError) as error:
+        # The words of a UnicodeDecodeError would hold a part of the key.
+        said = type(error).__name__ if isinstance(error, UnicodeError) else str(error)
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_API_KEY_FILE cannot be used: {said}.") from error
 
 
 QDRANT = StoreKind("qdrant", QdrantSettings, lambda settings: bool(settings.qdrant_url), _open)
