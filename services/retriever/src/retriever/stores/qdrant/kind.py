@@ -10,8 +10,6 @@ from servicekit.secret_file import SecretFile, check_sendable
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
 from retriever.stores.kind import StoreKind, StoreSettings
-from retriever.stores.qdrant.connection import Connection, Layout
-from retriever.stores.qdrant.store import QdrantStore
 
 
 class QdrantSettings(StoreSettings):
@@ -48,6 +46,10 @@ class QdrantSettings(StoreSettings):
 
 
 async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
+    # The client takes longer to import than all else together, and the embedded engine does without it.
+    from retriever.stores.qdrant.connection import Connection, Layout
+    from retriever.stores.qdrant.store import QdrantStore
+
     assert settings.qdrant_url is not None
     layout = Layout(
         settings.qdrant_prefix,
