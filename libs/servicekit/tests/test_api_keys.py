@@ -1,11 +1,13 @@
 import dataclasses
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servicekit import api_keys
+from servicekit import api_keys, keys
 from servicekit.api_keys import ApiKey
+from servicekit.errors import InvalidRequest
 from servicekit.principal import ROLES, Principal
 
 names = st.lists(st.text(min_size=1), max_size=3).map(tuple)
@@ -112,3 +114,13 @@ def test_when_a_key_ends(expires_at: float | None, expired: bool) -> None:
     """At its time, not after."""
     _, record = api_keys.make("ann", "north", expires_at=expires_at)
     assert record.expired(100.0) == expired
+
+
+def test_no_key_has_a_user_of_an_issuer() -> None:
+    """Such a key is not made, and a record of one is none."""
+    with pytest.raises(InvalidRequest, match="identity provider"):
+        api_keys.make("k", "north", user=keys.user_of("https://a.example", "ann"))
+    _, record = api_keys.make("ann", "north")
+    forged = replace(record, user=keys.user_of("https://a.example", "ann"))
+    with pytest.raises(ValueError, match="belongs to an issuer"):
+        ApiKey.from_json(forged.to_json())

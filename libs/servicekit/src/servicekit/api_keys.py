@@ -14,6 +14,8 @@ import secrets
 import time
 from dataclasses import asdict, dataclass, fields
 
+from servicekit import keys
+from servicekit.errors import InvalidRequest
 from servicekit.principal import ROLES, Principal
 
 PREFIX = "cwk_"
@@ -91,9 +93,12 @@ class ApiKey:
             or not all(isinstance(seconds, int | float) for seconds in times)
             or not key.tenant
             or not key.digest.isascii()
+            or keys.is_issued(key.user)
             or not set(key.roles) <= set(ROLES)
         ):
-            raise ValueError("no record of an API key: a member is of another type")
+            raise ValueError(
+                "no record of an API key: a member is of another type, or its user belongs to an issuer"
+            )
         return key
 
 
@@ -110,7 +115,15 @@ def make(
 ) -> tuple[str, ApiKey]:
     """A new key and its record; the key itself is nowhere else. Without a user its name stands for one, so that two
     keys share neither history nor uploads by accident.
+
+    Raises:
+        InvalidRequest: The user is one that only an identity provider can name.
     """
+    if keys.is_issued(user or name):
+        raise InvalidRequest(
+            f"No key may have the user '{user or name}': names that begin so belong to an identity provider.",
+            field="user",
+        )
     identity = secrets.token_hex(8)
     key = f"{PREFIX}{identity}_{secrets.token_urlsafe(32)}"
     record = ApiKey(

@@ -37,6 +37,7 @@ PART_OF_ID = "part_of_id"
 _INDEX_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 _LONGEST_NAME = 64  # bytes that stand in a token as they are
 _OWN = "own:"
+_ISSUED = "oidc:"
 _POINTS = uuid.UUID("6f0e9b4c-8d0e-5d43-9a55-0c5f9a4b1f11")
 _DOCUMENTS = uuid.uuid5(_POINTS, "documents")
 
@@ -245,6 +246,16 @@ def member_id(document: str, name: str) -> str:
 def member_object(outer: str, number: int) -> str:
     """Object that holds a file that came within another, whose object is given."""
     return f"{outer}-{number}"
+
+
+def user_of(issuer: str, user: str) -> str:
+    """Name of a user whom a provider names: different issuers, and API keys, never share one."""
+    return f"{_ISSUED}{issuer} {user}"  # the address of an issuer has no space
+
+
+def is_issued(user: str) -> bool:
+    """Return whether a name belongs to the users of some issuer; no API key may have such a user."""
+    return user.startswith(_ISSUED)
 
 
 def own_oid(user: str) -> str:

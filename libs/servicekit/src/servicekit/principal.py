@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from causeway.identity.v1 import principal_pb2
 
+from servicekit import keys
 from servicekit.errors import Unauthenticated
 
 ROLES = ("ask", "ingest", "admin")
@@ -15,7 +16,12 @@ as a whole; access lists do not bind it. Each within its own tenant."""
 class Principal:
     """The caller on whose behalf a request runs.
 
-    ``roles`` are some of `ROLES`; ``oids`` and ``groups`` are what documents' access lists name.
+    ``roles`` are some of `ROLES`; ``oids`` and ``groups`` are what documents' access lists name. The gateway alone
+    knows ``issuer`` and ``has_former_name``; other services need ``oids``.
+
+    Attributes:
+        issuer: Provider whose token names the user; empty: the user is a key's, or is not known.
+        has_former_name: What earlier versions stored under the bare name is this user's.
     """
 
     tenant: str
@@ -23,6 +29,18 @@ class Principal:
     oids: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
+    issuer: str = ""
+    has_former_name: bool = False
+
+    @property
+    def owner(self) -> str:
+        """Name under which the user's uploads and conversations are stored; no user of another issuer has it."""
+        return keys.user_of(self.issuer, self.user) if self.issuer else self.user
+
+    @property
+    def owners(self) -> tuple[str, ...]:
+        """Names under which they may stand: the one of today, and the one of earlier versions."""
+        return (self.owner, self.user) if self.has_former_name else (self.owner,)
 
     @property
     def sees_everything(self) -> bool:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,28 @@ async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
     listed = (await history.page(ANN, 100, "", soon())).conversations
     assert {each.id for each in listed} == set(STRANGE_IDS)
     assert {each.title for each in listed} == {"T\u00e4 \u2028"}
+
+
+async def test_a_former_name_keeps_its_conversations(history: History) -> None:
+    """What was saved under the bare name is read, listed once, moved when it is saved again, and forgotten; users
+    of other issuers have none of it.
+    """
+    issued = replace(ANN, issuer="https://a.example", has_former_name=True)
+    strangers = [replace(ANN, issuer=f"https://{name}.example") for name in "bc"]
+    for conversation in ("old", "older"):
+        await history.save(ANN, conversation, "before", b"[1]", soon())
+    assert await history.read(issued, "old", soon()) == b"[1]"
+    await history.save(issued, "old", "after", b"[2]", soon())
+    listed = {each.id: each.title for each in (await history.page(issued, 9, "", soon())).conversations}
+    assert listed == {"old": "after", "older": "before"}
+    assert await history.read(issued, "old", soon()) == b"[2]"
+    for stranger in (strangers[0], ANN):
+        with pytest.raises(NotFound):
+            await history.read(stranger, "old", soon())
+    await history.delete(issued, "older", soon())
+    for principal in (issued, ANN, *strangers):
+        with pytest.raises(NotFound):
+            await history.read(principal, "older", soon())
 
 
 async def test_the_latest_comes_first(history: History) -> None:

@@ -100,7 +100,8 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
     ) -> retriever_pb2.ListDocumentsResponse:
         self.listed.append(request)
         values = {
-            each.match_any.field: msgspec.json.decode(each.match_any.json_values[0]) for each in request.filter.must
+            each.match_any.field: [msgspec.json.decode(value) for value in each.match_any.json_values]
+            for each in request.filter.must
         }
         principal = Principal.from_proto(request.principal)
         found = await self._fake.find(principal, request.index, values, Deadline.of(context))
@@ -218,16 +219,18 @@ async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:
 
 
 async def test_documents_are_found_by_their_fields(catalogue: Catalogue) -> None:
-    """All that have all the values and are open to the caller, however many pages they come in."""
-    found = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann"}, soon())
+    """All that have one of the values in each field and are open to the caller, however many pages they come in."""
+    found = await catalogue.find(LOCAL, "docs", {"metadata.owner": ["ann"]}, soon())
     assert found == tuple(each.stored for each in STORED[:4])
-    [one] = await catalogue.find(LOCAL, "docs", {"metadata.owner": "ann", "sourcefile": 'b"2.md'}, soon())
+    [one] = await catalogue.find(
+        LOCAL, "docs", {"metadata.owner": ["bob", "ann"], "sourcefile": ['b"2.md']}, soon()
+    )
     assert one == STORED[2].stored
-    assert await catalogue.find(STRANGER, "docs", {"metadata.owner": "ann"}, soon()) == ()
-    assert await catalogue.find(LOCAL, "docs", {"sourcefile": "none"}, soon()) == ()
+    assert await catalogue.find(STRANGER, "docs", {"metadata.owner": ["ann"]}, soon()) == ()
+    assert await catalogue.find(LOCAL, "docs", {"sourcefile": ["none", "neither"]}, soon()) == ()
     assert len(await catalogue.find(LOCAL, "docs", {}, soon())) == 5
     with pytest.raises(NotFound, match="nowhere"):
-        await catalogue.find(LOCAL, "nowhere", {"sourcefile": "a"}, soon())
+        await catalogue.find(LOCAL, "nowhere", {"sourcefile": ["a"]}, soon())
 
 
 async def test_documents_are_asked_for_in_large_pages(adapter: GrpcRetriever, servicer: Servicer) -> None:

@@ -58,3 +58,14 @@ def test_roles_are_ours() -> None:
         Settings(oidc_role_names={"Readers": "asks"})
     with pytest.raises(ValidationError):
         Settings(oidc_default_roles=["root"])
+
+
+def test_former_names_are_named_beside_keys() -> None:
+    """All users of tokens keep their former names where there were no keys; beside keys each one is named."""
+    oidc: dict[str, Any] = {"oidc_issuer": "https://a.example", "oidc_audience": ["c"]}
+    assert Settings(auth="oidc", **oidc).users_with_former_names == {"*"}
+    assert Settings(auth="keys,oidc", **oidc).users_with_former_names == frozenset()
+    named = Settings(auth="keys,oidc", oidc_former_names=["ann"], **oidc)
+    assert named.users_with_former_names == {"ann"}
+    with pytest.raises(ValidationError, match="one by one"):
+        Settings(auth="keys,oidc", oidc_former_names=["*"], **oidc)

@@ -1,6 +1,7 @@
 import base64
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import jwt
@@ -8,6 +9,7 @@ import pytest
 from gateway.identity.caller import with_own
 from gateway.identity.provider_keys import ProviderKeys
 from gateway.identity.tokens import Claims, Tokens
+from servicekit import api_keys
 from servicekit.errors import Unauthenticated
 from servicekit.principal import Principal
 
@@ -26,7 +28,9 @@ async def test_a_good_token_says_who_asks(issuer: Any, tokens: Tokens) -> None:
     """User, ids, groups and roles from its claims; roles that are not ours are left aside."""
     token = issuer.token(oid="o1", groups=["staff", "night"], roles=["ask", "root", "ingest"])
     caller = await tokens.caller(token)
-    assert caller.principal == Principal("local", "ann", ("o1", "own:ann"), ("staff", "night"), ("ask", "ingest"))
+    own = f"own:oidc:{issuer.url} ann"
+    expected = Principal("local", "ann", ("o1", own), ("staff", "night"), ("ask", "ingest"), issuer.url)
+    assert caller.principal == expected
     assert (caller.key_id, caller.profiles) == ("", frozenset())
 
 
@@ -67,7 +71,23 @@ async def test_which_claim_says_what_can_be_set(
     issuer: Any, claims: Claims, said: dict[str, Any], caller: Principal
 ) -> None:
     """By name, or by a path into objects; a claim of another type says nothing."""
-    assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == with_own(caller)
+    expected = with_own(replace(caller, issuer=issuer.url))
+    assert (await tokens_of(issuer, claims).caller(issuer.token(**said))).principal == expected
+
+
+@pytest.mark.parametrize(
+    ("former", "kept"),
+    [(frozenset(), False), (frozenset({"bob"}), False), (frozenset({"ann"}), True), (frozenset({"*"}), True)],
+)
+async def test_a_user_of_a_token_is_no_user_of_a_key(issuer: Any, former: frozenset[str], kept: bool) -> None:
+    """Nothing opens the uploads of a key's user of this name, unless the settings say that they are the token's."""
+    caller = await tokens_of(issuer, Claims(former_names=former)).caller(issuer.token(oid="own:ann"))
+    _, record = api_keys.make("ann", "local")
+    theirs = with_own(record.principal())
+    assert caller.principal.owner != theirs.owner
+    assert ("own:ann" in caller.principal.oids) == kept
+    assert (theirs.owner in caller.principal.owners) == kept
+    assert not set(with_own(caller.principal).oids) & {f"own:oidc:{issuer.url}2 ann", "own:ann2"}
 
 
 @pytest.mark.parametrize("said", [{"sub": "a\ud800"}, {"oid": "\udfff"}, {"groups": ["staff", "\ud800"]}])

@@ -1,4 +1,6 @@
 import asyncio
+import json
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -192,6 +194,24 @@ async def test_an_upload_is_the_users_own(fakes: Any) -> None:
         oids=("own:ann",),
         document_id=keys.document_id("a b.md", "ann"),
     )
+
+
+async def test_an_upload_replaces_the_one_under_the_former_name(fakes: Any) -> None:
+    """It keeps the id, and gets the name of today; a user of a token without a former name has none."""
+    fakes.retriever.documents["docs"] = [stored("a.md", "ann")]
+    plain = replace(ANN, oids=(), issuer="https://a.example")
+    ids = []
+    for principal in (with_own(replace(plain, has_former_name=True)), with_own(plain)):
+        ingest = EndingIngest()
+        async with speaking(fakes, ingest, principal, DOCS) as http:
+            listed = (await http.get("/list_uploaded")).json()
+            assert (await http.post("/upload", files={"file": ("a.md", b"# A")})).status_code == 200
+        assert listed == (["a.md"] if principal.has_former_name else [])
+        [upload] = ingest.uploads
+        assert upload.oids == ("own:oidc:https://a.example ann",)
+        assert json.loads(upload.metadata_json) == {OWNER: "oidc:https://a.example ann"}
+        ids.append(upload.document_id)
+    assert ids == [keys.document_id("a.md", "ann"), keys.document_id("a.md", plain.owner)]
 
 
 async def test_two_users_files_of_one_name_are_two_documents(fakes: Any) -> None:

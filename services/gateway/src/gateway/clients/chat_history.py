@@ -1,6 +1,7 @@
 """The history of chats over NATS: two keys a conversation, a small one for lists and a compressed one to read."""
 
 import asyncio
+import contextlib
 import time
 import zlib
 from collections.abc import Awaitable, Callable
@@ -42,9 +43,9 @@ class NatsHistory:
         packed = await asyncio.to_thread(zlib.compress, answers_json)
         if len(packed) > _MOST_BYTES:
             raise PayloadTooLarge("The conversation is longer than what the history keeps.", field="answers")
-        head_key = keys.history_head_key(principal.tenant, principal.user, conversation_id)
+        head_key = keys.history_head_key(principal.tenant, principal.owner, conversation_id)
         try:
-            await reached(bucket.get(head_key), deadline, _WHAT)
+            await self._get(bucket, keys.history_head_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             if len(await self._heads(bucket, principal, deadline)) >= self._most:
                 raise Conflict(
@@ -52,17 +53,18 @@ class NatsHistory:
                 ) from None
         saved = Conversation(conversation_id, title, time.time_ns() // 1_000_000)
         # The head last: what a list names can be read.
-        answers_key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
+        answers_key = keys.history_answers_key(principal.tenant, principal.owner, conversation_id)
         await reached(bucket.put(answers_key, packed), deadline, _WHAT)
         await reached(bucket.put(head_key, msgspec.json.encode(saved)), deadline, _WHAT)
+        for former in principal.owners[1:]:
+            await self._purge(bucket, principal.tenant, former, conversation_id, deadline)
         return saved
 
     async def read(self, principal: Principal, conversation_id: str, deadline: Deadline) -> bytes:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
         try:
-            entry = await reached(bucket.get(key), deadline, _WHAT)
+            entry = await self._get(bucket, keys.history_answers_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             raise _missing(conversation_id) from None
         return await asyncio.to_thread(zlib.decompress, entry.value or b"")
@@ -74,21 +76,45 @@ class NatsHistory:
     async def delete(self, principal: Principal, conversation_id: str, deadline: Deadline) -> None:
         """See `ports.chat_history.History`."""
         bucket = await self._bucket()
-        head_key = keys.history_head_key(principal.tenant, principal.user, conversation_id)
-        answers_key = keys.history_answers_key(principal.tenant, principal.user, conversation_id)
         try:
             # The answers are there before the head, and after it.
-            await reached(bucket.get(answers_key), deadline, _WHAT)
+            await self._get(bucket, keys.history_answers_key, principal, conversation_id, deadline)
         except KeyNotFoundError:
             raise _missing(conversation_id) from None
-        await reached(bucket.purge(head_key), deadline, _WHAT)
-        await reached(bucket.purge(answers_key), deadline, _WHAT)
+        for owner in principal.owners:
+            await self._purge(bucket, principal.tenant, owner, conversation_id, deadline)
+
+    async def _get(
+        self,
+        bucket: KeyValue,
+        key: Callable[[str, str, str], str],
+        principal: Principal,
+        conversation_id: str,
+        deadline: Deadline,
+    ) -> KeyValue.Entry:
+        """An entry of a conversation, also of one that is still under the user's former name."""
+        *others, last = principal.owners
+        for owner in others:
+            with contextlib.suppress(KeyNotFoundError):
+                return await reached(bucket.get(key(principal.tenant, owner, conversation_id)), deadline, _WHAT)
+        return await reached(bucket.get(key(principal.tenant, last, conversation_id)), deadline, _WHAT)
+
+    async def _purge(
+        self, bucket: KeyValue, tenant: str, owner: str, conversation_id: str, deadline: Deadline
+    ) -> None:
+        for key in (keys.history_head_key, keys.history_answers_key):
+            await reached(bucket.purge(key(tenant, owner, conversation_id)), deadline, _WHAT)
 
     async def _heads(self, bucket: KeyValue, principal: Principal, deadline: Deadline) -> list[Conversation]:
-        # These keys alone; a list of keys would read the whole bucket.
-        pattern = keys.history_heads(principal.tenant, principal.user)
-        entries = await reached(key_value.stored(bucket, pattern), deadline, _WHAT)
-        return [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
+        found: dict[str, Conversation] = {}
+        for owner in reversed(principal.owners):
+            # These keys alone; a list of keys would read the whole bucket.
+            entries = await reached(
+                key_value.stored(bucket, keys.history_heads(principal.tenant, owner)), deadline, _WHAT
+            )
+            heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
+            found |= {each.id: each for each in heads}
+        return list(found.values())
 
 
 def _missing(conversation_id: str) -> NotFound:

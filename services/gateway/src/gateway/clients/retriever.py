@@ -85,13 +85,13 @@ class GrpcRetriever:
         return Removal(removed, tuple(response.not_found_ids), pictured, originals)
 
     async def find(
-        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+        self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
         """See `ports.documents.Catalogue`."""
         request = retriever_pb2.ListDocumentsRequest(
             principal=principal.to_proto(),
             index=index,
-            filter=filter_pb2.Filter(must=[_equal(field, value) for field, value in values.items()]),
+            filter=filter_pb2.Filter(must=[_one_of(field, each) for field, each in values.items()]),
             page_size=_PAGE,
         )
         found: list[StoredDocument] = []
@@ -120,15 +120,15 @@ def _filter(retrieval: Retrieval) -> filter_pb2.Filter | None:
         return None
     condition = filter_pb2.Filter(must=[metadata_condition(each) for each in retrieval.metadata])
     if retrieval.include_category:
-        condition.must.append(_equal("category", retrieval.include_category))
+        condition.must.append(_one_of("category", [retrieval.include_category]))
     if retrieval.exclude_category:
-        condition.must_not.append(_equal("category", retrieval.exclude_category))
+        condition.must_not.append(_one_of("category", [retrieval.exclude_category]))
     return condition
 
 
-def _equal(field: str, value: str) -> filter_pb2.Condition:
-    json = msgspec.json.encode(value).decode()
-    return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field=field, json_values=[json]))
+def _one_of(field: str, values: Sequence[str]) -> filter_pb2.Condition:
+    encoded = [msgspec.json.encode(value).decode() for value in values]
+    return filter_pb2.Condition(match_any=filter_pb2.MatchAny(field=field, json_values=encoded))
 
 
 def _stored(document: document_pb2.Document) -> StoredDocument:

@@ -1,6 +1,6 @@
 """Whose own a document is: written by the gateway alone, for who asked it to."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,12 +20,12 @@ _said = msgspec.json.Decoder(_Said)
 
 def own_metadata(principal: Principal) -> bytes:
     """The metadata of a document of the caller's own."""
-    return msgspec.json.encode({OWNER: principal.user})
+    return msgspec.json.encode({OWNER: principal.owner})
 
 
-def owned_by(principal: Principal) -> dict[str, str]:
+def owned_by(principal: Principal) -> dict[str, Sequence[str]]:
     """What finds the documents of the caller's own."""
-    return {f"metadata.{OWNER}": principal.user}
+    return {f"metadata.{OWNER}": principal.owners}
 
 
 def check(principal: Principal, metadata: Iterable[bytes]) -> None:
@@ -38,7 +38,7 @@ def check(principal: Principal, metadata: Iterable[bytes]) -> None:
         # Most have no such key; it may be written with escapes.
         if b"uploaded_by" not in json and b"\\" not in json:
             continue
-        if _said.decode(json).uploaded_by not in (msgspec.UNSET, principal.user):
+        if _said.decode(json).uploaded_by not in (msgspec.UNSET, *principal.owners):
             raise PermissionDenied(
                 f"metadata.{OWNER} says whose own a document is: it may name the caller, and nobody else.",
                 field=f"metadata.{OWNER}",

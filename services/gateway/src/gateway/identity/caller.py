@@ -31,7 +31,7 @@ def with_own(principal: Principal) -> Principal:
     An issuer of tokens may name any ids; only the gateway gives out those of users' own documents.
     """
     oids = tuple(oid for oid in principal.oids if not keys.is_own_oid(oid))
-    return replace(principal, oids=(*oids, keys.own_oid(principal.user)))
+    return replace(principal, oids=(*oids, *map(keys.own_oid, principal.owners)))
 
 
 LOOPBACK = Caller(LOCAL)

@@ -26,6 +26,7 @@ async def tokens(settings: IdentitySettings) -> AsyncIterator[Tokens]:
         default_tenant=settings.oidc_tenant,
         default_roles=settings.oidc_default_roles,
         role_names=settings.oidc_role_names,
+        former_names=settings.users_with_former_names,
     )
     issuer, algorithms = settings.oidc_issuer, settings.oidc_algorithms
     # A proxy of the environment is what leads out of many networks; it does not lead to this machine.

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 from servicekit.settings import ServiceSettings
 
+ALL = "*"
 Role = Literal["ask", "ingest", "admin"]
 Algorithm = Literal["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]
 """Those with a public key: with a shared one, who checks tokens could make them."""
@@ -45,6 +46,12 @@ class IdentitySettings(ServiceSettings):
     oidc_profiles_claim: str = Field(
         "", description="Claim with the front end profiles that a token is good for; empty: all."
     )
+    oidc_former_names: list[str] | None = Field(
+        None,
+        description="Users of the provider, by the user claim, who keep the uploads and conversations that earlier "
+        "versions stored under this bare name, as JSON; `*`: all. No API key may have had such a user. Default: "
+        "all with CAUSEWAY_AUTH=oidc, none with keys,oidc.",
+    )
     oidc_client_id: str = Field(
         "", description="Client that front ends sign their users in with (/auth_setup); empty: they do not."
     )
@@ -66,10 +73,17 @@ class IdentitySettings(ServiceSettings):
         """Whether OpenID Connect tokens are taken."""
         return "oidc" in self.auth
 
+    @property
+    def users_with_former_names(self) -> frozenset[str]:
+        """Users who keep what is stored under their bare names."""
+        if self.oidc_former_names is not None:
+            return frozenset(self.oidc_former_names)
+        return frozenset() if self.takes_keys else frozenset({ALL})
+
     @field_validator("oidc_issuer", "oidc_jwks_url")
     @classmethod
     def _safe(cls, url: str) -> str:
-        if url and not is_safe(url):
+        if url and (not is_safe(url) or any(map(str.isspace, url))):
             raise ValueError("it must be an https URL, or an http URL of this machine")
         return url
 
@@ -84,6 +98,11 @@ class IdentitySettings(ServiceSettings):
             )
         if "oidc" in auth and not (settings.get("oidc_issuer") and settings.get("oidc_audience")):
             raise ValueError("oidc takes CAUSEWAY_OIDC_ISSUER and CAUSEWAY_OIDC_AUDIENCE")
+        if auth == "keys,oidc" and ALL in (settings.get("oidc_former_names") or ()):
+            raise ValueError(
+                "beside API keys, CAUSEWAY_OIDC_FORMER_NAMES names the users one by one: a key may have had the "
+                "name of any other (docs/security.md)"
+            )
         return auth
 
 

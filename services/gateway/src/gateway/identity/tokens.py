@@ -25,6 +25,7 @@ from servicekit.principal import ROLES, Principal
 from gateway.identity.caller import Caller, with_own
 from gateway.identity.key_ring import INVALID
 from gateway.identity.provider_keys import ProviderKeys
+from gateway.identity.settings import ALL
 
 _MOST_KNOWN = 10_000
 _LONGEST = 16 * 1024
@@ -51,6 +52,7 @@ class Claims:
         default_tenant: See ``tenant``.
         default_roles: Of every token, beside its own.
         role_names: The provider's names of roles → ours.
+        former_names: Users who keep what earlier versions stored under the bare name; ``*``: all.
     """
 
     user: str = "sub"
@@ -62,6 +64,7 @@ class Claims:
     default_tenant: str = "local"
     default_roles: Sequence[str] = ()
     role_names: Mapping[str, str] = field(default_factory=dict)
+    former_names: frozenset[str] = frozenset()
 
     def caller(self, claims: Mapping[str, Any]) -> Caller:
         """Who a token's claims speak of.
@@ -83,6 +86,8 @@ class Claims:
             _texts(claims, self.oids) or (user,),
             _texts(claims, self.groups),
             tuple(role for role in ROLES if role in roles),
+            claims["iss"],
+            not self.former_names.isdisjoint((ALL, user)),
         )
         profiles = frozenset(_texts(claims, self.profiles)) if self.profiles else frozenset()
         return Caller(with_own(principal), profiles=profiles, expires_at=float(claims["exp"]))

@@ -46,9 +46,9 @@ class Catalogue(Protocol):
         ...
 
     async def find(
-        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+        self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
-        """The documents whose fields have these values, as far as the principal may see them.
+        """The documents whose fields each have one of some values, as far as the principal may see them.
 
         Args:
             principal: Who asks.

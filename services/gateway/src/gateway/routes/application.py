@@ -120,7 +120,9 @@ def router(
         [name] = file_names([file])
         deadline = Deadline.after(timeout)
         async with turns.turn(deadline):
-            job = await ingest.submit(principal, _own(principal, index, name, await file.read()), deadline)
+            document_id = await _own_id(catalogue, principal, index, name, deadline)
+            upload = _own(principal, index, name, document_id, await file.read())
+            job = await ingest.submit(principal, upload, deadline)
         job = await unless_draining(draining, _ended(ingest, principal, job, deadline), job)
         if job.state in ("failed", "cancelled"):
             raise UnreadableDocument(job.error_message or "The document could not be read.", resource=name)
@@ -153,7 +155,7 @@ def router(
         if any("\ud800" <= character <= "\udfff" for character in filename):
             raise InvalidRequest("filename must be valid Unicode, without lone surrogates.", field="filename")
         principal, index, deadline = _reader(request), _index(request), Deadline.after(timeout)
-        wanted = {**owned_by(principal), "sourcefile": filename}
+        wanted = {**owned_by(principal), "sourcefile": [filename]}
         found = await catalogue.find(principal, index, wanted, deadline)
         if not found:
             raise NotFound(f"You have uploaded no document {filename[:200]!r}.", resource=filename)
@@ -247,16 +249,26 @@ def _reader(request: Request) -> Principal:
     return state_of(request.scope).frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
 
 
-def _own(principal: Principal, index: str, name: str, content: bytes) -> Upload:
+async def _own_id(catalogue: Catalogue, principal: Principal, index: str, name: str, deadline: Deadline) -> str:
+    """Id of the user's own document of a name; one that is there under the user's former name keeps its id."""
+    if principal.has_former_name:
+        wanted = {**owned_by(principal), "sourcefile": [name]}
+        with contextlib.suppress(NotFound):
+            for document in await catalogue.find(principal, index, wanted, deadline):
+                return document.document_id
+    return keys.document_id(name, principal.owner)
+
+
+def _own(principal: Principal, index: str, name: str, document_id: str, content: bytes) -> Upload:
     """The user's own document: nobody else sees it, and it replaces nobody else's."""
-    user = principal.user
+    user = principal.owner
     return Upload(
         index=index,
         sourcefile=name,
         content=content,
         metadata_json=own_metadata(principal),
         oids=(keys.own_oid(user),) if user else (),
-        document_id=keys.document_id(name, user),
+        document_id=document_id,
     )
 
 

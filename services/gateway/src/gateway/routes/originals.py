@@ -82,7 +82,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
         kept: list[StoredDocument] = []
         for name in map(keys.index_name, chosen):
             for sourcefile in _names(path):
-                found = await catalogue.find(principal, name, {"sourcefile": sourcefile}, deadline)
+                found = await catalogue.find(principal, name, {"sourcefile": [sourcefile]}, deadline)
                 kept = [document for document in found if document.original]
                 if kept:
                     break

@@ -134,7 +134,10 @@ class FakeHistory:
     users: dict[tuple[str, str], dict[str, tuple[Conversation, bytes]]] = field(default_factory=dict)
 
     def _of(self, principal: Principal) -> dict[str, tuple[Conversation, bytes]]:
-        return self.users.setdefault((principal.tenant, principal.user), {})
+        own = self.users.setdefault((principal.tenant, principal.owner), {})
+        for former in principal.owners[1:]:
+            own |= self.users.pop((principal.tenant, former), {})
+        return own
 
     async def save(
         self, principal: Principal, conversation_id: str, title: str, answers_json: bytes, deadline: Deadline

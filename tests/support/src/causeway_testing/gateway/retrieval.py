@@ -41,7 +41,7 @@ class FakeRetriever:
     not_reranked: str = ""
 
     async def find(
-        self, principal: Principal, index: str, values: Mapping[str, str], deadline: Deadline
+        self, principal: Principal, index: str, values: Mapping[str, Sequence[str]], deadline: Deadline
     ) -> tuple[StoredDocument, ...]:
         """See `ports.documents.Catalogue`."""
         if index not in self.indexes:
@@ -50,7 +50,7 @@ class FakeRetriever:
             each.stored
             for each in sorted(self.documents.get(index, ()), key=lambda each: each.stored.document_id)
             if each.visible_to(principal)
-            and all(each.fields().get(field) == value for field, value in values.items())
+            and all(each.fields().get(field) in wanted for field, wanted in values.items())
         )
 
     async def remove(
