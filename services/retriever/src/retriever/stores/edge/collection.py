@@ -22,6 +22,7 @@ from retriever.stores import payload
 from retriever.stores.edge import schema
 from retriever.stores.edge.builder import Builder
 from retriever.stores.edge.compaction import Compactor
+from retriever.stores.edge.read_cache import ShardReads
 from retriever.stores.edge.shard import LiveShard
 
 _WRITE_SLICE = 16  # chunks, about 3 ms
@@ -41,12 +42,14 @@ class EdgeCollection:
         builder: Builder,
         compactor: Compactor,
         check_room: Callable[[], None],
+        reads: ShardReads,
     ) -> None:
         self._live = live
         self._scheduler = scheduler
         self._builder = builder
         self._compactor = compactor
         self._check_room = check_room
+        self._reads = reads
         # Marked documents, each with the generation that its record names.
         self._unsettled = {each: self._generation(each) for each in self._marks()}
         self._held: set[str] = set()
@@ -125,8 +128,13 @@ class EdgeCollection:
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Chunks by id."""
-        points = self._shard.retrieve(list(ids), with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
-        return {str(point.id): payload.stored_chunk(str(point.id), point.payload or {}) for point in points}
+        shard = self._shard
+
+        def read(missing: Sequence[str]) -> list[StoredChunk]:
+            points = shard.retrieve(list(missing), with_payload=payload.STORED_CHUNK_FIELDS, with_vector=False)
+            return [payload.stored_chunk(str(point.id), point.payload or {}) for point in points]
+
+        return self._reads.chunks(ids, read)
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
         """Some chunks of a version, in order."""
@@ -166,6 +174,7 @@ class EdgeCollection:
         for start in range(0, len(points), _WRITE_SLICE):
             async with self._live.writing(document.document_id), self._scheduler.slice():
                 self._check_room()
+                self._reads.forget_chunks(point.id for point in points[start : start + _WRITE_SLICE])
                 self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
@@ -178,27 +187,34 @@ class EdgeCollection:
                 points, _ = self._shard.scroll(others)
                 if not points:
                     return
+                self._reads.forget_chunks(str(point.id) for point in points)
                 self._live.delete([point.id for point in points])
 
     async def put_record(self, document: Document) -> None:
         """Writes a record."""
         id_ = keys.document_point_id(self._live.name, document.document_id)
         async with self._live.writing(document.document_id):
+            self._reads.forget_record(document.document_id)
             self._live.upsert([schema.record_point(id_, document)])
             self._settled_on(document.document_id, document.generation)
 
     async def remove_record(self, document_id: str) -> None:
         """Removes a record."""
         async with self._live.writing(document_id):
+            self._reads.forget_record(document_id)
             self._live.delete([keys.document_point_id(self._live.name, document_id)])
             self._settled_on(document_id, None)
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
         """Records by document id."""
-        ids: list[edge.PointId] = [keys.document_point_id(self._live.name, each) for each in document_ids]
-        points = self._shard.retrieve(ids, with_payload=["record"], with_vector=False)
-        found = (payload.record(point.payload or {}) for point in points)
-        return {each.document_id: each for each in found}
+        shard = self._shard
+
+        def read(missing: Sequence[str]) -> list[Document]:
+            ids: list[edge.PointId] = [keys.document_point_id(self._live.name, each) for each in missing]
+            points = shard.retrieve(ids, with_payload=["record"], with_vector=False)
+            return [payload.record(point.payload or {}) for point in points]
+
+        return self._reads.records(document_ids, read)
 
     async def document_ids(self, scope: Scope) -> list[str]:
         """Ids of records, read in slices."""

@@ -29,6 +29,7 @@ from retriever.stores.edge.builder import Builder, Limits
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.compaction import Compactor, Policy
 from retriever.stores.edge.manifest import MANIFEST, Manifest
+from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.shard import LiveShard
 
 EXACT_UP_TO = 20_000
@@ -52,6 +53,7 @@ class EdgeStore:
         exact_up_to: With more chunks than this, compacting makes a graph (HNSW) for searching by meaning.
         policy: When an index is compacted by itself.
         limits: Of the child process that compacts, and writes and reads snapshots.
+        reads: Keeps what searches read again.
 
     Raises:
         Unavailable: Another process has the directory open, or an index of it is damaged.
@@ -68,10 +70,12 @@ class EdgeStore:
         exact_up_to: int = EXACT_UP_TO,
         policy: Policy | None = None,
         limits: Limits | None = None,
+        reads: ReadCache | None = None,
     ) -> None:
         self._directory = directory
         self._scheduler = scheduler
         self._min_free_bytes = min_free_bytes
+        self._reads = reads or ReadCache()
         self._lock = files.own(directory)
         try:
             self._builder = Builder(directory / _BUILDING, self._check_room, exact_up_to, limits or Limits())
@@ -145,7 +149,8 @@ class EdgeStore:
 
     def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
         live = LiveShard(self._directory / manifest.name, manifest, shard, self._scheduler, published=published)
-        return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room)
+        reads = self._reads.for_shard()
+        return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
 
     def _load(self) -> list[EdgeCollection]:
         directories = []

@@ -1,0 +1,86 @@
+"""What was read from shards: chunks and records, which each search reads again.
+
+One process writes to a shard. It forgets here what it is about to write, in the same step of the loop, so that a
+cached read is what a fresh one would be.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from retriever.domain.document import Document
+from retriever.ports.store import StoredChunk
+from retriever.stores.byte_cache import ByteCache
+
+MOST_BYTES = 32 * 1024 * 1024
+_Key = tuple[int, str, str]
+_CHUNK, _RECORD = "chunk", "record"
+
+
+class ReadCache:
+    """Chunks and records of all shards of a store.
+
+    Args:
+        most_bytes: That they may take together.
+    """
+
+    def __init__(self, most_bytes: int = MOST_BYTES) -> None:
+        self._entries: ByteCache[_Key, StoredChunk | Document] = ByteCache(most_bytes)
+        self._numbers = itertools.count()
+
+    def for_shard(self) -> "ShardReads":
+        """Return the part of a collection, which no other one has, also none of the same name."""
+        return ShardReads(self._entries, next(self._numbers))
+
+
+class ShardReads:
+    """What was read of one collection. Made by `ReadCache.for_shard`."""
+
+    def __init__(self, entries: "ByteCache[_Key, StoredChunk | Document]", number: int) -> None:
+        self._entries = entries
+        self._number = number
+
+    def chunks(
+        self, ids: Sequence[str], read: Callable[[Sequence[str]], Iterable[StoredChunk]]
+    ) -> Mapping[str, StoredChunk]:
+        """Return chunks by id; ``read`` reads those that are not known, and leaves out those that are not there."""
+        found: dict[str, StoredChunk] = {}
+        missing = []
+        for id_ in ids:
+            known = self._entries.get((self._number, _CHUNK, id_))
+            if isinstance(known, StoredChunk):
+                found[id_] = known
+            else:
+                missing.append(id_)
+        for chunk in read(missing) if missing else ():
+            found[chunk.id] = chunk
+            size = 4 * len(chunk.text) + sum(map(len, chunk.headings))
+            self._entries.put((self._number, _CHUNK, chunk.id), chunk, size)
+        return found
+
+    def records(
+        self, document_ids: Sequence[str], read: Callable[[Sequence[str]], Iterable[Document]]
+    ) -> Mapping[str, Document]:
+        """Return records by document id, likewise."""
+        found: dict[str, Document] = {}
+        missing = []
+        for id_ in document_ids:
+            known = self._entries.get((self._number, _RECORD, id_))
+            if isinstance(known, Document):
+                found[id_] = known
+            else:
+                missing.append(id_)
+        for document in read(missing) if missing else ():
+            found[document.document_id] = document
+            listed = sum(map(len, (*document.access.oids, *document.access.groups)))
+            size = 1000 + len(document.metadata_json) + 4 * len(document.sourcefile) + 4 * listed
+            self._entries.put((self._number, _RECORD, document.document_id), document, size)
+        return found
+
+    def forget_chunks(self, ids: Iterable[str]) -> None:
+        """Forget chunks that are about to be written or removed."""
+        for id_ in ids:
+            self._entries.remove((self._number, _CHUNK, id_))
+
+    def forget_record(self, document_id: str) -> None:
+        """Forget a record that is about to be written or removed."""
+        self._entries.remove((self._number, _RECORD, document_id))
