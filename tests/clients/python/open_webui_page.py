@@ -1,0 +1,36 @@
+"""Asks a question on the page of Open WebUI in Chromium, and prints what the page then shows as JSON.
+
+Usage: open_webui_page.py URL MODEL QUESTION EXPECTED
+"""
+
+import json
+import shutil
+import sys
+
+from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # in Open WebUI's environment
+
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+MILLISECONDS = 120_000
+
+
+def main(url: str, model: str, question: str, expected: str) -> None:
+    """Write the question, send it, wait for the expected text."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=ARGUMENTS)
+        page = browser.new_page()
+        page.set_default_timeout(MILLISECONDS)
+        # A new user is first told what is new.
+        page.add_locator_handler(page.get_by_role("button", name="Okay, Let's Go!"), lambda button: button.click())
+        page.goto(f"{url}/?models={model}")
+        page.locator("#chat-input").click()
+        page.keyboard.type(question)
+        page.locator("#send-message-button").click()
+        page.get_by_text(expected).first.wait_for()
+        print(json.dumps(page.inner_text("body")))
+        browser.close()
+
+
+main(*sys.argv[1:])
