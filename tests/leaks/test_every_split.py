@@ -82,7 +82,9 @@ class SessionWatch:
         self._ended = False
         self.cleared: dict[int, int] = {}
 
-    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+    async def feed(
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+    ) -> None:
         if not self._session.blocked:
             await self._pieces.put(domain.Piece(choice, text, last, reply_json))
 

@@ -58,9 +58,11 @@ async def test_without_detectors_nobody_is_asked() -> None:
 
 
 async def test_users_and_tools_are_judged() -> None:
-    """However long ago they spoke; the system and the model are not."""
+    """However long ago they spoke; the system and the model are not, where the request brings the detectors."""
     guardrails = FakeGuardrails()
-    checked, found = await of_input(turn(Action.REDACT, "my secret", HISTORY), guardrails)
+    asked = turn(Action.REDACT, "my secret", HISTORY)
+    asked = replace(asked, detectors=asked.detectors.as_requested())
+    checked, found = await of_input(asked, guardrails)
     assert guardrails.judged == ["an old secret", "a secret result", "my secret"]
     assert [message.text for message in checked.history] == [
         "secret of the system",
@@ -83,7 +85,7 @@ async def test_a_detector_that_fails_closed_is_named() -> None:
     """A block without a finding says which detector failed."""
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *_: Any, **__: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             return (Verdict(Action.BLOCK, (), ""),), (DetectorFailure("pii", "no answer"),)
 
     with pytest.raises(Blocked, match="pii failed"):
@@ -94,13 +96,8 @@ async def test_an_old_message_does_not_close_a_conversation() -> None:
     """What was found before the latest answer is told, but stops nothing: only the message itself goes nowhere."""
     asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
     checked, found = await of_input(asked)
-    assert [message.text for message in checked.history] == [
-        "secret of the system",
-        WITHHELD,
-        "no secret",
-        "a clean result",
-    ]
-    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, 1)]
+    assert [message.text for message in checked.history] == [WITHHELD, WITHHELD, "no secret", "a clean result"]
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, 0), (Direction.INPUT, 1)]
 
 
 async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
@@ -142,7 +139,7 @@ async def test_a_detector_that_was_passed_over_is_told_of() -> None:
     failure = DetectorFailure("pii", "no answer")
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *_: Any, **__: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             finding = Finding("words", "word", "secret", 1.0, Action.REPORT, 0, 1)
             return (Verdict(Action.REPORT, (finding,), ""),), (failure,)
 
@@ -284,4 +281,4 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
     guardrails = FakeGuardrails()
     with pytest.raises(Blocked):
         await of_input(replace(both, detectors=both.detectors + own), guardrails)
-    assert guardrails.judged == ["an old secret", "my secret"]
+    assert guardrails.judged == ["secret of the system", "an old secret", "my secret"]

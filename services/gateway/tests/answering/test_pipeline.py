@@ -10,6 +10,7 @@ from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails
 from causeway_testing.gateway.application import FakePictures
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import eventually
+from gateway.answering.error_text import WITHHELD
 from gateway.answering.pipeline import Pipeline
 from gateway.domain import (
     Action,
@@ -18,7 +19,6 @@ from gateway.domain import (
     Completion,
     Context,
     Delta,
-    DetectionContext,
     Detections,
     Detector,
     DetectorFailure,
@@ -45,7 +45,7 @@ from gateway.domain import (
 )
 from gateway.ports.answering import Prompt
 from servicekit.deadline import Deadline
-from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable, http_status
+from servicekit.errors import Blocked, InvalidRequest, NotFound, Unavailable, UpstreamRejected, http_status
 from servicekit.principal import LOCAL, Principal
 
 MESSAGE = "Withheld."
@@ -135,17 +135,9 @@ async def test_the_input_is_checked_while_passages_are_fetched() -> None:
             return await super().retrieve(principal, retrieval, query, top, deadline)
 
     class Guardrails(FakeGuardrails):
-        async def detect(
-            self,
-            principal: Principal,
-            direction: Direction,
-            detectors: Sequence[Detector],
-            texts: Sequence[str],
-            deadline: Deadline,
-            context: DetectionContext = DetectionContext(),  # noqa: B008  # frozen
-        ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             await asyncio.wait_for(both.wait(), 60)
-            return await super().detect(principal, direction, detectors, texts, deadline, context)
+            return await super().detect(*args, **more)
 
     world.retriever, world.guardrails = Retriever(world.retriever.indexes), Guardrails()
     events = await world.events(turn(detectors=Detectors(input=words(Action.BLOCK))))
@@ -157,9 +149,9 @@ async def test_nothing_leaves_before_the_verdict() -> None:
     world, verdict = World(), asyncio.Event()
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             await verdict.wait()
-            return await super().detect(*args)
+            return await super().detect(*args, **more)
 
     world.guardrails = Guardrails()
     async with aclosing(world.answer(turn(detectors=Detectors(input=words(Action.BLOCK))))) as batches:
@@ -180,13 +172,13 @@ class Waiting(FakeGuardrails):
         self.verdict = asyncio.Event()
         self.fails = fails
 
-    async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+    async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         if args[2][0].action is not Action.REPORT:
-            return await super().detect(*args)
+            return await super().detect(*args, **more)
         await self.verdict.wait()
         if self.fails:
             return tuple(Verdict(Action.BLOCK, (), "") for _ in args[3]), (DetectorFailure("words", "no", 429),)
-        return await super().detect(*args)
+        return await super().detect(*args, **more)
 
 
 async def test_who_only_reports_does_not_keep_the_model_waiting() -> None:
@@ -246,9 +238,9 @@ async def test_who_leaves_takes_the_reporters_along() -> None:
     cancelled = asyncio.Event()
 
     class Guardrails(Waiting):
-        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             try:
-                return await super().detect(*args)
+                return await super().detect(*args, **more)
             except asyncio.CancelledError:
                 cancelled.set()
                 raise
@@ -289,11 +281,11 @@ async def test_a_redacted_question_is_what_is_searched_and_asked() -> None:
     spoken = [message.text for message in prompt.messages if message.role in ("user", "tool")]
     assert spoken[:2] == ["an old [REDACTED]", "a [REDACTED] result"]
     assert spoken[2].startswith("a [REDACTED] ferry")
-    # The documents hold the word by themselves; the system's own words are not the user's.
-    assert prompt.messages[1].text == "secret of the system"
+    # The documents hold the word by themselves; a policy judges what a request says as the system.
+    assert prompt.messages[1].text == "[REDACTED] of the system"
     context = of(Context, events)[0]
     assert context.query == "a [REDACTED] ferry"
-    assert [event.item for event in of(Detections, events)] == [1, 3, 4]
+    assert [event.item for event in of(Detections, events)] == [0, 1, 3, 4]
 
 
 async def test_retrieval_results_of_the_original_question_are_dropped() -> None:
@@ -563,7 +555,7 @@ async def test_leaving_before_the_first_event_stops_both_halves() -> None:
             return Found()
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *_: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *_: Any, **__: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             await forever("guardrails")
             return (), ()
 
@@ -612,9 +604,9 @@ async def test_every_step_gets_the_requests_deadline() -> None:
             return await super().count_tokens(*args)
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *args: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
+        async def detect(self, *args: Any, **more: Any) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
             seen.append(args[4])
-            return await super().detect(*args)
+            return await super().detect(*args, **more)
 
     world = World(Retriever({"docs": []}), Generator(FakeGenerator.saying("a").script), Guardrails())
     await world.events(turn(retrieval=Retrieval(("docs",)), detectors=Detectors(input=words(Action.BLOCK))))
@@ -735,7 +727,7 @@ async def test_follow_up_questions_are_asked_for_and_cut_out() -> None:
     events = await world.events(turn(prompting=PromptOptions(follow_ups=True)))
     assert "<<" in world.generator.prompts[0].messages[0].text
     assert "".join(event.text for event in of(Delta, events)) == "At nine."
-    assert [type(event) for event in events][-4:] == [Finish, Usage, FollowUps, Done]
+    assert [type(event) for event in events][-4:] == [FollowUps, Finish, Usage, Done]
     assert of(FollowUps, events) == [QUESTIONS]
 
 
@@ -748,24 +740,33 @@ async def test_where_nobody_wants_questions_nothing_is_cut_out() -> None:
 
 
 async def test_the_detectors_judge_the_questions_too() -> None:
-    """Redacted in a question as in the text; spans count what the model wrote."""
-    said = ("The secret: nine.\n", "<<Is the sec", "ret out?>>")
+    """Redacted in a question as in the text, each by itself; a place in the answer has what is there alone."""
+    said = ("The secret: nine.\n", "<<Is the sec", "ret out?>>", "<<When?>>")
     world = World(generator=FakeGenerator.saying(*said))
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.REDACT)), prompting=PromptOptions(follow_ups=True))
     )
     assert "".join(event.text for event in of(Delta, events)) == "The [REDACTED]: nine."
-    assert of(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?",))]
+    assert of(FollowUps, events) == [FollowUps(("Is the [REDACTED] out?", "When?"))]
     findings = [finding for event in of(Detections, events) for finding in event.findings]
-    assert [(each.start, each.end) for each in findings] == [(4, 10), (27, 33)]
-    whole = "".join(said)
-    assert {whole[each.start : each.end] for each in findings} == {"secret"}
+    assert [(each.start, each.end) for each in findings] == [(4, 10), (None, None)]
 
 
-@pytest.mark.parametrize("said", ["<<Is the secret out?>>", "<<Why?>> <<Is the", "<<Why?>>\n"])
+@pytest.mark.parametrize("action", [Action.REDACT, Action.BLOCK])
+async def test_what_cutting_the_questions_out_puts_together_is_judged(action: Action) -> None:
+    """The detectors judge what the client reads, not what the model wrote."""
+    world = World(generator=FakeGenerator.saying("The sec<<Wh", "y?>>ret is nine."))
+    events = await world.events(
+        turn(detectors=Detectors(output=words(action)), prompting=PromptOptions(follow_ups=True))
+    )
+    text = "".join(event.text for event in of(Delta, events))
+    assert text == ("The [REDACTED] is nine." if action is Action.REDACT else f"The {MESSAGE}")
+
+
+@pytest.mark.parametrize("said", ["<<Is the secret out?>>", "<<Why?>> secret", "<<Why?>>\n secret"])
 async def test_a_blocked_answer_has_no_questions(said: str) -> None:
     """Wherever it was stopped: the fallback is shown whole, and nothing of a question."""
-    world = World(generator=FakeGenerator.saying("At nine.\n", said, " secret"))
+    world = World(generator=FakeGenerator.saying("At nine.\n", said))
     events = await world.events(
         turn(detectors=Detectors(output=words(Action.BLOCK)), prompting=PromptOptions(follow_ups=True))
     )
@@ -773,7 +774,7 @@ async def test_a_blocked_answer_has_no_questions(said: str) -> None:
     assert text.endswith(MESSAGE)
     assert "<" not in text
     assert of(FollowUps, events) == []
-    assert of(Finish, events)[0].reason == "content_filter"
+    assert [event.reason for event in of(Finish, events)] == ["content_filter"]
 
 
 async def test_a_model_that_only_quotes_is_asked_for_neither() -> None:
@@ -810,3 +811,40 @@ async def test_the_answers_language_is_said_to_the_model() -> None:
     world = World()
     await world.events(turn(prompting=PromptOptions(language="de")))
     assert "answer in this one: de." in world.generator.prompts[0].messages[0].text
+
+
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        (Action.REPORT, '{"error": {"message": "no secret", "code": 400}}'),
+        (Action.REDACT, '{"error":{"message":"no [REDACTED]","code":400}}'),
+        (Action.BLOCK, f'{{"error":{{"message":"{WITHHELD}","type":"withheld"}}}}'),
+    ],
+)
+async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) -> None:
+    """Its words are text that clients read; the status stays."""
+    refusal = UpstreamRejected("refused", status=400, body='{"error": {"message": "no secret", "code": 400}}')
+    world = World(generator=FakeGenerator([refusal]))
+    with pytest.raises(UpstreamRejected) as caught:
+        await world.events(turn(detectors=Detectors(output=words(action))))
+    assert (caught.value.status, caught.value.body) == (400, expected)
+
+
+async def test_an_answer_in_one_piece_is_asked_for_in_one_piece() -> None:
+    """With output detectors, too: the model server gets the request, with what the detectors left of it."""
+    body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'
+    said = b'{"id": "x", "choices": [{"index": 0, "message": {"content": "ok", "refusal": null}}]}'
+    world = World(generator=FakeGenerator([[Completion(said)]]))
+    events = await world.events(
+        turn(
+            "a secret",
+            style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+            retrieval=Retrieval(),
+            parameters_json=b'{"top_logprobs":1e400}',
+            detectors=Detectors(input=words(Action.REDACT), output=words(Action.REDACT)).as_requested(),
+            original=OriginalRequest(json=body, in_one_piece=True),
+        )
+    )
+    [prompt] = world.generator.prompts
+    assert prompt.passthrough_json == body.replace(b"secret", b"[REDACTED]")
+    assert of(Completion, events) == [Completion(said)]

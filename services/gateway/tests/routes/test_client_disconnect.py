@@ -57,7 +57,7 @@ def hangs(work: Work, fakes: Any, what: str) -> None:
                 pass
 
     class Guardrails(FakeGuardrails):
-        async def detect(self, *_: Any) -> Any:
+        async def detect(self, *_: Any, **__: Any) -> Any:
             async with work.hanging():
                 pass
 

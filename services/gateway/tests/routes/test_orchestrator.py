@@ -77,6 +77,8 @@ class Failing(FakeGuardrails):
         texts: Any,
         deadline: Deadline,
         context: DetectionContext = NOTHING,
+        *,
+        beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         assert all(isinstance(each, Detector) for each in detectors)
         return (Verdict(None, (), ""),), (

@@ -153,12 +153,16 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What is appended to a choice's text; ``reply`` comes with the last piece, see `DetectionContext.replies`."""
+    """What is appended to a choice's text; ``reply`` comes with the last piece, see `DetectionContext.replies`.
+
+    ``beside``: the text is beside the content of an answer (tool arguments, reasoning).
+    """
 
     choice: int
     text: str
     last: bool = False
     reply: bytes = b""
+    beside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

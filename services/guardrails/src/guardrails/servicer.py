@@ -66,6 +66,8 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
         )
         self._check_size(sum(map(len, request.texts)), "texts")
         self._check_size(sum(map(len, detection_context.passages)), "passages")
+        if request.beside:
+            rules = tuple(rule for rule in rules if rule.judges_beside)
         verdicts, failures = await judge(request.texts, rules, detection_context, self._workers)
         return pb.DetectTextResponse(
             verdicts=map(wire.verdict_message, verdicts), failures=wire.failure_messages(failures)
@@ -127,7 +129,7 @@ class GuardrailsServicer(guardrails_pb2_grpc.GuardrailsServiceServicer):
             piece = request.piece
             text = piece.text
             self._check_size(len(text), "piece.text")
-            yield Piece(piece.choice, text, piece.last, wire.check_reply(piece.reply_json))
+            yield Piece(piece.choice, text, piece.last, wire.check_reply(piece.reply_json), piece.beside)
 
     def _check_size(self, size: int, field: str) -> None:
         if size > self._longest:

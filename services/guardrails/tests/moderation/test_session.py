@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
 from guardrails.detectors.ban_substrings import ban_substrings
+from guardrails.detectors.counting import token_limit
 from guardrails.detectors.invisible_text import invisible_text
 from guardrails.detectors.patterns.matching import Limits
 from guardrails.detectors.prompt_injection import prompt_injection
@@ -381,3 +382,27 @@ def test_text_may_wait_for_rules_that_only_report() -> None:
         session = Session(rules, all_hold=all_hold)
         steps = [*session.feed([Piece(0, "mail ann")]), *session.feed([Piece(0, "@example", last=True)])]
         assert [step.cleared_until for step in steps] == cleared
+
+
+def test_texts_beside_the_content_are_judged_by_detectors_of_texts() -> None:
+    """A detector of whole answers does not judge them; what no other protects is judged and stays uncleared."""
+    limit = Catalogue([token_limit()], 4).rules([_spec("token_limit", Action.BLOCK, {"limit": 1})])
+    patterns = _rules(_regex(Action.REDACT, "email"))
+    text = "mail ann@example.org, please"
+
+    [step] = Session((*limit, *patterns)).feed([Piece(7, text, last=True, beside=True)])
+    assert (step.choice, step.cleared_until, step.action, step.judged) == (7, len(text), Action.REDACT, True)
+    [step] = Session(limit).feed([Piece(7, text, last=True, beside=True)])
+    assert (step.cleared_until, step.action, step.judged) == (0, Action.NONE, True)
+    reporting = _rules(_regex(Action.REPORT, "email"))
+    [step] = Session(reporting).feed([Piece(7, text, last=True, beside=True)])
+    assert (step.cleared_until, step.action, step.judged) == (len(text), Action.REPORT, True)
+
+
+def test_texts_beside_the_content_are_bounded() -> None:
+    """They have a bound of their own, so that an answer with many choices has room for them."""
+    session = Session(_rules(_regex(Action.REDACT, "email")))
+    session.feed([Piece(at, "a", last=True) for at in range(128)])
+    session.feed([Piece(1000 + at, "a", last=True, beside=True) for at in range(1024)])
+    with pytest.raises(InvalidRequest, match="more than 128 choices, or more than 1024 texts"):
+        session.feed([Piece(5000, "a", last=True, beside=True)])

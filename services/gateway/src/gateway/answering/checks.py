@@ -9,6 +9,7 @@ from servicekit.errors import Blocked, DeadlineExceeded, RateLimited, Unavailabl
 from gateway.answering import detection_context
 from gateway.answering.hold_back import withheld
 from gateway.answering.message_positions import in_request
+from gateway.answering.request_texts import RequestTexts
 from gateway.answering.timeline import QUERY, Timeline
 from gateway.domain import (
     Action,
@@ -72,12 +73,45 @@ class Checks:
 
         Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
         the request: one old message does not close a conversation for ever. It does not reach a model, either.
-        `Turn.input_scope` may say otherwise.
+        `Turn.input_scope` may say otherwise. A policy's detectors check the system's messages, too, an answer that
+        the model is to go on with, and what the request tells the model beside its messages.
 
         Raises:
             BlockedQuestion: A detector stops it.
         """
-        return await self._of_input(turn, changing(turn), "check input", timeline, deadline)
+        turn, found = await self._beside_input(turn, timeline, deadline)
+        turn, more = await self._of_input(turn, changing(turn), "check input", timeline, deadline)
+        return turn, found + more
+
+    async def _beside_input(
+        self, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> tuple[Turn, tuple[Detections, ...]]:
+        """The turn with what it says beside its messages' texts as the detectors leave it.
+
+        Raises:
+            BlockedQuestion: A detector stops it.
+        """
+        detectors = changing(turn)
+        of_policy = tuple(each for each in detectors if not each.requested)
+        found: tuple[Detections, ...] = ()
+        for chosen, members in ((of_policy, True), (detectors, False)):
+            places = [at for _, spoken in _judged(turn, chosen) for at in spoken]
+            beside = RequestTexts(turn, places, members=members) if chosen else None
+            if beside is None or not beside.texts:
+                continue
+            with timeline.step("check input"):
+                verdicts, failures = await self._guardrails.detect(
+                    turn.principal, Direction.INPUT, chosen, beside.texts, deadline, beside=True
+                )
+            after, told = beside.take(verdicts)
+            if failures:
+                told.append(Detections(Direction.INPUT, _count(turn) - 1, (), failures))
+            found += in_request(turn, told)
+            timeline.detections += in_request(turn, told)
+            if (stopping := beside.stopping(verdicts)) is not None:
+                raise _stopped(stopping, failures, found)
+            turn = after
+        return turn, found
 
     async def reports(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> tuple[Detections, ...]:
         """What the detectors find in the words of a turn that only report.
@@ -107,12 +141,13 @@ class Checks:
                 )
                 for chosen, places in judged
             ]
-        spoken = [at for _, places in judged for at in places]
-        verdicts = [verdict for each, _ in answers for verdict in each]
+        places = [at for _, places in judged for at in places]
+        told = sorted(zip(places, (v for each, _ in answers for v in each), strict=True), key=lambda pair: pair[0])
+        spoken, verdicts = [at for at, _ in told], [verdict for _, verdict in told]
         failures = tuple(dict.fromkeys(failure for _, each in answers for failure in each))
         found = in_request(turn, _detections(Direction.INPUT, spoken, verdicts, failures))
         timeline.detections += found
-        answered, last = _answered(turn), _last(turn)
+        answered, last = _answered(turn), _count(turn) - 1
         history, question = list(turn.history), turn.question
         for at, verdict in zip(spoken, verdicts, strict=True):
             if verdict.action is Action.BLOCK and (at > answered or at == last):
@@ -177,26 +212,31 @@ def reporting(turn: Turn) -> tuple[Detector, ...]:
 
 
 def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Detector, ...], list[int]]]:
-    """Return detectors with the numbers of the messages that they judge, which ascend over all; none is empty.
+    """Return detectors with the numbers of the messages that they judge; none is empty, and no message is in two.
 
     The question's number is behind those of the history.
     """
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
+    # A policy judges all that a request tells a model; what the model is to go on with, too.
+    told = [at for at, role in enumerate(roles) if role != "assistant" or at == len(roles) - 1]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
     spoken = [at for at, role in enumerate(roles) if role in checked]
-    if (last := _last(turn)) is None:
-        judged = [(detectors, spoken)]
-    else:
-        of_policy = tuple(each for each in detectors if not each.requested)
-        of_last = detectors if last in spoken else tuple(each for each in detectors if each.requested)
-        judged = [(of_policy, [at for at in spoken if at != last]), (of_last, [last])]
+    if (last := _last(turn)) is not None:
+        spoken = [last]
+    of_policy = tuple(each for each in detectors if not each.requested)
+    judged = [(of_policy, [at for at in told if at not in spoken]), (detectors, spoken)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 
 
 def _last(turn: Turn) -> int | None:
     """Return the number of the message that the request's own detectors judge alone; None where there is none."""
-    count = len(turn.history) + bool(turn.question)
+    count = _count(turn)
     return count - 1 if count and turn.detection.input_scope is InputScope.LAST else None
+
+
+def _count(turn: Turn) -> int:
+    """Number of a turn's messages."""
+    return len(turn.history) + bool(turn.question)
 
 
 def _answered(turn: Turn) -> int:

@@ -1,7 +1,7 @@
 """Follow-up questions, which models write behind their answers as ``<<question>>``: cut out as the text comes."""
 
 import re
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
@@ -107,52 +107,51 @@ MOST_QUESTIONS = 3
 _STOPPED = "content_filter"
 
 
-async def parted(batches: AsyncGenerator[Batch, None], blocked_message: str) -> AsyncGenerator[Batch, None]:
-    """The events of an answer, with `FollowUps` behind them where there are any.
+async def parted(batches: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
+    """The events of an answer, with `FollowUps` before the end of its first choice where there are any.
 
-    To be put behind the output detectors, which so have judged the questions, too. A stopped answer has none: not
-    even those that it had until then.
+    To be put before the output detectors, which judge what clients read: the text without its questions, and each
+    question by itself. An answer that its model server stopped has none: not even those that it had until then.
 
     Args:
-        batches: What the detectors let pass.
-        blocked_message: Stands for what they have stopped; nothing is cut out of it.
+        batches: What the model sends.
     """
-    parting = _Parting(blocked_message)
+    parting = _Parting()
     async with aclosing(batches):
         async for batch in batches:
             if out := parting.of(batch):
                 yield out
-    if questions := parting.questions():
-        yield [FollowUps(questions)]
+    if out := parting.last():
+        yield out
 
 
 class _Parting:
-    def __init__(self, blocked_message: str) -> None:
-        self._blocked_message = blocked_message
+    def __init__(self) -> None:
         self._splitters: dict[int, FollowUpSplitter] = {}
+        self._told = False
 
     def of(self, batch: Batch) -> list[Event]:
         """A batch as the client sees it."""
         out: list[Event] = []
-        for at, event in enumerate(batch):
+        for event in batch:
             if isinstance(event, Delta):
-                if self._is_blocked_message(event, batch[at + 1 : at + 2]):
-                    self._end(event.choice, out)
-                    out.append(event)
-                else:
-                    self._part(event, out)
+                self._part(event, out)
             elif isinstance(event, Finish):
                 self._end(event.choice, out)
                 if event.reason == _STOPPED:
                     self._splitter(event.choice).questions.clear()
+                if event.choice == 0:
+                    out += self.last()
                 out.append(event)
             else:
                 out.append(event)
         return out
 
-    def questions(self) -> tuple[str, ...]:
-        """Those behind the first choice, which is the only one where there are dialects for them; each once."""
-        return tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
+    def last(self) -> list[Event]:
+        """The questions of the first choice, which is the only one where there are dialects for them; each once."""
+        questions = () if self._told else tuple(dict.fromkeys(self._splitter(0).questions))[:MOST_QUESTIONS]
+        self._told = True
+        return [FollowUps(questions)] if questions else []
 
     def _part(self, delta: Delta, out: list[Event]) -> None:
         text = self._splitter(delta.choice).feed(delta.text) if delta.text else ""
@@ -164,12 +163,6 @@ class _Parting:
     def _end(self, choice: int, out: list[Event]) -> None:
         if text := self._splitter(choice).end():
             out.append(Delta(choice, text))
-
-    def _is_blocked_message(self, delta: Delta, behind: Sequence[Event]) -> bool:
-        return delta.text == self._blocked_message and any(
-            isinstance(event, Finish) and event.choice == delta.choice and event.reason == _STOPPED
-            for event in behind
-        )
 
     def _splitter(self, choice: int) -> FollowUpSplitter:
         splitter = self._splitters.get(choice)

@@ -9,9 +9,10 @@ import msgspec
 import structlog
 from opentelemetry import trace
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Unavailable
+from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
 
-from gateway.answering import detection_context
+from gateway.answering import detection_context, error_text
+from gateway.answering.follow_ups import parted
 from gateway.answering.guard import OutputGuard
 from gateway.answering.timeline import Timeline, below
 from gateway.domain import (
@@ -58,7 +59,8 @@ class Generation:
             begin = time.perf_counter()
             spoke = counted = False
             texts: defaultdict[int, list[str]] = defaultdict(list)
-            async with aclosing(self._released(step, prompt, turn, timeline, deadline)) as batches:
+            released = self._released if turn.detectors.output else self._judged
+            async with aclosing(released(step, prompt, turn, timeline, deadline)) as batches:
                 async for said in batches:
                     batch = _named(said, turn.answers_as)
                     if not spoke and any(isinstance(event, Delta | Finish | Chunk | Completion) for event in batch):
@@ -83,7 +85,8 @@ class Generation:
                         yield batch
             if not spoke:
                 raise Unavailable("The model sent no answer.", retry_after=1)
-            if not (counted or prompt.passthrough_json):
+            passed = prompt.passthrough_json and not turn.detectors.output
+            if not (counted or passed or timeline.raw_json):
                 # An answer that was stopped ends before the model says its numbers.
                 with below(step):
                     usage = await self.count(prompt, ["".join(pieces) for pieces in texts.values()], deadline)
@@ -105,8 +108,26 @@ class Generation:
     async def _released(
         self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
     ) -> AsyncGenerator[Batch, None]:
+        """The model's events as they may leave.
+
+        Raises:
+            UpstreamRejected: The model server refused, in words that clients may read.
+        """
+        try:
+            async with aclosing(self._judged(step, prompt, turn, timeline, deadline)) as batches:
+                async for batch in batches:
+                    yield batch
+        except UpstreamRejected as error:
+            output = turn.detectors.output
+            raise await error_text.cleared(error, self._guardrails, prompt.principal, output, deadline) from error
+
+    async def _judged(
+        self, step: trace.Span, prompt: Prompt, turn: Turn, timeline: Timeline, deadline: Deadline
+    ) -> AsyncGenerator[Batch, None]:
         """The model's events, through the output detectors where there are any."""
-        async with aclosing(_noted(step, self._generator.generate(prompt, deadline), timeline)) as batches:
+        said = _noted(step, self._generator.generate(prompt, deadline), timeline)
+        # What clients do not read is cut out before the detectors judge the rest.
+        async with aclosing(parted(said) if turn.prompting.follow_ups else said) as batches:
             if not turn.detectors.output:
                 async for batch in batches:
                     yield batch

@@ -7,8 +7,21 @@ from collections.abc import AsyncGenerator
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
+from gateway.answering.beside_texts import FIRST, BesideTexts, Piece
 from gateway.answering.hold_back import HeldChoice
-from gateway.domain import Batch, Delta, Detections, Direction, Event, Finish, Start, Usage
+from gateway.answering.whole_answer import WholeAnswer
+from gateway.domain import (
+    Batch,
+    Completion,
+    Delta,
+    Detections,
+    Direction,
+    Event,
+    Finish,
+    FollowUps,
+    Start,
+    Usage,
+)
 from gateway.ports.answering import Clearance, Watch
 
 HELD_CHARACTERS = 64 * 1024
@@ -48,6 +61,8 @@ class OutputGuard:
         self._protected = protected
         self._chunked = chunked
         self._choices: dict[int, HeldChoice] = {}
+        self._beside = BesideTexts(protected=protected)
+        self._whole: WholeAnswer | None = None
         self._starts: list[Event] = []
         self._ready: list[Event] = []
         self._ready_size = 0
@@ -100,13 +115,19 @@ class OutputGuard:
             async for batch in batches:
                 for choice, pieces in self._take(batch).items():
                     await self._judge(choice, "".join(pieces))
+                if self._beside.pieces:
+                    await self._judge_beside()
                 while self._held > HELD_CHARACTERS * len(self._choices):
                     self._room.clear()
                     await self._room.wait()
         for choice in self._choices.values():
-            if choice.fed and not choice.told:
+            if not choice.told:
+                self._complete(choice)
                 choice.told = True
-                await self._judge(choice, "")
+                if choice.fed:
+                    await self._judge(choice, "")
+        self._beside.end()
+        await self._judge_beside()
         self._fed = True
         await self._watch.end()
 
@@ -117,6 +138,16 @@ class OutputGuard:
         # Complete for the detectors, too, with its finish: what they hold back of it need not wait longer.
         reply = choice.reply_json if choice.told else b""
         await self._watch.feed(choice.index, text, last=choice.told, reply_json=reply)
+
+    async def _judge_beside(self) -> None:
+        for piece in self._beside.taken():
+            text = piece.text
+            while len(text) > LONGEST_PIECE:
+                await self._watch.feed(piece.number, text[:LONGEST_PIECE], beside=piece.beside)
+                text = text[LONGEST_PIECE:]
+            await self._watch.feed(
+                piece.number, text, last=piece.last, reply_json=piece.reply_json, beside=piece.beside
+            )
 
     def _take(self, batch: Batch) -> dict[HeldChoice, list[str]]:
         """Takes a batch in; returns what the detectors must see of it."""
@@ -129,13 +160,16 @@ class OutputGuard:
                 self._held += choice.size - before
                 if event.text:
                     texts.setdefault(choice, []).append(event.text)
-                else:
+                if event.delta_json and choice.beside is not None:
+                    self._held += self._beside.grow(choice.beside)
+                if not event.text:
                     if choice.overlong:
                         raise Unavailable("The model calls tools with more than can be judged.")
                     self._release(choice)
             elif isinstance(event, Finish):
                 choice = self._choice(event.choice)
                 choice.hold(event)
+                self._complete(choice)
                 if choice.fed:
                     choice.told = True
                     texts.setdefault(choice, [])
@@ -143,11 +177,22 @@ class OutputGuard:
                     choice.judged = True
                     self._release(choice)
             elif isinstance(event, Usage):
-                self._usage = event
+                self._usage = self._beside.usage(event)
             elif isinstance(event, Start):
                 # Waits for something to be said: a request that the detectors refuse is answered by a status.
-                self._starts.append(event)
+                self._starts.append(self._beside.start(event))
+            elif isinstance(event, FollowUps):
+                self._beside.follow_ups(event)
+                self._choice(0).asks = True
+            elif isinstance(event, Completion):
+                self._whole = WholeAnswer(event.raw_json, FIRST, protected=self._protected)
+                self._beside.pieces += [Piece(*each) for each in self._whole.feeds()]
         return texts
+
+    def _complete(self, choice: HeldChoice) -> None:
+        """What is beside a choice is judged once the choice is complete."""
+        if choice.beside is not None:
+            self._beside.complete(choice.beside, choice.complete())
 
     async def _clear(self) -> None:
         async for clearance in self._watch.clearances():
@@ -155,6 +200,9 @@ class OutputGuard:
             self._wake.set()
 
     def _apply(self, clearance: Clearance) -> None:
+        if self._whole is not None or clearance.choice >= FIRST:
+            self._apply_beside(clearance)
+            return
         choice = self._choice(clearance.choice)
         findings = choice.take_out(clearance.findings)
         if findings or clearance.failures:
@@ -165,6 +213,24 @@ class OutputGuard:
         choice.cleared = max(choice.cleared, clearance.cleared_until)
         choice.judged = choice.judged or clearance.judged
         self._release(choice)
+
+    def _apply_beside(self, clearance: Clearance) -> None:
+        if self._whole is not None:
+            item, findings = clearance.choice if clearance.choice < FIRST else 0, self._whole.take(clearance)
+            if findings or clearance.failures:
+                self._ready.append(Detections(Direction.OUTPUT, item, findings, clearance.failures))
+        else:
+            size = self._beside.size
+            self._ready += self._beside.take(clearance)
+            self._ready_size += size - self._beside.size
+        if clearance.blocked:
+            self._blocked = True
+            return
+        self._starts += self._beside.started()
+        if self._beside.answered:
+            self._choice(0).asks = False
+        for choice in self._choices.values():
+            self._release(choice)
 
     def _choice(self, index: int) -> HeldChoice:
         choice = self._choices.get(index)
@@ -194,22 +260,31 @@ class OutputGuard:
 
     def _end(self) -> list[Event]:
         out: list[Event] = []
+        if self._whole is not None:
+            if not self._whole.judged:
+                raise _unjudged()
+            return [*self._whole.found(), Completion(self._whole.json())]
+        if not self._beside.judged:
+            raise _unjudged()
         for choice in self._choices.values():
             choice.judged = True
             choice.release(out)
             if not choice.empty:
                 raise _unjudged()
-        return self._with_usage(out)
+        return self._with_usage([*out, *self._beside.last()])
 
     def _blocked_end(self) -> list[Event]:
         out: list[Event] = []
-        for index, choice in self._choices.items():
-            if not choice.finished:
-                out += [Delta(index, self._blocked_message), Finish(index, "content_filter")]
+        if self._whole is not None:
+            self._usage = self._whole.usage
+        unfinished = {index for index, choice in self._choices.items() if not choice.finished}
+        for index in sorted(unfinished | (self._whole.choices.keys() if self._whole is not None else set())):
+            out += [Delta(index, self._blocked_message), Finish(index, "content_filter")]
         return self._with_usage(out)
 
     def _with_usage(self, out: list[Event]) -> list[Event]:
-        return out if self._usage is None else [*out, self._usage]
+        usage = self._beside.cleared_usage(self._usage)
+        return out if usage is None else [*out, usage]
 
 
 async def _stopped(*tasks: "asyncio.Task[None]") -> None:

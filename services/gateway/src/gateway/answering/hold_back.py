@@ -6,14 +6,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.answering.beside import BesideChoice, Document
 from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
 LONGEST_REPLY = 256 * 1024
 """Bytes of the tool calls of one choice that are judged; where nothing can be stopped, what is beyond is not."""
-
-_HARMLESS = ("content_filter_results", "stop_reason")
-"""Members beside a delta that do not spell its text out, as log probabilities and token ids do."""
 
 _encode = msgspec.json.encode
 
@@ -30,7 +28,7 @@ class HeldChoice:
 
     Where its text is protected (some detector redacts or blocks), what stands beside the text leaves no earlier and
     tells no more than the text does: log probabilities go with their text, and not at all where it was redacted;
-    tool calls go when all is judged; what no detector looks at (reasoning) is left out.
+    all else is judged by itself (`BesideChoice`), and tool calls go when all is judged.
 
     Args:
         index: Which choice.
@@ -46,6 +44,8 @@ class HeldChoice:
         finished: Its finish has left.
         size: Of what is held, as `size_of` counts it, tool calls aside.
         overlong: It calls tools with more than can be judged before it leaves.
+        beside: What is judged beside the text; None where nothing is protected.
+        asks: Its follow-up questions are not judged yet; it does not end before.
 
     >>> choice = HeldChoice(0, protected=True, chunked=False)
     >>> for piece in ("The code ", "is 42."):
@@ -66,12 +66,12 @@ class HeldChoice:
         self.finished = False
         self.size = 0
         self.overlong = False
-        self._protected = protected
         self._chunked = chunked
         self._pending: deque[Delta | Finish] = deque()
         # Text that belongs behind what is pending, with nothing beside it: most tokens are no more than that.
         self._run: list[str] = []
-        self._calls: list[Delta] = []
+        self.beside = BesideChoice(index) if protected else None
+        self.asks = False
         self._reply: dict[str, Any] = {}
         self._reply_size = 0
         self._redactions: deque[Finding] = deque()
@@ -83,7 +83,8 @@ class HeldChoice:
     @property
     def empty(self) -> bool:
         """Nothing is held back."""
-        return not (self._pending or self._run or self._calls)
+        beside = self.beside is not None and (self.beside.waiting or self.beside.calls)
+        return not (self._pending or self._run or beside)
 
     @property
     def reply_json(self) -> bytes:
@@ -95,7 +96,7 @@ class HeldChoice:
 
     def hold(self, event: Delta | Finish) -> None:
         """Takes an event in; it leaves after those before it."""
-        if type(event) is Delta:
+        if isinstance(event, Delta):
             if event.text and not (event.delta_json or event.choice_json):
                 self.fed = True
                 self._run.append(event.text)
@@ -103,30 +104,33 @@ class HeldChoice:
                 return
             if event.text:
                 self.fed = True
-            elif event.choice_json and self._protected:
-                # It is about tokens without text of their own: pieces of the character that comes next, or calls.
-                event = _harmless(event)
             if event.delta_json:
-                event = self._without_calls(event)
+                self._take_calls(event)
+            if self.beside is not None:
+                event = self.beside.take(event)
             if not (event.text or event.delta_json or event.choice_json):
                 return
+        elif self.beside is not None:
+            event = self.beside.take(event)
         self._close_run()
         self._pending.append(event)
         self.size += size_of(event)
 
-    def _without_calls(self, delta: Delta) -> Delta:
-        """A delta whose tool calls are noted; without them where they must wait."""
+    def complete(self) -> list[Document]:
+        """What is to be judged now that the choice is complete."""
+        return [] if self.beside is None else self.beside.complete(self._reply)
+
+    def _take_calls(self, delta: Delta) -> None:
         calls = [part for part in delta.parts if type(part) is ToolCall]
         if calls:
             self.fed = True
             self._reply_size += len(delta.delta_json)
             calls_json = tool_calls_json(calls)
-            if self._protected:
-                self._calls.append(Delta(self.index, "", calls_json))
+            if self.beside is not None:
+                self.beside.calls.append(Delta(self.index, "", calls_json))
                 self.overlong = self._reply_size > LONGEST_REPLY
             if self._reply_size <= LONGEST_REPLY:
                 merge(self._reply, members_of(calls_json))
-        return msgspec.structs.replace(delta, delta_json=b"") if self._protected else delta
 
     def take_out(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
         """Notes spans to replace on their way out.
@@ -148,13 +152,14 @@ class HeldChoice:
         while self._pending:
             event = self._pending[0]
             if isinstance(event, Finish):
-                if not self.judged:
+                if not self.judged or self._waits:
                     break
                 self._pending.popleft()
-                out += self._calls
-                self._calls = []
                 self.finished = True
-                out.append(_harmless(event) if self._taken else event)
+                if self.beside is not None:
+                    out += self.beside.last()
+                    event = self.beside.ended(_bare(event) if self._taken else event)
+                out.append(event)
                 continue
             room = self.cleared - self._offset
             if event.text and len(event.text) > room:
@@ -167,10 +172,13 @@ class HeldChoice:
             self.size -= size_of(event)
             self._pending.popleft()
             self._pass(event, out, begin, whole=True)
-        if self.judged and not self._pending:
+        if self.judged and not self._pending and self.beside is not None and not self._waits:
             # A model that ends without a finish.
-            out += self._calls
-            self._calls = []
+            out += self.beside.last()
+
+    @property
+    def _waits(self) -> bool:
+        return self.asks or (self.beside is not None and self.beside.waiting > 0)
 
     def _close_run(self) -> None:
         if self._run:
@@ -185,7 +193,7 @@ class HeldChoice:
             text = delta.text
         self._offset += len(delta.text)
         if whole and self._changed:
-            delta, self._changed = _harmless(delta), False
+            delta, self._changed = _bare(delta), False
         if text is not delta.text:
             if not (text or delta.delta_json or delta.choice_json):
                 return
@@ -244,13 +252,9 @@ def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
 E = TypeVar("E", Delta, Finish)
 
 
-def _harmless(event: E) -> E:
-    """The event with no more beside its delta than what does not spell the text out."""
-    if not event.choice_json:
-        return event
-    members = members_of(event.choice_json)
-    kept = {name: members[name] for name in _HARMLESS if name in members}
-    return msgspec.structs.replace(event, choice_json=_encode(kept) if kept else b"")
+def _bare(event: E) -> E:
+    """The event without what spells its text out."""
+    return msgspec.structs.replace(event, choice_json=b"") if event.choice_json else event
 
 
 def _raw(delta: Delta) -> bool:

@@ -14,7 +14,6 @@ from gateway.answering.checks import BlockedQuestion, Checks, reporting
 from gateway.answering.context_selection import ContextSelection
 from gateway.answering.conversation_window import ConversationWindow, Fit
 from gateway.answering.detector_kinds import DetectorKinds
-from gateway.answering.follow_ups import parted
 from gateway.answering.generation import Generation
 from gateway.answering.notes import notes
 from gateway.answering.page_pictures import PagePictures
@@ -136,7 +135,8 @@ class Pipeline:
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
                     opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
-                async with aclosing(self._shown(prepared.turn, prompt, timeline, deadline)) as batches:
+                events = self._generation.events(prompt, prepared.turn, timeline, deadline)
+                async with aclosing(events) as batches:
                     async for batch in batches:
                         if opening is None:
                             yield batch
@@ -208,13 +208,6 @@ class Pipeline:
             return Fit(turn, None)
         return Fit(*await self._context.select(turn, found, timeline, deadline))
 
-    def _shown(
-        self, turn: Turn, prompt: Prompt, timeline: Timeline, deadline: Deadline
-    ) -> AsyncGenerator[Batch, None]:
-        """The model's events as clients get them."""
-        generated = self._generation.events(prompt, turn, timeline, deadline)
-        return parted(generated, turn.blocked_message) if turn.prompting.follow_ups else generated
-
     async def _instead(
         self,
         turn: Turn,
@@ -271,7 +264,12 @@ def _prompt(prepared: Prepared) -> Prompt:
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
-    return _composed(prepared)
+    composed = _composed(prepared)
+    original = turn.original
+    if original.json and original.in_one_piece and turn.detectors.output and not turn.answers_as:
+        # The model server's own answer is judged, of which every element stays.
+        return replace(composed, passthrough_json=prompts.with_messages(turn, composed.messages))
+    return composed
 
 
 def _composed(prepared: Prepared) -> Prompt:

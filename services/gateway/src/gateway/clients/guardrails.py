@@ -71,6 +71,8 @@ class GrpcGuardrails:
         texts: Sequence[str],
         deadline: Deadline,
         context: DetectionContext = _NONE,
+        *,
+        beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         request = guardrails_pb2.DetectTextRequest(
@@ -79,6 +81,7 @@ class GrpcGuardrails:
             detectors=_configs(detectors),
             texts=texts,
             surroundings=_context(context),
+            beside=beside,
         )
         response: guardrails_pb2.DetectTextResponse = await rpc.unary(self._stub.DetectText, request, deadline)
         verdicts = tuple(
@@ -135,8 +138,12 @@ class _GrpcWatch:
     def __init__(self, call: rpc.Exchange) -> None:
         self._call = call
 
-    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
-        piece = guardrails_pb2.DetectPiece(choice=choice, text=text, last=last, reply_json=reply_json)
+    async def feed(
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+    ) -> None:
+        piece = guardrails_pb2.DetectPiece(
+            choice=choice, text=text, last=last, reply_json=reply_json, beside=beside
+        )
         await self._call.write(guardrails_pb2.DetectRequest(piece=piece))
 
     async def end(self) -> None:

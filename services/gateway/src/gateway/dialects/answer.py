@@ -181,7 +181,15 @@ def warnings_of(detections: Sequence[Detections]) -> list[dict[str, str]]:
     warnings = []
     if any(event.direction is Direction.OUTPUT and event.findings for event in detections):
         warnings.append({"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."})
-    return warnings + [failure_warning(failure) for event in detections for failure in event.failures]
+    for event in detections:
+        warnings += map(failure_warning, event.failures)
+        warnings += map(left_out_warning, event.left_out)
+    return warnings
+
+
+def left_out_warning(path: str) -> dict[str, str]:
+    """The warning that a member of an answer was left out, because no detector can judge it."""
+    return {"type": "UNJUDGED_OUTPUT", "message": f"{path} was left out: no detector can judge it."}
 
 
 def failure_warning(failure: DetectorFailure) -> dict[str, str]:

@@ -121,14 +121,16 @@ class Delta(msgspec.Struct, frozen=True, gc=False):
 class Detections:
     """What detectors found, and which of them failed and were passed over.
 
-    ``item`` is the choice for output, the message's index for input. In an answer spans count what the model wrote,
-    its follow-up questions included: they stand behind the text, so that those of the text are not moved by them.
+    ``item`` is the choice for output, the message's index for input. In an answer spans count what the model wrote
+    without its follow-up questions. What was found beside a text has no span. ``left_out`` names what of an answer
+    no detector could judge, and so was left out.
     """
 
     direction: Direction
     item: int
     findings: tuple[Finding, ...]
     failures: tuple[DetectorFailure, ...] = ()
+    left_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

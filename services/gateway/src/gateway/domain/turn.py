@@ -21,12 +21,14 @@ class Message:
         text: Its text; empty where the content is a list of parts.
         content_json: The list of parts as it came, else empty.
         extra_json: Its other members as one JSON object, else empty.
+        gaps: Where in the text a line break is that joins two parts of the message.
     """
 
     role: str
     text: str
     content_json: bytes = b""
     extra_json: bytes = b""
+    gaps: tuple[int, ...] = ()
 
     @property
     def words(self) -> str:
@@ -129,6 +131,7 @@ class PromptOptions:
 
     Attributes:
         system_prompt: Replaces the platform's own; None: it does not.
+        own_prompt: The words of ``system_prompt`` that are the request's.
         rewrite: The model makes the search query from the question and the history.
         follow_ups: The model is asked for questions that the user may ask next.
         language: The answer's, as a language tag or a name; empty: the question's.
@@ -137,6 +140,7 @@ class PromptOptions:
     """
 
     system_prompt: str | None = None
+    own_prompt: str = ""
     rewrite: bool = False
     follow_ups: bool = False
     language: str = ""
@@ -151,11 +155,13 @@ class OriginalRequest:
     Attributes:
         json: The request, less the platform's own members; empty in other dialects.
         passthrough: ``json`` goes to the model as it is, and the rest of the turn does not matter.
+        in_one_piece: The answer goes out in one piece.
         messages: Its messages, where the question was put together from several.
         places: Where in the request the messages stand: those of the history, then those that the question was put
             together from; empty: in this order.
         tools_json: The tools that the model may call, which take room in its window.
         question_extra_json: Other members of the message that the question came in, as of `Message`.
+        question_gaps: Its gaps, likewise.
         required_indexes: Named by the request and not searched for it; an unknown one is refused all the same.
         objection: What is wrong with the request. The pipeline raises it once the ``required_indexes`` are known to
             exist, because clients learn of an unknown index first.
@@ -163,10 +169,12 @@ class OriginalRequest:
 
     json: bytes = b""
     passthrough: bool = False
+    in_one_piece: bool = False
     messages: tuple[Message, ...] = ()
     places: tuple[int, ...] = ()
     tools_json: bytes = b""
     question_extra_json: bytes = b""
+    question_gaps: tuple[int, ...] = ()
     required_indexes: tuple[str, ...] = ()
     objection: InvalidRequest | None = None
 

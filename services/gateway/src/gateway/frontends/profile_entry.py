@@ -66,6 +66,7 @@ class AllowEntry(_Model):
     models: Literal["any"] | list[_Name] = []
     detectors: Literal["any", "none"] | list[_Name] = "any"
     prompt_template: bool = False
+    chat_template: bool = False
 
     @property
     def own_detectors(self) -> frozenset[str] | None:
@@ -130,6 +131,7 @@ class ProfileEntry(_Model):
             models=None if self.allow.models == "any" else frozenset(self.allow.models),
             own_detectors=self.allow.own_detectors,
             prompt_template=self.allow.prompt_template,
+            chat_template=self.allow.chat_template,
             enforce_access=self.enforce_access,
             cors=frozenset(self.cors),
             client=self.client,

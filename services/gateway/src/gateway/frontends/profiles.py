@@ -13,6 +13,9 @@ from gateway.frontends.assistants import Assistant
 
 ANY_ORIGIN = "*"
 
+UNJUDGED = frozenset(("chat_template", "prompt_embeds", "suffix"))
+"""Members of a request that put words before a model which no detector judges."""
+
 
 class Audit(enum.Enum):
     """Whether what detectors find is recorded."""
@@ -52,6 +55,8 @@ class Frontend:
         models: Those that a request may choose besides its own one; None: any.
         own_detectors: Detectors that a request may bring besides those of the profile; None: any.
         prompt_template: A request may bring its own system prompt.
+        chat_template: Where a policy applies, a request may still say what no detector judges: ``chat_template``,
+            ``prompt_embeds``, ``suffix``.
         enforce_access: Access lists bind administrators, too.
         cors: Origins of other pages that may call it, ``*`` for all.
         client: A client whose habits the answers follow (``azure-js-component``); empty: as the protocol has it.
@@ -91,6 +96,7 @@ class Frontend:
     models: frozenset[str] | None = None
     own_detectors: frozenset[str] | None = None
     prompt_template: bool = True
+    chat_template: bool = False
     enforce_access: bool = False
     cors: frozenset[str] = frozenset()
     client: str = ""
@@ -190,6 +196,20 @@ class Frontend:
             raise PermissionDenied(
                 f"{field}: this front end does not take a prompt of the request's own.", field=field
             )
+
+    def check_unjudged(self, asked: Iterable[str]) -> None:
+        """To be asked of the names of a request's members.
+
+        Raises:
+            PermissionDenied: A policy applies, and one of them puts words before the model that no detector judges.
+        """
+        if self.chat_template or self.detectors == Detectors():
+            return
+        for name in asked:
+            if name in UNJUDGED:
+                raise PermissionDenied(
+                    f"{name}: this front end does not take it, because no detector can judge it.", field=name
+                )
 
     def check_messages(self, count: int, field: str) -> None:
         """To be asked of a request's messages.

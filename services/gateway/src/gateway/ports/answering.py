@@ -102,7 +102,8 @@ class Generator(Protocol):
 class Clearance:
     """How far a growing text may be released, and what was found up to there.
 
-    ``judged``: the choice is complete, and all of it is judged.
+    ``judged``: the choice is complete, and all of it is judged. A text beside a choice that is judged and not
+    cleared is one that no detector which redacts or blocks looks at.
     """
 
     choice: int
@@ -116,7 +117,9 @@ class Clearance:
 class Watch(Protocol):
     """Detectors at work on the growing texts of one answer."""
 
-    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+    async def feed(
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+    ) -> None:
         """Appends to a choice's text; waits while the detectors are behind.
 
         Args:
@@ -124,6 +127,8 @@ class Watch(Protocol):
             text: What is appended; may be empty.
             last: The choice is complete.
             reply_json: With the last piece: the members of the message beside its content, one JSON object.
+            beside: The text is beside the content of a choice, and has a number of its own: only detectors that
+                look at texts by themselves judge it.
         """
         ...
 
@@ -150,8 +155,10 @@ class Guardrails(Protocol):
         texts: Sequence[str],
         deadline: Deadline,
         context: DetectionContext = _NONE,
+        *,
+        beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
-        """One verdict a text.
+        """One verdict a text; ``beside``: only by detectors that look at texts by themselves, as of `Watch.feed`.
 
         Raises:
             NotFound: No such detector.

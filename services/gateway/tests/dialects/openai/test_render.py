@@ -517,3 +517,22 @@ async def test_a_blocked_stream_ends_well(fakes: Any, http: httpx.AsyncClient) -
     assert chunks[-3]["choices"][0]["finish_reason"] == "content_filter"
     assert chunks[-2]["usage"]["total_tokens"] > 0
     assert chunks[-1] == "[DONE]"
+
+
+def test_a_judged_answer_in_one_piece_says_what_was_found() -> None:
+    """The model server's members as they came, ours behind them in place of what it calls so, the passages too."""
+    detectors = Detectors(output=(Detector("words", Action.REPORT),))
+    answer = exchange(streaming=False, detectors=detectors)
+    sent = b'{"choices": [{"message": {"content": "ok", "refusal": null}}], "detections": 5}'
+    answer.take([CONTEXT, Detections(Direction.OUTPUT, 0, (), (), ("choices[0].message.audio",)), Completion(sent)])
+    answer.take([DONE])
+    said = json.loads(answer.complete())
+    assert said["choices"] == [{"message": {"content": "ok", "refusal": None}}]
+    assert said["detections"] == {"output": []}
+    assert said["warnings"] == [
+        {
+            "type": "UNJUDGED_OUTPUT",
+            "message": "choices[0].message.audio was left out: no detector can judge it.",
+        }
+    ]
+    assert [node["doc_id"] for node in said["source_nodes"]] == ["d1"]

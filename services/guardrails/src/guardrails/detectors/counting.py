@@ -46,7 +46,7 @@ def token_limit() -> BuiltIn[TokenLimitParams]:
         detection = Detection("token_limit", "too_many_tokens")
         return CountingDetector(_tokens(params.encoding), _bytes, params.limit, detection)
 
-    return BuiltIn("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build)
+    return BuiltIn("token_limit", "Finds texts of too many tokens.", TokenLimitParams, build, about_answer=True)
 
 
 def reading_time() -> BuiltIn[ReadingTimeParams]:
@@ -56,7 +56,8 @@ def reading_time() -> BuiltIn[ReadingTimeParams]:
         detection = Detection("reading_time", "too_long_to_read")
         return CountingDetector(_words, len, params.max_time * _WORDS_A_MINUTE, detection)
 
-    return BuiltIn("reading_time", "Finds texts that take too long to read.", ReadingTimeParams, build)
+    description = "Finds texts that take too long to read."
+    return BuiltIn("reading_time", description, ReadingTimeParams, build, about_answer=True)
 
 
 class CountingDetector:

@@ -22,11 +22,19 @@ def _schema(params: type[Params]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ConfiguredDetector:
-    """A detector with its parameters, the replacement of its spans, and the lowest score that counts."""
+    """A detector with its parameters.
+
+    Attributes:
+        detector: The detector.
+        replacement: Replaces its spans.
+        threshold: The lowest score that counts.
+        about_answer: Its findings are about an answer as a whole: it does not judge texts beside the answer.
+    """
 
     detector: Detector | Judge
     replacement: str
     threshold: float
+    about_answer: bool = False
 
 
 class DetectorFactory(Protocol):
@@ -66,6 +74,7 @@ class BuiltIn(Generic[P]):
         streaming: It can judge a growing text before the text is complete.
         kind: What the detector looks at.
         probe: Returns its health; without a probe it is always healthy.
+        about_answer: See `ConfiguredDetector`.
     """
 
     detector_id: str
@@ -75,11 +84,12 @@ class BuiltIn(Generic[P]):
     streaming: bool = True
     kind: DetectorKind = DetectorKind.CONTENTS
     probe: Callable[[], Awaitable[Health]] | None = None
+    about_answer: bool = False
 
     def make(self, raw: bytes) -> ConfiguredDetector:
         """See `DetectorFactory.make`."""
         params = decode(raw, self.params)
-        return ConfiguredDetector(self.build(params), params.replacement, params.threshold)
+        return ConfiguredDetector(self.build(params), params.replacement, params.threshold, self.about_answer)
 
     def info(self) -> DetectorInfo:
         """See `DetectorFactory.info`."""

@@ -48,7 +48,7 @@ def file_type(processes: CheckProcesses) -> BuiltIn[FileTypeParams]:
         return FileType(params, processes)
 
     description = "Finds texts that are not the JSON, YAML or XML that they should be."
-    return BuiltIn("file_type", description, FileTypeParams, build, streaming=False)
+    return BuiltIn("file_type", description, FileTypeParams, build, streaming=False, about_answer=True)
 
 
 class FileType(Judge):

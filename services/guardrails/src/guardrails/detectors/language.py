@@ -62,7 +62,7 @@ def language(limit: int) -> BuiltIn[LanguageParams]:
         return WholeTextDetector(judge, limit, _INLINE)
 
     description = "Finds texts in another language than those that are allowed."
-    return BuiltIn("language", description, LanguageParams, build, streaming=False)
+    return BuiltIn("language", description, LanguageParams, build, streaming=False, about_answer=True)
 
 
 @cache

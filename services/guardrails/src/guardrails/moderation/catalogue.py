@@ -51,7 +51,15 @@ class Catalogue:
         for index, spec in enumerate(specs):
             made = self._detector(spec, f"detectors[{index}].params")
             rules.append(
-                Rule(spec.detector_id, made.detector, spec.action, spec.on_error, made.replacement, made.threshold)
+                Rule(
+                    spec.detector_id,
+                    made.detector,
+                    spec.action,
+                    spec.on_error,
+                    made.replacement,
+                    made.threshold,
+                    made.about_answer,
+                )
             )
         return tuple(rules)
 

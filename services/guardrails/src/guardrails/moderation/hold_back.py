@@ -68,6 +68,7 @@ class GrowingText:
         ready: Called, in the event loop, when there is something for `settle`.
         cross_choices: For each rule what asks about all choices together, where that is its way.
         all_hold: It waits for the rules that only report, too, but for those that judge it as a whole.
+        clears: Some of it may be released; else it is judged, and nothing is.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class GrowingText:
         ready: Callable[[], None],
         *,
         all_hold: bool = False,
+        clears: bool = True,
         cross_choices: Sequence[CrossChoice | None] = (),
     ) -> None:
         self._number = number
         self._running: list[_Running] = []
         self._windowed: list[Windowed | CrossChoicePart] = []
         self._all_hold = all_hold
+        self._clears = clears
         for rule, cross_choice in zip(rules, cross_choices or [None] * len(rules), strict=True):
             detector = rule.detector
             if cross_choice is not None:
@@ -221,6 +224,8 @@ class GrowingText:
 
     def _clearable(self) -> list[int]:
         """Where the text may be released up to now, one place after the other."""
+        if not self._clears:
+            return []
         cleared = self._length
         for running in self._running:
             if running.decided < cleared and self._waits_for(running.rule, whole=running.whole):

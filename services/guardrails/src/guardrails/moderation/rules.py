@@ -6,14 +6,17 @@ from dataclasses import dataclass, replace
 import structlog
 
 from guardrails.detectors.port import Detector, DetectorFailed, Judge, NotAsked
-from guardrails.domain import Action, Detection, Failure, Finding, OnError
+from guardrails.domain import Action, Detection, DetectorKind, Failure, Finding, OnError
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A detector at work and what its findings and its failure lead to; findings below the threshold are none."""
+    """A detector at work and what its findings and its failure lead to; findings below the threshold are none.
+
+    ``about_answer``: see `ConfiguredDetector`.
+    """
 
     detector_id: str
     detector: Detector | Judge
@@ -21,6 +24,7 @@ class Rule:
     on_error: OnError
     replacement: str
     threshold: float = 0.0
+    about_answer: bool = False
 
     def findings(self, detections: Iterable[Detection]) -> Iterator[Finding]:
         """What follows from the detector's detections."""
@@ -46,6 +50,16 @@ class Rule:
     def protects(self) -> bool:
         """Whether text must wait for it."""
         return self.action in (Action.REDACT, Action.BLOCK)
+
+    @property
+    def judges_beside(self) -> bool:
+        """Whether it judges texts that stand beside the content of an answer."""
+        if self.about_answer:
+            return False
+        detector = self.detector
+        return not isinstance(detector, Judge) or (
+            detector.kind is DetectorKind.CONTENTS and not detector.cross_choice
+        )
 
     def blocks_on(self, error: Exception) -> bool:
         """Whether a failure of the detector blocks the text."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
+from dataclasses import replace
 
 from servicekit.errors import InvalidRequest
 
@@ -15,6 +16,7 @@ from guardrails.moderation.rules import Rule
 from guardrails.moderation.thread_pool import ThreadPool
 
 _MOST_CHOICES = 128
+_MOST_BESIDE = 1024
 
 # Code points that may wait for detectors at work; with more no piece is taken, so that the client's stream stops.
 _AHEAD = 4096
@@ -61,6 +63,7 @@ class Session:
             else None
             for rule in rules
         ]
+        self._beside = 0
         self.blocked = False
 
     def run(
@@ -133,7 +136,7 @@ class Session:
 
     def scan(self, pieces: Sequence[Piece]) -> list[Scan]:
         """The first half of `feed`; may run in a thread."""
-        return [self._text(piece.choice).scan(piece) for piece in _joined(pieces)]
+        return [self._text(piece).scan(piece) for piece in _joined(pieces)]
 
     def apply(self, scans: Sequence[Scan]) -> list[Progress]:
         """The second half of `feed`; runs in the event loop."""
@@ -170,13 +173,25 @@ class Session:
     def _waiting(self) -> int:
         return sum(text.waiting for text in self._texts.values())
 
-    def _text(self, number: int) -> GrowingText:
-        text = self._texts.get(number)
+    def _text(self, piece: Piece) -> GrowingText:
+        text = self._texts.get(piece.choice)
         if text is None:
-            if len(self._texts) == _MOST_CHOICES:
-                raise InvalidRequest(f"There are more than {_MOST_CHOICES} choices.", field="piece.choice")
-            text = self._texts[number] = GrowingText(
-                number,
+            text = self._texts[piece.choice] = self._begun(piece)
+        if text.complete:
+            raise _complete(piece.choice)
+        return text
+
+    def _begun(self, piece: Piece) -> GrowingText:
+        if piece.beside:
+            self._beside += 1
+        if self._beside > _MOST_BESIDE or len(self._texts) - self._beside >= _MOST_CHOICES:
+            raise InvalidRequest(
+                f"There are more than {_MOST_CHOICES} choices, or more than {_MOST_BESIDE} texts beside them.",
+                field="piece.choice",
+            )
+        if not piece.beside:
+            return GrowingText(
+                piece.choice,
                 self._rules,
                 self._context,
                 self._chunking,
@@ -185,9 +200,11 @@ class Session:
                 all_hold=self._all_hold,
                 cross_choices=self._cross_choices,
             )
-        if text.complete:
-            raise _complete(number)
-        return text
+        rules = [rule for rule in self._rules if rule.judges_beside]
+        protects = any(rule.protects for rule in rules) or not any(rule.protects for rule in self._rules)
+        return GrowingText(
+            piece.choice, rules, self._context, None, self._holding, self._ready.set, clears=protects
+        )
 
 
 async def _next(batches: AsyncIterator[Sequence[Piece]]) -> Sequence[Piece] | None:
@@ -204,8 +221,7 @@ def _joined(pieces: Sequence[Piece]) -> Sequence[Piece]:
             raise _complete(piece.choice)
         of_choice.append(piece)
     return [
-        Piece(choice, "".join(piece.text for piece in of_choice), of_choice[-1].last, of_choice[-1].reply)
-        for choice, of_choice in choices.items()
+        replace(of_choice[-1], text="".join(piece.text for piece in of_choice)) for of_choice in choices.values()
     ]
 
 

@@ -129,6 +129,8 @@ class FakeGuardrails:
         texts: Sequence[str],
         deadline: Deadline,
         context: DetectionContext = _NONE,
+        *,
+        beside: bool = False,
     ) -> tuple[tuple[Verdict, ...], tuple[DetectorFailure, ...]]:
         """See `ports.answering.Guardrails`."""
         self.judged += texts
@@ -193,7 +195,9 @@ class _FakeWatch:
         self._out: deque[Clearance | None] = deque()
         self._ready = asyncio.Event()
 
-    async def feed(self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"") -> None:
+    async def feed(
+        self, choice: int, text: str, *, last: bool = False, reply_json: bytes = b"", beside: bool = False
+    ) -> None:
         whole = self._texts[choice] = self._texts.get(choice, "") + text
         self._guardrails.judged.append(text)
         findings = self._guardrails._find(whole, self._action)  # two halves of one fake

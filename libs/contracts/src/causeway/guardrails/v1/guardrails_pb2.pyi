@@ -297,8 +297,11 @@ class DetectTextRequest(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     SURROUNDINGS_FIELD_NUMBER: _builtins.int
     REPLIES_JSON_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     direction: Global___Direction.ValueType
     """Where the texts stand."""
+    beside: _builtins.bool
+    """The texts are beside the content of messages; see `DetectPiece`."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks."""
@@ -335,10 +338,11 @@ class DetectTextRequest(_message.Message):
         passages: _abc.Iterable[_builtins.str] | None = ...,
         surroundings: Global___Surroundings | None = ...,
         replies_json: _abc.Iterable[_builtins.bytes] | None = ...,
+        beside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal", "surroundings", b"surroundings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "replies_json", b"replies_json", "surroundings", b"surroundings", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "detectors", b"detectors", "direction", b"direction", "passages", b"passages", "principal", b"principal", "replies_json", b"replies_json", "surroundings", b"surroundings", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -603,6 +607,7 @@ class DetectPiece(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     LAST_FIELD_NUMBER: _builtins.int
     REPLY_JSON_FIELD_NUMBER: _builtins.int
+    BESIDE_FIELD_NUMBER: _builtins.int
     choice: _builtins.int
     """Which choice, from 0."""
     text: _builtins.str
@@ -611,6 +616,10 @@ class DetectPiece(_message.Message):
     """The choice is complete."""
     reply_json: _builtins.bytes
     """With the last piece: the members of the message beside its content (tool calls), one JSON object; empty: none."""
+    beside: _builtins.bool
+    """The text is beside the content of an answer (tool arguments, reasoning, a refusal) and has a number of its own.
+    Detectors that look at texts by themselves judge it; those that look at an answer as a whole do not.
+    """
     def __init__(
         self,
         *,
@@ -618,10 +627,11 @@ class DetectPiece(_message.Message):
         text: _builtins.str = ...,
         last: _builtins.bool = ...,
         reply_json: _builtins.bytes = ...,
+        beside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["choice", b"choice", "last", b"last", "reply_json", b"reply_json", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beside", b"beside", "choice", b"choice", "last", b"last", "reply_json", b"reply_json", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,7 +658,9 @@ class DetectResponse(_message.Message):
     findings' spans are to be replaced before the release. Unspecified where there are no findings.
     """
     judged: _builtins.bool
-    """The choice is complete and judged to its end: nothing more will be said of it."""
+    """The choice is complete and judged to its end: nothing more will be said of it. A text beside the content that is
+    judged and not cleared is one that no detector which redacts or blocks looks at.
+    """
     @_builtins.property
     def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___Finding]:
         """New findings that end within what is cleared now, and those that block."""

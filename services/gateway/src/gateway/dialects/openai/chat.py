@@ -97,6 +97,7 @@ class OpenAiChat:
             original=OriginalRequest(
                 json=request.body if raw.keys().isdisjoint(OURS) else json_fields.without(raw, OURS),
                 passthrough=True,
+                in_one_piece=not stream,
                 required_indexes=indexes,
             ),
         )
@@ -129,6 +130,9 @@ class OpenAiChat:
         usage = False
         adds = asked != PromptOptions() or bool(parameters) or bool(frontend.assistant) or self._made.composed
         reads = adds or detectors != Detectors()
+        if policy := frontend.detectors != Detectors():
+            frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
+            conversation.check_names(turn.original.json)
         if searches or reads:
             messages = conversation.messages(raw)
             searches = searches and (takes_all or all(map(conversation.searchable, messages)))
@@ -136,7 +140,7 @@ class OpenAiChat:
             known = _fields(raw, _READ_OF_A_CONVERSATION)
             usage = known.object("stream_options").flag("include_usage")
             if detectors != Detectors():
-                conversation.check_readable(messages)
+                conversation.check_readable(messages, policy=policy)
             turn = _conversation(turn, raw, known, messages)
             turn = replace(turn, detectors=detectors, original=replace(turn.original, tools_json=tools))
         if searches:
@@ -237,5 +241,10 @@ def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message]) 
         # Both names are OpenAI's; the newer one wins.
         max_tokens=known.integer("max_completion_tokens", 1, turn_settings.LONGEST_ANSWER)
         or known.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
-        original=replace(turn.original, question_extra_json=last.extra_json if asks else b"", passthrough=False),
+        original=replace(
+            turn.original,
+            question_extra_json=last.extra_json if asks else b"",
+            question_gaps=last.gaps if asks else (),
+            passthrough=False,
+        ),
     )

@@ -1,17 +1,28 @@
 """The messages of an OpenAI request: read, checked, and parted into the question and what was said before it."""
 
+import itertools
+from collections.abc import Sequence
+
 import msgspec
 from servicekit.errors import InvalidRequest
 
+from gateway.answering.json_texts import repeats_names
 from gateway.dialects import json_fields
-from gateway.domain import Message
+from gateway.domain import PART_BREAK, Message
 
 Raw = dict[str, msgspec.Raw]
 
 _ROLES = ("system", "user", "assistant", "developer")
+_JUDGED = ("system", "developer", "user", "assistant", "tool", "function")
+"""The roles of OpenAI's protocol: where a policy applies there are no others, because servers differ in them."""
+
 _SPOKEN = ("user", "tool", "function")
 _INVALID = "Invalid request format"
 _messages_decoder = msgspec.json.Decoder(list[dict[str, msgspec.Raw]])
+
+
+class UnknownRole(InvalidRequest):
+    """A message is of a role that no detector knows. It is a 400 in each dialect."""
 
 
 def messages(raw: Raw) -> list[Message]:
@@ -49,8 +60,14 @@ def _message(item: Raw, path: str) -> Message:
         texts = [part["text"] for part in content if _is_text(part)]
         if len(texts) < len(content):
             return Message(role, "", bytes(item["content"]), extra)
-        content = "\n".join(texts)
+        return Message(role, "\n".join(texts), b"", extra, _breaks(texts))
     return Message(role, content or "", b"", extra)
+
+
+def _breaks(texts: Sequence[str]) -> tuple[int, ...]:
+    """Where the line breaks between these texts stand."""
+    ends = list(itertools.accumulate(map(len, texts)))[:-1]
+    return tuple(end + at for at, end in enumerate(ends))
 
 
 def _is_text(part: object) -> bool:
@@ -81,14 +98,43 @@ def common_extra(asked: list[Message]) -> bytes:
     return first if all(message.extra_json == first for message in asked) else b""
 
 
-def check_readable(messages: list[Message]) -> None:
-    """Check that detectors can read what was said.
+def gaps(question: Sequence[Message]) -> tuple[int, ...]:
+    """Return the gaps of the messages that a question is put together from, as places in the question."""
+    found: list[int] = []
+    begin = 0
+    for message in question:
+        found += [begin + gap for gap in message.gaps]
+        begin += len(message.text) + len(PART_BREAK)
+    return tuple(found)
+
+
+def check_names(body: bytes) -> None:
+    """Check that no object has a name twice, because detectors judge one of the values.
 
     Raises:
-        InvalidRequest: A message holds parts other than text.
+        InvalidRequest: One does.
+    """
+    if repeats_names(body):
+        raise InvalidRequest("The body must not name a member of an object twice.", field="body")
+
+
+def check_readable(messages: list[Message], *, policy: bool) -> None:
+    """Check that detectors can read what was said.
+
+    Args:
+        messages: All of them.
+        policy: A policy applies, which judges what every role says.
+
+    Raises:
+        InvalidRequest: A message holds parts other than text, or is of a role that no detector knows.
     """
     for at, message in enumerate(messages):
-        if message.content_json and message.role in _SPOKEN:
+        if policy and message.role not in _JUDGED:
+            raise UnknownRole(
+                f"messages[{at}].role must be one of {', '.join(_JUDGED)}, not {message.role[:100]!r}.",
+                field=f"messages[{at}].role",
+            )
+        if message.content_json and (policy or message.role in _SPOKEN):
             raise InvalidRequest(
                 f"messages[{at}].content holds parts other than text, which the detectors cannot read.",
                 field=f"messages[{at}].content",

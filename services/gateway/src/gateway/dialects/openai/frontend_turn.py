@@ -57,6 +57,7 @@ def with_question(turn: Turn, messages: list[Message], *, must_ask: bool) -> Tur
         original=replace(
             turn.original,
             question_extra_json=conversation.common_extra(question),
+            question_gaps=conversation.gaps(question),
             messages=tuple(messages) if len(asked) > 1 else (),
             places=(*others, *asked),
         ),

@@ -211,20 +211,32 @@ class OpenAiExchange:
     def complete(self) -> bytes:
         """See `Exchange`."""
         answer = self._answer
+        if answer.context is not None and self.turn.retrieval.indexes:
+            self._extra["source_nodes"] = [source_node(passage) for passage in answer.context.passages]
         if answer.completion:
-            return self._with_extra(answer.completion)
+            return self._with_own(answer)
         self._know(answer.start)
         body = self._envelope
         body["choices"] = [self._choice_of(index, answer) for index in sorted(answer.choices)]
         if answer.usage is not None:
             body["usage"] = usage_object(answer.usage)
+        return _encode(body | self._judged(answer) | self._extra)
+
+    def _judged(self, answer: Answer) -> dict[str, Any]:
+        """What detectors say of a whole answer."""
         asked = asked_of(self.turn.detectors)
-        if asked:
-            body["detections"] = detections_block(answer.detections, asked)
-            body |= _warned(answer.detections)
-        if answer.context is not None and self.turn.retrieval.indexes:
-            self._extra["source_nodes"] = [source_node(passage) for passage in answer.context.passages]
-        return _encode(body | self._extra)
+        if not asked:
+            return {}
+        return {"detections": detections_block(answer.detections, asked)} | _warned(answer.detections)
+
+    def _with_own(self, answer: Answer) -> bytes:
+        """A model server's whole answer; what is beside it is ours, also where the server has the same names."""
+        own = self._judged(answer)
+        raw_json = answer.completion
+        if own and not own.keys().isdisjoint(members := members_of(raw_json)):
+            raw_json = _encode({name: value for name, value in members.items() if name not in own})
+        self._extra |= own
+        return self._with_extra(raw_json)
 
     @staticmethod
     def _choice_of(index: int, answer: Answer) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class Form(Protocol):
         """A whole choice of a model server as the one of a chunk."""
         ...
 
+    def speaks(self, choice: dict[str, Any]) -> bool:
+        """Whether a whole choice of a model server has content."""
+        ...
+
 
 class ChatForm:
     """`Form` of chat completions."""
@@ -75,6 +79,11 @@ class ChatForm:
             call.setdefault("index", number)
         return {name: value for name, value in choice.items() if name != "message"} | {"delta": delta}
 
+    def speaks(self, choice: dict[str, Any]) -> bool:
+        """See `Form`."""
+        message = choice.get("message")
+        return isinstance(message, dict) and bool(message.get("content"))
+
 
 class TextForm:
     """`Form` of text completions."""
@@ -95,3 +104,7 @@ class TextForm:
     def piece_of(self, choice: dict[str, Any]) -> dict[str, Any]:
         """See `Form`."""
         return choice
+
+    def speaks(self, choice: dict[str, Any]) -> bool:
+        """See `Form`."""
+        return bool(choice.get("text"))

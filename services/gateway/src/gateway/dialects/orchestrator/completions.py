@@ -38,6 +38,7 @@ class OrchestratorCompletions:
         """See `Dialect`."""
         raw = fields.members(request.body)
         model = fields.text(raw, "model")
+        request.frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
         turn = text_turn(request, model, fields.text(raw, "prompt"), json_fields.without(raw, _OWN))
         said = asked(raw)
         turn = replace(turn, detectors=request.frontend.detectors_for(said))

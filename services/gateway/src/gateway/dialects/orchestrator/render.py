@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError
 
-from gateway.dialects.answer import Answer, asked_of, failure_warning, usage_object
+from gateway.dialects.answer import Answer, asked_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
 from gateway.dialects.orchestrator.stream import OrchestratorStream
@@ -113,6 +113,14 @@ class OrchestratorExchange:
         """The question was stopped: there are no choices at all."""
         return not (self._answer.choices or self._answer.completion)
 
+    def _spoken(self) -> dict[int, bool]:
+        """Whether each choice has content."""
+        if not self._answer.completion:
+            return {index: bool(choice.text) for index, choice in self._answer.choices.items()}
+        choices = members_of(self._answer.completion).get("choices")
+        said = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        return {each.get("index", at): self._form.speaks(each) for at, each in enumerate(said)}
+
     def _warnings(self, unsuitable: bool) -> list[dict[str, str]]:
         warnings = []
         if self._blocked:
@@ -120,11 +128,12 @@ class OrchestratorExchange:
         if unsuitable:
             warnings.append(detections.UNSUITABLE_OUTPUT)
         if self.turn.detectors.output:
-            choices = self._answer.choices
-            empty = [index for index, choice in sorted(choices.items()) if not choice.text]
-            if self._strict and len(empty) == len(choices) > 1:
+            spoken = self._spoken()
+            empty = [index for index, spoke in sorted(spoken.items()) if not spoke]
+            if self._strict and len(empty) == len(spoken) > 1:
                 warnings.append(detections.NO_OUTPUT)
             else:
                 warnings += map(detections.no_content, empty)
         warnings += [failure_warning(each) for event in self._answer.detections for each in event.failures]
+        warnings += [left_out_warning(each) for event in self._answer.detections for each in event.left_out]
         return warnings

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from servicekit.errors import CausewayError, UpstreamRejected
 
-from gateway.dialects.answer import asked_of, failure_warning, usage_object
+from gateway.dialects.answer import asked_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
 from gateway.dialects.problem import one_line
@@ -139,6 +139,7 @@ class OrchestratorStream:
     def _detections(self, event: Detections) -> None:
         errors.check_failures(event.failures, event.direction, self._turn.detectors)
         self._warnings += map(failure_warning, event.failures)
+        self._warnings += map(left_out_warning, event.left_out)
         if event.direction is not Direction.OUTPUT:
             self._before.append(event)
             return

@@ -102,6 +102,7 @@ def turn(request: ChatRequest, conversation: Sequence[Message], context: Fields)
         headers=request.headers,
         prompting=PromptOptions(
             system_prompt=_system_prompt(settings, frontend),
+            own_prompt=_own_prompt(settings),
             rewrite=settings.flag("query_rewriting"),
             follow_ups=settings.flag("suggest_followup_questions"),
             language=turn_settings.language(settings),
@@ -154,6 +155,11 @@ def _sources(settings: Fields) -> tuple[bool, bool]:
     pictures = newer["send_image_sources"] if settings.get("send_image_sources") is not None else pictures
     texts = newer["send_text_sources"] if settings.get("send_text_sources") is not None else kind != "images"
     return pictures, texts
+
+
+def _own_prompt(settings: Fields) -> str:
+    """What of the system prompt is the request's own."""
+    return settings.text("prompt_template").removeprefix(_APPEND).strip()
 
 
 def _system_prompt(settings: Fields, frontend: Frontend) -> str | None:

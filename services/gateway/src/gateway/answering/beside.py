@@ -1,0 +1,210 @@
+"""What models send beside the text of a protected choice, judged as texts of their own before it leaves."""
+
+import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import msgspec
+from servicekit.errors import Unavailable
+
+from gateway.answering.json_texts import JsonTexts, Unjudgeable
+from gateway.domain import Action, Delta, Finding, Finish
+from gateway.domain.deltas import members_of, merge
+from gateway.ports.answering import Clearance
+
+STREAMED = ("reasoning_content", "reasoning", "refusal")
+"""Members of a delta that are texts, and grow as the content does."""
+
+UNJUDGEABLE = frozenset(("audio", "encrypted_content", "prompt_logprobs", "prompt_token_ids"))
+"""Members that no detector of texts can read: they are left out."""
+
+_WITH_TEXT = ("logprobs", "token_ids")
+"""Members of a choice that spell its text out: they leave with that text, or not at all."""
+
+_CALLS = ("tool_calls", "function_call")
+_IDENTIFIERS = frozenset(("id", "object", "created", "model", "system_fingerprint", "service_tier"))
+# fmt: off
+_COUNTS = frozenset((
+    "accepted_prediction_tokens", "audio_tokens", "cached_tokens", "completion_tokens",
+    "completion_tokens_details", "image_tokens", "prompt_tokens", "prompt_tokens_details", "reasoning_tokens",
+    "rejected_prediction_tokens", "text_tokens", "total_tokens",
+))
+# fmt: on
+_LONGEST_IDENTIFIER = 128
+_encode = msgspec.json.encode
+E = TypeVar("E", Delta, Finish)
+
+
+class Document:
+    """Members that are complete: judged together, they leave together.
+
+    Args:
+        members: The members.
+        path: Where they stand, for warnings.
+
+    Attributes:
+        names: Names of the members.
+        texts: What detectors judge.
+        found: What they found, without places: those are in none of the texts that clients see.
+        left_out: Paths of what no detector could judge, which is left out.
+    """
+
+    def __init__(self, members: dict[str, Any], path: str) -> None:
+        self.names = tuple(members)
+        self.found: dict[Finding, None] = {}
+        self.left_out = [f"{path}{name}" for name in members if name in UNJUDGEABLE]
+        self._path = path
+        judged = {name: value for name, value in members.items() if name not in UNJUDGEABLE}
+        self._texts: JsonTexts | None = None
+        try:
+            self._texts = JsonTexts(judged) if judged else None
+        except Unjudgeable:
+            self._leave_out(judged)
+        self.texts = self._texts.texts if self._texts is not None else ()
+        self._open = len(self.texts)
+
+    @property
+    def judged(self) -> bool:
+        """All of it is judged."""
+        return not self._open
+
+    @property
+    def changed(self) -> bool:
+        """It does not leave as it came."""
+        return bool(self.left_out) or (self._texts is not None and self._texts.changed)
+
+    def take(self, at: int, clearance: Clearance) -> None:
+        """Takes what detectors say of one of the texts."""
+        self.found |= dict.fromkeys(map(unplaced, clearance.findings))
+        if self._texts is not None:
+            self._texts.take(at, clearance.findings)
+        if clearance.judged:
+            self._open -= 1
+            if clearance.cleared_until < len(self.texts[at]) and self._texts is not None:
+                self._leave_out(name for name in self.names if name not in UNJUDGEABLE)
+
+    def give_up(self) -> None:
+        """There is too much for the detectors: all of it is left out."""
+        self._open, self.texts = 0, ()
+        self._leave_out(name for name in self.names if name not in UNJUDGEABLE)
+
+    def told(self) -> tuple[Finding, ...]:
+        """Return the findings that clients learn of: who only reports tells nothing of what is replaced."""
+        return tuple(each for each in self.found if not (self.changed and each.action is Action.REPORT))
+
+    def members(self) -> dict[str, Any]:
+        """Return the members as they may leave."""
+        return {} if self._texts is None else self._texts.replaced()
+
+    def _leave_out(self, names: Iterable[str]) -> None:
+        self._texts = None
+        self.left_out += [f"{self._path}{name}" for name in names]
+
+
+@dataclass(slots=True)
+class BesideChoice:
+    """What one protected choice has beside its text.
+
+    Attributes:
+        index: Which choice.
+        waiting: Texts beside it that are not judged yet.
+        pieces: Texts that grow: a member's name and the next piece of it.
+        calls: Pieces of tool calls, as they came.
+        documents: What is judged since the choice is complete.
+    """
+
+    index: int
+    waiting: int = 0
+    pieces: list[tuple[str, str]] = field(default_factory=list)
+    calls: list[Delta] = field(default_factory=list)
+    calls_document: Document | None = None
+    delta_document: Document | None = None
+    choice_document: Document | None = None
+    _delta: dict[str, Any] = field(default_factory=dict)
+    _choice: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, event: E) -> E:
+        """Takes an event's members; returns the event with what leaves with its text."""
+        if isinstance(event, Delta) and event.delta_json:
+            for name, value in members_of(event.delta_json).items():
+                if name in _CALLS:
+                    continue  # `HeldChoice` takes those
+                if name in STREAMED and isinstance(value, str):
+                    self.pieces.append((name, value))
+                else:
+                    merge(self._delta, {name: value})
+            event = msgspec.structs.replace(event, delta_json=b"")
+        if event.choice_json:
+            members = members_of(event.choice_json)
+            kept = {name: members.pop(name) for name in _WITH_TEXT if name in members}
+            merge(self._choice, members)
+            spelt = kept and (isinstance(event, Finish) or event.text)
+            event = msgspec.structs.replace(event, choice_json=_encode(kept) if spelt else b"")
+        return event
+
+    def complete(self, reply: dict[str, Any]) -> list[Document]:
+        """Return what is to be judged now that the choice is complete."""
+        path = f"choices[{self.index}]."
+        calls = {name: copy.deepcopy(reply[name]) for name in _CALLS if name in reply} if self.calls else {}
+        if calls:
+            self.calls_document = Document(calls, f"{path}message.")
+            if self.calls_document.left_out:
+                raise Unavailable("The model calls tools with more than can be judged.")
+        if self._delta:
+            self.delta_document = Document(self._delta, f"{path}message.")
+        if self._choice:
+            self.choice_document = Document(self._choice, path)
+        documents = (self.calls_document, self.delta_document, self.choice_document)
+        return [document for document in documents if document is not None]
+
+    def last(self) -> list[Delta]:
+        """Return what leaves before the choice's end, once all is judged."""
+        out = []
+        if self.delta_document is not None and (members := self.delta_document.members()):
+            out.append(Delta(self.index, "", _encode(members)))
+        if self.calls_document is None or self.calls_document.left_out or not self.calls_document.changed:
+            # Where no detector of texts judges them, those of conversations have.
+            out += self.calls
+        else:
+            out.append(Delta(self.index, "", _encode(self.calls_document.members())))
+        self.calls = []
+        self.calls_document = self.delta_document = None
+        return out
+
+    def ended(self, finish: Finish) -> Finish:
+        """Return the choice's end with the members that stand on it."""
+        if self.choice_document is None or not (members := self.choice_document.members()):
+            return finish
+        own = members_of(finish.choice_json) if finish.choice_json else {}
+        return msgspec.structs.replace(finish, choice_json=_encode(members | own))
+
+
+def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the identifiers of an answer, and its other members, which may hold text."""
+    known: dict[str, Any] = {}
+    others: dict[str, Any] = {}
+    for name, value in members_of(raw_json).items():
+        identifier = name in _IDENTIFIERS and not isinstance(value, list | dict) and _short(value)
+        (known if identifier else others)[name] = value
+    return known, others
+
+
+def counts_only(raw_json: bytes) -> bool:
+    """Return whether numbers of tokens hold nothing else."""
+    return not raw_json or _counts(members_of(raw_json))
+
+
+def unplaced(finding: Finding) -> Finding:
+    """Return a finding without its place and its words: it is about no text whose places clients know."""
+    return replace(finding, start=None, end=None, text="", replacement="", extra_json=b"")
+
+
+def _counts(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(name in _COUNTS and _counts(each) for name, each in value.items())
+    return value is None or isinstance(value, int)
+
+
+def _short(value: object) -> bool:
+    return not isinstance(value, str) or (len(value) <= _LONGEST_IDENTIFIER and not any(map(str.isspace, value)))

@@ -1,0 +1,282 @@
+"""The texts of one answer that are judged beside the contents of its choices, each under a number of its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+from servicekit.errors import Unavailable
+
+from gateway.answering.beside import BesideChoice, Document, counts_only, split_start, unplaced
+from gateway.answering.hold_back import HeldChoice, withheld
+from gateway.answering.json_texts import Span, replaced
+from gateway.domain import (
+    Action,
+    Delta,
+    Detections,
+    DetectorFailure,
+    Direction,
+    Event,
+    Finding,
+    FollowUps,
+    Start,
+    Usage,
+)
+from gateway.domain.deltas import members_of
+from gateway.ports.answering import Clearance
+
+FIRST = 1 << 20
+"""The first number of texts that are judged beside choices; those are numbered from 0."""
+
+MOST = 640
+"""Texts of the documents of one answer that are judged; what is more is left out."""
+
+_encode = msgspec.json.encode
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What the detectors get next."""
+
+    number: int
+    text: str
+    reply_json: bytes = b""
+    beside: bool = True
+    last: bool = True
+
+
+@dataclass(slots=True)
+class _Growing:
+    """A text that grows beside a choice: it leaves as far as it is cleared."""
+
+    choice: BesideChoice
+    name: str
+    held: HeldChoice
+    length: int = 0
+
+
+@dataclass(slots=True)
+class _Question:
+    """A follow-up question."""
+
+    text: str
+    spans: list[Span]
+    judged: bool = False
+
+
+class BesideTexts:
+    """All of one answer. What grows leaves as it is cleared; documents leave when they are complete and judged.
+
+    Args:
+        protected: Some detector redacts or blocks; else follow-up questions alone are judged.
+
+    Attributes:
+        pieces: What the detectors are to get.
+        size: Of what is held.
+    """
+
+    def __init__(self, *, protected: bool) -> None:
+        self._protected = protected
+        self.pieces: list[Piece] = []
+        self.size = 0
+        self._next = FIRST
+        self._growing: dict[tuple[int, str], _Growing] = {}
+        self._by_number: dict[int, _Growing] = {}
+        self._documents: dict[int, tuple[BesideChoice, Document, int]] = {}
+        self._answer = BesideChoice(0)
+        self._choices: dict[int, BesideChoice] = {}
+        self._start: list[Document] = []
+        self._usage: tuple[Usage, Document] | None = None
+        self._texts = 0
+        self._notices: list[Event] = []
+        self._questions: dict[int, _Question] = {}
+
+    @property
+    def judged(self) -> bool:
+        """All of it is judged."""
+        waiting = self._answer.waiting or any(each.waiting for each in self._choices.values())
+        return not waiting and all(question.judged for question in self._questions.values())
+
+    @property
+    def answered(self) -> bool:
+        """There are follow-up questions, and all are judged."""
+        return bool(self._questions) and all(question.judged for question in self._questions.values())
+
+    def taken(self) -> Sequence[Piece]:
+        """Return what the detectors are to get, once."""
+        pieces, self.pieces = self.pieces, []
+        return pieces
+
+    # --- what comes ----------------------------------------------------------------------------------------------
+
+    def grow(self, choice: BesideChoice) -> int:
+        """Takes the new pieces of a choice's growing texts; returns how much more is held."""
+        before = self.size
+        pieces, choice.pieces = choice.pieces, []
+        for name, text in pieces:
+            growing = self._growing.get((choice.index, name))
+            if growing is None:
+                held = HeldChoice(self._number(), protected=False, chunked=False)
+                growing = self._growing[choice.index, name] = _Growing(choice, name, held)
+                self._by_number[held.index] = growing
+                self._wait(choice)
+            if text:
+                growing.held.hold(Delta(growing.held.index, text))
+                growing.length += len(text)
+                self.size += len(text)
+                self.pieces.append(Piece(growing.held.index, text, last=False))
+        return self.size - before
+
+    def complete(self, choice: BesideChoice, documents: Sequence[Document]) -> None:
+        """Takes what a complete choice has beside its text.
+
+        Raises:
+            Unavailable: Its tool calls are more than can be judged.
+        """
+        for (index, _), growing in self._growing.items():
+            if index == choice.index and not growing.held.told:
+                growing.held.told = True
+                self.pieces.append(Piece(growing.held.index, ""))
+        for document in documents:
+            self._judge(choice, document)
+
+    def start(self, event: Start) -> Start:
+        """Takes members of the answer as a whole; returns those that say no more than which answer it is."""
+        if not self._protected:
+            return event
+        known, others = split_start(event.raw_json)
+        if others:
+            document = Document(others, "")
+            self._start.append(document)
+            self._judge(self._answer, document)
+        return Start(_encode(known))
+
+    def usage(self, event: Usage) -> Usage:
+        """Takes numbers of tokens; returns them as they may leave before the end."""
+        if not self._protected or counts_only(event.raw_json):
+            self._usage = None
+            if not (self._protected and event.raw_json):
+                return event
+            return replace(
+                event, raw_json=_encode(members_of(event.raw_json))
+            )  # of what is there twice, one is judged
+        self._usage = event, Document({"usage": members_of(event.raw_json)}, "")
+        return Usage(event.prompt_tokens, event.completion_tokens)
+
+    def follow_ups(self, event: FollowUps) -> None:
+        """Takes the follow-up questions: texts of their own, which all detectors judge."""
+        for text in event.questions:
+            number = self._number()
+            self._questions[number] = _Question(text, [])
+            self.pieces.append(Piece(number, text, beside=False))
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self._usage is not None:
+            self._judge(self._answer, self._usage[1])
+
+    # --- what leaves ---------------------------------------------------------------------------------------------
+
+    def take(self, clearance: Clearance) -> list[Event]:
+        """Takes what detectors say of one text; returns what may leave because of it."""
+        number = clearance.choice
+        out: list[Event] = []
+        item = 0
+        if (growing := self._by_number.get(number)) is not None:
+            item, findings = growing.choice.index, growing.held.take_out(clearance.findings)
+            left_out = self._grown(growing, clearance, out)
+        elif (question := self._questions.get(number)) is not None:
+            left_out = ()
+            question.judged = question.judged or clearance.judged
+            spans = [
+                (each.start, each.end, each.replacement)
+                for each in clearance.findings
+                if each.action is Action.REDACT and each.start is not None and each.end is not None
+            ]
+            question.spans += spans
+            findings = withheld(clearance.findings, [(begin, end) for begin, end, _ in question.spans])
+        else:
+            choice, document, at = self._documents[number]
+            document.take(at, clearance)
+            if not (clearance.judged and document.judged):
+                return _told(choice.index, (), clearance.failures)
+            choice.waiting -= 1
+            # Where no detector of texts judges tool calls, those of conversations have.
+            out_of_it = () if document is choice.calls_document else tuple(document.left_out)
+            return _told(choice.index, document.told(), clearance.failures, out_of_it)
+        told = tuple(dict.fromkeys(map(unplaced, findings)))
+        return [*_told(item, told, clearance.failures, left_out), *out]
+
+    def started(self) -> list[Start]:
+        """Return the members of the answer as a whole that are judged now."""
+        ready = [document for document in self._start if document.judged]
+        self._start = [document for document in self._start if not document.judged]
+        return [Start(_encode(members)) for document in ready if (members := document.members())]
+
+    def last(self) -> list[Event]:
+        """Return what leaves behind everything else."""
+        questions = [replaced(question.text, question.spans) for question in self._questions.values()]
+        said: list[Event] = [FollowUps(tuple(questions))] if questions else []
+        return [*self._notices, *said]
+
+    def cleared_usage(self, usage: Usage | None) -> Usage | None:
+        """Return numbers of tokens with what is beside them, as far as that is judged."""
+        if self._usage is None or not self._usage[1].judged:
+            return usage
+        event, document = self._usage
+        members = document.members().get("usage")
+        return usage if members is None else replace(event, raw_json=_encode(members))
+
+    def _grown(self, growing: _Growing, clearance: Clearance, out: list[Event]) -> tuple[str, ...]:
+        held = growing.held
+        before = held.size
+        held.cleared = max(held.cleared, clearance.cleared_until)
+        released: list[Event] = []
+        held.release(released)
+        out += [
+            Delta(growing.choice.index, "", _encode({growing.name: event.text}))
+            for event in released
+            if isinstance(event, Delta)
+        ]
+        self.size -= before - held.size
+        if not clearance.judged:
+            return ()
+        growing.choice.waiting -= 1
+        if held.cleared < growing.length:
+            return (f"choices[{growing.choice.index}].message.{growing.name}",)
+        return ()
+
+    def _judge(self, choice: BesideChoice, document: Document) -> None:
+        self._texts += len(document.texts)
+        if self._texts > MOST:
+            if document is choice.calls_document:
+                raise Unavailable("The model calls tools with more than can be judged.")
+            document.give_up()
+        if document.judged:
+            # There is nothing in it that a detector reads.
+            self._notices += _told(choice.index, (), (), tuple(document.left_out))
+            return
+        self._wait(choice)
+        for at, text in enumerate(document.texts):
+            number = self._number()
+            self._documents[number] = choice, document, at
+            self.pieces.append(Piece(number, text))
+
+    def _wait(self, choice: BesideChoice) -> None:
+        choice.waiting += 1
+        if choice is not self._answer:
+            self._choices[choice.index] = choice
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+
+def _told(
+    item: int,
+    found: tuple[Finding, ...],
+    failures: tuple[DetectorFailure, ...],
+    left_out: tuple[str, ...] = (),
+) -> list[Event]:
+    if not (found or failures or left_out):
+        return []
+    return [Detections(Direction.OUTPUT, item, found, failures, left_out)]

@@ -1,0 +1,85 @@
+"""The words of a model server's refusal, judged as its answers are before a client reads them."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, UpstreamRejected
+from servicekit.principal import Principal
+from servicekit.tasks import ended
+
+from gateway.answering.beside import Document
+from gateway.answering.json_texts import repeats_names
+from gateway.domain import Action, Detector
+from gateway.ports.answering import Guardrails, Watch
+
+WITHHELD = "The model server refused. Its words are withheld by the guardrails."
+
+_log = structlog.get_logger(__name__)
+
+
+async def cleared(
+    error: UpstreamRejected,
+    guardrails: Guardrails,
+    principal: Principal,
+    detectors: Sequence[Detector],
+    deadline: Deadline,
+) -> UpstreamRejected:
+    """Return the refusal with the words that clients may read, where some detector redacts or blocks.
+
+    What detectors block, fail on or cannot judge is withheld.
+    """
+    if not error.body or all(each.action is Action.REPORT for each in detectors):
+        return error
+    body, plain = _members(error.body)
+    document = Document({"error": error.body} if plain else body, "")
+    try:
+        async with guardrails.watch(principal, detectors, deadline) as watch:
+            clear = await _judged(watch, document)
+    except CausewayError as failed:
+        _log.warning("the model server's refusal was not judged", error=failed.message)
+        clear = False
+    if not clear or document.left_out:
+        return _with_body(error, msgspec.json.encode({"error": {"message": WITHHELD, "type": "withheld"}}).decode())
+    if not document.changed and (plain or not repeats_names(error.body)):
+        return error
+    members = document.members()
+    return _with_body(error, members["error"] if plain else msgspec.json.encode(members).decode())
+
+
+async def _judged(watch: Watch, document: Document) -> bool:
+    """Return whether all of a document is judged and nothing of it is blocked."""
+    feeding = asyncio.ensure_future(_feed(watch, document.texts))
+    try:
+        async with contextlib.aclosing(watch.clearances()) as clearances:
+            async for clearance in clearances:
+                if clearance.blocked:
+                    return False
+                document.take(clearance.choice, clearance)
+    finally:
+        await ended(feeding)
+    return document.judged
+
+
+async def _feed(watch: Watch, texts: Sequence[str]) -> None:
+    for number, text in enumerate(texts):
+        await watch.feed(number, text, last=True, beside=True)
+    await watch.end()
+
+
+def _members(body: str) -> tuple[dict[str, Any], bool]:
+    """Return the members of a body, and whether it is no object but plain text."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any]), False
+    except (ValueError, RecursionError):
+        return {}, True
+
+
+def _with_body(error: UpstreamRejected, body: str) -> UpstreamRejected:
+    told = UpstreamRejected(error.message, status=error.status, body=body, retry_after=error.retry_after)
+    told.field, told.resource = error.field, error.resource
+    return told

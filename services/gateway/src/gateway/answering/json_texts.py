@@ -1,0 +1,274 @@
+"""The texts inside of JSON members: what detectors judge of them, and the members with spans of them replaced."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from gateway.domain import Action, Finding
+
+LONGEST = 256 * 1024
+"""Characters of all texts of some members; longer ones are not judged."""
+
+DEEPEST = 64
+"""Levels of lists and objects; deeper ones are not judged."""
+
+Span = tuple[int, int, str]
+"""A begin, an end and what replaces the text between them."""
+
+# fmt: off
+_NAMES = frozenset((
+    "additionalProperties", "annotations", "arguments", "citations", "code", "content",
+    "content_filter_results", "context", "created", "custom", "custom_blocklists", "description", "detail",
+    "details", "detected", "document", "documents", "end_index", "enum", "error", "file_citation", "filtered",
+    "function", "function_call", "functions", "hate", "id", "index", "indirect_attack", "input", "items",
+    "jailbreak", "json_schema", "message", "model", "name", "object", "param", "parameters", "prediction",
+    "profanity", "prompt_filter_results", "prompt_index", "properties", "protected_material_code",
+    "protected_material_text", "reasoning", "reasoning_content", "refusal", "required", "response_format",
+    "role", "schema", "search_results", "self_harm", "severity", "sexual", "start_index", "stop_reason",
+    "strict", "text", "title", "tool_calls", "tool_choice", "tools", "type", "url", "url_citation", "usage",
+    "violence",
+))
+_KIND_OF = ("type", "role", "severity")
+_KINDS = frozenset((
+    "array", "assistant", "boolean", "content", "custom", "function", "high", "integer", "json_object",
+    "json_schema", "low", "medium", "null", "number", "object", "output_text", "refusal", "safe", "string",
+    "text", "url_citation",
+))
+# fmt: on
+"""What OpenAI's protocol says by itself is no text: its names, and the values of `_KIND_OF`."""
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_encode = msgspec.json.encode
+_Visit = Callable[[str], str | None]
+
+
+class Unjudgeable(Exception):
+    """The members are too long or nested too deeply for the detectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where leaves stand in a judged text.
+
+    Attributes:
+        begin: First character.
+        end: First character behind it.
+        leaves: Their numbers; several where the text there holds JSON itself, which is judged by itself, too.
+        escaped: The text there is no leaf's own text.
+    """
+
+    begin: int
+    end: int
+    leaves: range
+    escaped: bool = False
+
+
+class JsonTexts:
+    """The strings, names and numbers of some JSON members. A string that holds JSON itself is looked into.
+
+    Detectors judge them one below the other, those of each member joined, and each embedded JSON text as it is:
+    clients read them in each of these ways.
+
+    >>> found = JsonTexts({"tool": {"arguments": '{"mail": "ann@kelp.org"}'}})
+    >>> found.texts[0].splitlines()
+    ['tool', 'mail', 'ann@kelp.org']
+
+    Args:
+        members: The members.
+
+    Raises:
+        Unjudgeable: They are too long or nested too deeply.
+
+    Attributes:
+        texts: What detectors judge.
+        changed: A span was replaced.
+    """
+
+    def __init__(self, members: Mapping[str, Any]) -> None:
+        self._members = members
+        self._leaves: list[str] = []
+        self._spans: dict[int, list[Span]] = {}
+        self._dropped: set[int] = set()
+        self._embedded: list[tuple[str, int]] = []
+        ends: list[tuple[int, int]] = []
+        for name, value in members.items():
+            first = len(self._leaves)
+            _walk({name: value}, self._collect, self._collect_embedded)
+            ends.append((first + (name not in _NAMES), len(self._leaves)))
+        if sum(map(len, self._leaves)) > LONGEST:
+            raise Unjudgeable
+        self._judged = [self._joined(range(len(self._leaves)), "\n")]
+        self._judged += [self._joined(range(first, end), "") for first, end in ends if end - first > 1]
+        self._judged += [self._as_it_is(at) for at in range(len(self._embedded))]
+        self.texts = tuple(text for text, _ in self._judged)
+
+    @property
+    def changed(self) -> bool:
+        """Whether something was found that is to be replaced."""
+        return bool(self._spans or self._dropped)
+
+    def take(self, at: int, findings: Iterable[Finding]) -> None:
+        """Notes what was found in the text of this number."""
+        places = self._judged[at][1]
+        for finding in findings:
+            if finding.action is not Action.REDACT or finding.start is None or finding.end is None:
+                continue
+            hit = [place for place in places if place.begin < finding.end and place.end > finding.start]
+            if not hit and at >= len(self._judged) - len(self._embedded):
+                self._dropped.add(at - len(self._judged) + len(self._embedded))
+            for place in hit:
+                begin, end = max(finding.start, place.begin), min(finding.end, place.end)
+                if len(hit) == 1 and len(place.leaves) > 1 and (begin, end) == (finding.start, finding.end):
+                    continue  # what lies within is found there, too
+                for leaf in place.leaves:
+                    span = (begin - place.begin, end - place.begin, finding.replacement)
+                    if place.escaped or len(place.leaves) > 1:
+                        span = (0, len(self._leaves[leaf]), finding.replacement)
+                    self._spans.setdefault(leaf, []).append(span)
+
+    def replaced(self) -> dict[str, Any]:
+        """Return the members with what was found replaced. Embedded JSON stays JSON."""
+        leaves = iter(range(len(self._leaves)))
+        embedded = iter(range(len(self._embedded)))
+
+        def leaf(text: str) -> str | None:
+            spans = self._spans.get(next(leaves))
+            return None if spans is None else replaced(text, spans)
+
+        def dropped(_text: str) -> str | None:
+            return "{}" if next(embedded) in self._dropped else None
+
+        whole: dict[str, Any] = {}
+        for name, value in self._members.items():
+            whole |= _walk({name: value}, leaf, dropped)
+        return whole
+
+    def _collect(self, text: str) -> None:
+        self._leaves.append(text)
+
+    def _collect_embedded(self, text: str) -> None:
+        self._embedded.append((text, len(self._leaves)))
+
+    def _joined(self, leaves: range, between: str) -> tuple[str, list[_Place]]:
+        places, at = [], 0
+        for leaf in leaves:
+            end = at + len(self._leaves[leaf])
+            places.append(_Place(at, end, range(leaf, leaf + 1)))
+            at = end + len(between)
+        return between.join(self._leaves[leaf] for leaf in leaves), places
+
+    def _as_it_is(self, at: int) -> tuple[str, list[_Place]]:
+        raw, first = self._embedded[at]
+        sizes = list(_sizes(msgspec.json.decode(raw)))
+        tokens = list(_TOKEN.finditer(raw))
+        if len(tokens) != len(sizes):
+            return raw, []  # a name is there twice: what is found drops all of it
+        places = []
+        for size, token in zip(sizes, tokens, strict=True):
+            quote = token[0].startswith('"')
+            leaves = range(first, first + size)
+            places.append(_Place(token.start() + quote, token.end() - quote, leaves, escaped="\\" in token[0]))
+            first += size
+        return raw, places
+
+
+def replaced(text: str, spans: Iterable[Span]) -> str:
+    """Return the text with spans replaced; those that overlap are replaced as one, by the first one's replacement.
+
+    >>> replaced("call 555-0100 now", [(5, 13, "[PHONE]"), (9, 13, "#")])
+    'call [PHONE] now'
+    """
+    parts, done = [], 0
+    for begin, end, instead in sorted(spans, key=lambda span: span[:2]):
+        if begin >= done:
+            parts += [text[done:begin], instead]
+        done = max(done, end)
+    return "".join([*parts, text[done:]])
+
+
+def repeats_names(raw_json: bytes | str) -> bool:
+    """Return whether some object in a JSON text has a name twice, of which a decoder keeps one value.
+
+    >>> repeats_names('{"a": 1, "b": {"a": 1}}'), repeats_names('{"a": 1, "a": 2}')
+    (False, True)
+    """
+    repeated = False
+
+    def members(pairs: list[tuple[str, Any]]) -> None:
+        nonlocal repeated
+        repeated = repeated or len({name for name, _ in pairs}) < len(pairs)
+
+    try:
+        json.loads(raw_json, object_pairs_hook=members)
+    except (ValueError, RecursionError):
+        return True
+    return repeated
+
+
+def _walk(value: Any, visit: _Visit, embedded: _Visit, depth: int = 0, *, embeds: bool = False) -> Any:
+    """Visit all leaves in order; return the value with those replaced for which a text came back.
+
+    Args:
+        value: The value.
+        visit: Gets a string, a name or a number.
+        embedded: Gets a string that holds JSON, before what is in it.
+        depth: Levels above the value.
+        embeds: The value is in such a string, where no name and no kind is the protocol's.
+    """
+    if depth > DEEPEST:
+        raise Unjudgeable
+    if isinstance(value, dict):
+        walked = {}
+        for name, each in value.items():
+            said = visit(name) if embeds or name not in _NAMES else None
+            kind = not embeds and name in _KIND_OF and isinstance(each, str) and each in _KINDS
+            inner = each if kind else _walk(each, visit, embedded, depth + 1, embeds=embeds)
+            walked[name if said is None else said] = inner
+        return walked
+    if isinstance(value, list):
+        return [_walk(each, visit, embedded, depth + 1, embeds=embeds) for each in value]
+    if isinstance(value, str):
+        inner = _json_inside(value)
+        if inner is None:
+            said = visit(value)
+            return value if said is None else said
+        instead = embedded(value)
+        walked = _walk(inner, visit, embedded, depth + 1, embeds=True)
+        if instead is not None:
+            return instead
+        return value if walked == inner else _encode(walked).decode()
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        said = visit(_encode(value).decode())
+        return value if said is None else said
+    return value
+
+
+def _sizes(value: Any) -> Iterator[int]:
+    """Yield for each string, name and number of an embedded value how many leaves it is."""
+    if isinstance(value, dict):
+        for each in value.values():
+            yield 1
+            yield from _sizes(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _sizes(each)
+    elif isinstance(value, str) and (inner := _json_inside(value)) is not None:
+        yield sum(_sizes(inner))
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield 1
+
+
+def _json_inside(text: str) -> Any:
+    """Return the list or the object that a text holds, or None."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError:
+        raise Unjudgeable from None
+    except ValueError:
+        return None

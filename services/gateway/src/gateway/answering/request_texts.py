@@ -1,0 +1,195 @@
+"""What a request tells a model beside the texts of its messages: members of messages, tools, its own prompt."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from gateway.answering.beside import unplaced
+from gateway.answering.json_texts import JsonTexts, Span, Unjudgeable, replaced
+from gateway.domain import Action, Detections, Direction, Finding, Message, Turn, Verdict
+
+# fmt: off
+_SETTINGS = frozenset((
+    "frequency_penalty", "ignore_eos", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "metadata",
+    "min_p", "min_tokens", "modalities", "n", "parallel_tool_calls", "presence_penalty", "prompt_cache_key",
+    "reasoning_effort", "repetition_penalty", "safety_identifier", "seed", "service_tier", "stop", "stop_token_ids",
+    "store", "temperature", "top_k", "top_logprobs", "top_p", "user", "verbosity",
+))
+# fmt: on
+"""Parameters that tell a model nothing: how it speaks, and who asks."""
+
+_NUMBERS = ("tool_call_id",)
+_object = msgspec.json.Decoder(dict[str, Any])
+_encode = msgspec.json.encode
+
+Gaps = tuple[int, ...]
+"""Where in a text a line break is between two parts of a message."""
+
+
+class RequestTexts:
+    """What of a turn is judged beside the texts of its messages.
+
+    Args:
+        turn: The turn.
+        places: Numbers of the messages whose members are judged; the question's is behind those of the history.
+        members: Judge members and parameters, too; else only what is in several parts.
+
+    Raises:
+        InvalidRequest: It is more than detectors can judge.
+
+    Attributes:
+        texts: What detectors judge.
+    """
+
+    def __init__(self, turn: Turn, places: Sequence[int], *, members: bool) -> None:
+        self._turn = turn
+        self._last = len(turn.history) + bool(turn.question) - 1
+        self._documents: list[tuple[int | None, JsonTexts]] = []
+        self._joined: list[tuple[int, Gaps]] = []
+        for at in places:
+            extra, gaps = _beside(turn, at)
+            if members and extra:
+                self._add(at, {n: v for n, v in _read(extra).items() if n not in _NUMBERS})
+            if not members and gaps:
+                self._joined.append((at, gaps))
+        self._own_prompt: JsonTexts | None = None
+        if members:
+            parameters = _read(turn.parameters_json)
+            self._add(None, {name: value for name, value in parameters.items() if name not in _SETTINGS})
+            if turn.prompting.own_prompt:
+                self._own_prompt = JsonTexts({"text": turn.prompting.own_prompt})
+        texts = [text for _, document in self._documents for text in document.texts]
+        texts += self._own_prompt.texts if self._own_prompt is not None else ()
+        texts += [_without(_text(turn, at), gaps) for at, gaps in self._joined]
+        self.texts = tuple(texts)
+
+    def take(self, verdicts: Sequence[Verdict]) -> tuple[Turn, list[Detections]]:
+        """Return the turn with what is to be replaced replaced, and what was found.
+
+        Args:
+            verdicts: One for each text, none of which stops the request.
+        """
+        told: dict[tuple[int, Finding], None] = {}
+        left = iter(verdicts)
+        turn = self._turn
+        for place, document in self._documents:
+            item = self._last if place is None else place
+            told |= dict.fromkeys((item, finding) for finding in _taken(document, left))
+            if document.changed:
+                turn = _with_members(turn, place, document.replaced())
+        if self._own_prompt is not None:
+            told |= dict.fromkeys((self._last, finding) for finding in _taken(self._own_prompt, left))
+            turn = _with_own_prompt(turn, self._own_prompt.replaced()["text"])
+        for place, gaps in self._joined:
+            spans: list[Span] = []
+            for finding in crossing(next(left), gaps):
+                told[place, finding] = None
+                spans.append((finding.start or 0, finding.end or 0, finding.replacement))
+            if spans:
+                turn = _with_text(turn, place, replaced(_text(turn, place), spans))
+        return turn, [Detections(Direction.INPUT, item, (finding,)) for item, finding in told]
+
+    def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
+        """Return the first verdict that stops the request; of joined parts, for what no part holds by itself."""
+        alone = len(self.texts) - len(self._joined)
+        for verdict in verdicts[:alone]:
+            if verdict.action is Action.BLOCK:
+                return verdict
+        for verdict, (_, gaps) in zip(verdicts[alone:], self._joined, strict=True):
+            across = tuple(each for each in crossing(verdict, gaps) if each.action is Action.BLOCK)
+            if across:
+                return replace(verdict, findings=across)
+        return None
+
+    def _add(self, place: int | None, members: dict[str, Any]) -> None:
+        if not members:
+            return
+        try:
+            document = JsonTexts(members)
+        except Unjudgeable:
+            where = "the parameters" if place is None else f"messages[{place}]"
+            raise InvalidRequest(f"{where} hold more than the detectors can judge.", field="messages") from None
+        if any(document.texts):
+            self._documents.append((place, document))
+
+
+def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:
+    """Return what was found in a text without its gaps that reaches over one, with its place in the text."""
+    found = []
+    for each in verdict.findings:
+        if each.start is None or each.end is None or each.action is Action.REPORT:
+            continue
+        # A gap's place in the text counts the gaps before it.
+        start = each.start + sum(gap - at <= each.start for at, gap in enumerate(gaps))
+        end = each.end + sum(gap - at < each.end for at, gap in enumerate(gaps))
+        if end - start > each.end - each.start:
+            found.append(replace(each, start=start, end=end, text=""))
+    return found
+
+
+def _read(raw_json: bytes) -> dict[str, Any]:
+    try:
+        return _object.decode(raw_json)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest("The request holds a value that the detectors cannot read.", field="body") from error
+
+
+def _taken(document: JsonTexts, verdicts: Any) -> list[Finding]:
+    found: list[Finding] = []
+    for at in range(len(document.texts)):
+        verdict: Verdict = next(verdicts)
+        document.take(at, verdict.findings)
+        found += map(unplaced, verdict.findings)
+    return found
+
+
+def _beside(turn: Turn, at: int) -> tuple[bytes, Gaps]:
+    if at < len(turn.history):
+        return turn.history[at].extra_json, turn.history[at].gaps
+    return turn.original.question_extra_json, turn.original.question_gaps
+
+
+def _text(turn: Turn, at: int) -> str:
+    return turn.history[at].text if at < len(turn.history) else turn.question
+
+
+def _without(text: str, gaps: Gaps) -> str:
+    pieces, done = [], 0
+    for gap in gaps:
+        pieces.append(text[done:gap])
+        done = gap + 1
+    return "".join([*pieces, text[done:]])
+
+
+def _with_members(turn: Turn, place: int | None, members: dict[str, Any]) -> Turn:
+    if place is None:
+        parameters = _read(turn.parameters_json)
+        kept = {name: value for name, value in parameters.items() if name in _SETTINGS}
+        return replace(turn, parameters_json=_encode(kept | members))
+    extra, _ = _beside(turn, place)
+    kept = {name: value for name, value in _read(extra).items() if name in _NUMBERS}
+    extra = _encode(kept | members)
+    if place == len(turn.history):
+        return replace(turn, original=replace(turn.original, question_extra_json=extra))
+    return _with_message(turn, place, replace(turn.history[place], extra_json=extra))
+
+
+def _with_text(turn: Turn, place: int, text: str) -> Turn:
+    if place == len(turn.history):
+        return replace(turn, question=text)
+    return _with_message(turn, place, replace(turn.history[place], text=text, gaps=()))
+
+
+def _with_message(turn: Turn, place: int, message: Message) -> Turn:
+    return replace(turn, history=(*turn.history[:place], message, *turn.history[place + 1 :]))
+
+
+def _with_own_prompt(turn: Turn, text: str) -> Turn:
+    asked = turn.prompting
+    if asked.system_prompt is None or text == asked.own_prompt:
+        return turn
+    prompt = asked.system_prompt.replace(asked.own_prompt, text)
+    return replace(turn, prompting=replace(asked, system_prompt=prompt, own_prompt=text))

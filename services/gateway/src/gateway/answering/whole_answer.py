@@ -1,0 +1,233 @@
+"""An answer that the model server gave in one piece, judged as it is and handed on with what is to be replaced."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from servicekit.errors import Unavailable
+
+from gateway.answering.beside import Document, counts_only, split_start
+from gateway.answering.hold_back import withheld
+from gateway.answering.json_texts import Span, repeats_names, replaced
+from gateway.domain import Action, Detections, Direction, Finding, Usage
+from gateway.domain.deltas import drop_numbers, members_of
+from gateway.ports.answering import Clearance
+
+_CHOICE = ("index", "finish_reason", "message", "text", "logprobs", "token_ids")
+_SPELLING = ("logprobs", "token_ids")
+_GAP = "\n"
+"""Separates the parts of a content where each is judged by itself."""
+
+_encode = msgspec.json.encode
+
+
+class _Choice:
+    """One choice: its content, and the documents beside it."""
+
+    def __init__(self, said: dict[str, Any], at: int, *, protected: bool) -> None:
+        self.said = said
+        index = said.get("index", at)
+        self.index = index if isinstance(index, int) else at
+        message = said.get("message")
+        self.message: dict[str, Any] = message if isinstance(message, dict) else {}
+        self.plain = "message" not in said
+        self.content = said.get("text") if self.plain else self.message.get("content")
+        self.spans: list[list[Span]] = [[] for _ in self.parts or (self.content,)]
+        self.judged = False
+        self.documents: list[tuple[dict[str, Any], Document]] = []
+        if protected:
+            path = f"choices[{self.index}]."
+            beside = {name: value for name, value in self.message.items() if name not in ("content", "role")}
+            if isinstance(self.content, list):
+                beside["content"] = [_without_text(part) for part in self.content]
+            if beside:
+                self.documents.append((self.message, Document(beside, f"{path}message.")))
+            others = {name: value for name, value in said.items() if name not in _CHOICE}
+            if others:
+                self.documents.append((said, Document(others, path)))
+
+    @property
+    def parts(self) -> list[dict[str, Any]]:
+        """The parts of its content that are text; none where the content is one string."""
+        parts = self.content if isinstance(self.content, list) else ()
+        return [part for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+
+    @property
+    def text(self) -> str:
+        """Its content as detectors judge it: clients join its parts."""
+        return self.content if isinstance(self.content, str) else "".join(part["text"] for part in self.parts)
+
+    @property
+    def reply_json(self) -> bytes:
+        """Its tool calls, for detectors of conversations."""
+        reply = {name: self.message[name] for name in ("tool_calls", "function_call") if self.message.get(name)}
+        if not reply:
+            return b""
+        reply = members_of(_encode(reply))
+        drop_numbers(reply)
+        return _encode(reply)
+
+    def take(self, findings: Iterable[Finding], *, gap: int = 0) -> None:
+        """Note what is to be replaced; ``gap`` is the number of characters between parts where they were judged."""
+        spans = [
+            (each.start, each.end, each.replacement)
+            for each in findings
+            if each.action is Action.REDACT and each.start is not None and each.end is not None
+        ]
+        at = 0
+        for part, own in zip([part["text"] for part in self.parts] or [self.text], self.spans, strict=True):
+            end = at + len(part)
+            own += [
+                (max(begin, at) - at, min(stop, end) - at, instead if begin >= at else "")
+                for begin, stop, instead in spans
+                if begin < end and stop > at
+            ]
+            at = end + gap
+
+    def finish(self) -> bool:
+        """Put what is replaced in place; return whether anything changed."""
+        changed = False
+        texts = [part["text"] for part in self.parts]
+        for members, document in self.documents:
+            if document.changed:
+                changed = True
+                _put(members, document)
+        if any(self.spans):
+            for name in _SPELLING:
+                self.said.pop(name, None)
+            if isinstance(self.content, str):
+                holder, name = (self.said, "text") if self.plain else (self.message, "content")
+                holder[name] = replaced(self.content, self.spans[0])
+        if isinstance(self.content, list) and (changed or any(self.spans)):
+            now = iter(zip(texts, self.spans, strict=True))
+            kept = self.message.get("content")
+            # One that no detector reads is not there any more.
+            for part in kept if isinstance(kept, list) else ():
+                if isinstance(part, dict) and isinstance(part.get("text"), str):
+                    text, spans = next(now)
+                    part["text"] = replaced(text, spans)
+        return changed or any(self.spans)
+
+
+def _without_text(part: Any) -> Any:
+    """Return a part of a content without its text, which is judged with that of the others."""
+    return part | {"text": ""} if isinstance(part, dict) and isinstance(part.get("text"), str) else part
+
+
+class WholeAnswer:
+    """One answer in one piece. It leaves byte for byte as it came where nothing is replaced.
+
+    Args:
+        raw_json: The answer.
+        first: The first number for texts beside the contents of its choices.
+        protected: Some detector redacts or blocks; else nothing but the contents is judged.
+
+    Raises:
+        Unavailable: It is no answer.
+    """
+
+    def __init__(self, raw_json: bytes, first: int, *, protected: bool) -> None:
+        self._raw_json = raw_json
+        self._protected = protected
+        self._body = members_of(raw_json)
+        choices = self._body.get("choices")
+        said = [each for each in choices if isinstance(each, dict)] if isinstance(choices, list) else []
+        self.choices = {
+            choice.index: choice
+            for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(said))
+        }
+        if len(self.choices) < len(said) or any(not 0 <= index < first for index in self.choices):
+            raise Unavailable("The model server numbers its choices in a way that cannot be read.")
+        self._documents: list[tuple[int, dict[str, Any], Document]] = [
+            (choice.index, members, document)
+            for choice in self.choices.values()
+            for members, document in choice.documents
+        ]
+        if protected:
+            _, others = split_start(raw_json)
+            others.pop("choices", None)
+            if counts_only(_encode(others.get("usage") or {})):
+                others.pop("usage", None)
+            if others:
+                self._documents.append((0, self._body, Document(others, "")))
+        texts = [(document, at) for _, _, document in self._documents for at in range(len(document.texts))]
+        self._numbers = dict(enumerate(texts, first))
+        several = [choice for choice in self.choices.values() if len(choice.parts) > 1] if protected else []
+        self._parts = dict(enumerate(several, first + len(texts)))
+        self._open = set(self._parts)
+
+    def feeds(self) -> Iterator[tuple[int, str, bytes, bool]]:
+        """Yield what detectors judge: number, text, reply (see `Watch.feed`), whether it is beside."""
+        for choice in self.choices.values():
+            if choice.text or choice.reply_json:
+                yield choice.index, choice.text, choice.reply_json, False
+            else:
+                choice.judged = True
+        for number, (document, at) in self._numbers.items():
+            yield number, document.texts[at], b"", True
+        for number, choice in self._parts.items():
+            yield number, _GAP.join(part["text"] for part in choice.parts), b"", True
+
+    def take(self, clearance: Clearance) -> tuple[Finding, ...]:
+        """Take what detectors say; return the findings that clients learn of, those beside the contents later."""
+        beside = self._numbers.get(clearance.choice)
+        if beside is not None:
+            document, at = beside
+            document.take(at, clearance)
+            return ()
+        if clearance.choice in self._parts:
+            self._parts[clearance.choice].take(clearance.findings, gap=len(_GAP))
+            if clearance.judged:
+                self._open.discard(clearance.choice)
+            return ()
+        choice = self.choices[clearance.choice]
+        choice.judged = choice.judged or clearance.judged
+        choice.take(clearance.findings)
+        taken = [
+            (each.start, each.end)
+            for each in clearance.findings
+            if each.action is Action.REDACT and each.start is not None and each.end is not None
+        ]
+        return withheld(clearance.findings, taken)
+
+    @property
+    def judged(self) -> bool:
+        """All of it is judged."""
+        beside = all(document.judged for _, _, document in self._documents)
+        return beside and not self._open and all(choice.judged for choice in self.choices.values())
+
+    @property
+    def usage(self) -> Usage | None:
+        """Its numbers of tokens, without what is beside them."""
+        usage = self._body.get("usage")
+        counts = usage if isinstance(usage, dict) else {}
+        prompt, answer = counts.get("prompt_tokens"), counts.get("completion_tokens")
+        if not (isinstance(prompt, int) and isinstance(answer, int)):
+            return None
+        return Usage(max(prompt, 0), max(answer, 0))
+
+    def found(self) -> list[Detections]:
+        """Return what was found beside the contents, and what is left out."""
+        return [
+            Detections(Direction.OUTPUT, index, document.told(), left_out=tuple(document.left_out))
+            for index, _, document in self._documents
+            if document.found or document.left_out
+        ]
+
+    def json(self) -> bytes:
+        """Return the answer as it may leave."""
+        changed = [choice.finish() for choice in self.choices.values()]
+        for _, members, document in self._documents:
+            if members is self._body and document.changed:
+                _put(members, document)
+                changed.append(True)
+        # Of what is there twice, one was judged.
+        anew = any(changed) or (self._protected and repeats_names(self._raw_json))
+        return _encode(self._body) if anew else self._raw_json
+
+
+def _put(members: dict[str, Any], document: Document) -> None:
+    """Put a document's members in the place of those that it was made of."""
+    for name in document.names:
+        members.pop(name, None)
+    members |= document.members()

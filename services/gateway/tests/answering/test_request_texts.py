@@ -1,0 +1,113 @@
+"""What a policy judges of a request beside what users and tools say."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from causeway_testing.gateway.answering import FakeGuardrails
+from gateway.answering.checks import BlockedQuestion, Checks
+from gateway.answering.timeline import Timeline
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.domain import Action, Detections, Detector, Detectors, Message, PromptOptions, Turn
+from gateway.frontends.profiles import Frontend
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, PermissionDenied
+from servicekit.principal import LOCAL
+
+USER = {"role": "user", "content": "Hello"}
+
+
+def parse(policy: Detectors, **more: Any) -> Turn:
+    body = json.dumps({"messages": [USER], **more}).encode()
+    return OpenAiChat().parse(ChatRequest(body, LOCAL, Frontend(detectors=policy))).turn
+
+
+def policy(action: Action) -> Detectors:
+    return Detectors(input=(Detector("words", action),))
+
+
+async def checked(asked: Turn) -> tuple[Turn, tuple[Detections, ...]]:
+    return await Checks(FakeGuardrails()).of_input(asked, Timeline(), Deadline.after(5))
+
+
+TOOL = {"type": "function", "function": {"name": "f", "description": "tells the secret", "parameters": {}}}
+SAID: list[dict[str, Any]] = [
+    {"messages": [{"role": "system", "content": "a secret"}, USER]},
+    {"messages": [{"role": "developer", "content": "a secret"}, USER]},
+    {"messages": [USER, {"role": "assistant", "content": "The secret is"}]},
+    {"messages": [USER, {"role": "assistant", "content": "", "refusal": "secret"}]},
+    {"messages": [{"role": "user", "name": "secret", "content": "Hello"}]},
+    {"messages": [{"role": "user", "content": [{"type": "text", "text": each} for each in ("a sec", "ret")]}]},
+    {"prediction": {"type": "content", "content": "the secret"}},
+    {"documents": [{"text": "a sec"}, {"text": "a secret"}]},
+    {"tools": [TOOL]},
+    {"functions": [TOOL["function"]]},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"title": "secret"}}}},
+    {"chat_template_kwargs": {"hint": "secret"}},
+]
+
+
+@pytest.mark.parametrize("said", SAID, ids=lambda said: json.dumps(said)[:70])
+async def test_a_policy_judges_whatever_a_request_tells_the_model(said: dict[str, Any]) -> None:
+    """A block stops it; redacted it goes on without the word, and the rest stays; reported it goes as it is."""
+    with pytest.raises(BlockedQuestion, match="secret"):
+        await checked(parse(policy(Action.BLOCK), **said))
+    asked = parse(policy(Action.REDACT), **said)
+    after, found = await checked(asked)
+    assert "secret" in repr(asked).replace("sec\\nret", "secret")
+    told = repr(replace(after, original=replace(after.original, json=b"", tools_json=b"")))
+    assert "secret" not in told.replace("\\n", "")
+    assert "[REDACTED]" in told
+    assert found
+    reported = parse(policy(Action.REPORT), **said)
+    assert await checked(reported) == (reported, ())
+
+
+async def test_settings_and_identifiers_are_no_text() -> None:
+    """Who asks, and how the model speaks, tells the model nothing."""
+    asked = parse(policy(Action.BLOCK), user="secret", temperature=0.5, stop=["secret"], metadata={"a": "secret"})
+    assert await checked(asked) == (asked, ())
+
+
+async def test_a_request_of_its_own_detectors_is_judged_as_it_asks() -> None:
+    """Its detectors judge users and tools; a policy's judge the rest."""
+    asked = parse(Detectors(), detectors={"input": {"words": {}}}, tools=[TOOL])
+    assert await checked(asked) == (asked, ())
+
+
+async def test_a_prompt_of_the_request_is_judged_and_the_platforms_is_not() -> None:
+    """The platform's words stay as they are."""
+    prompting = PromptOptions(system_prompt="The platform's secret.\nTell a secret", own_prompt="Tell a secret")
+    asked = Turn(LOCAL, "Hello", (Message("user", "x"),), detectors=policy(Action.REDACT), prompting=prompting)
+    after, _ = await checked(asked)
+    assert after.prompting.system_prompt == "The platform's secret.\nTell a [REDACTED]"
+
+
+@pytest.mark.parametrize("role", ["User", "human", "user ", "ipython"])
+def test_roles_that_no_detector_knows_are_refused(role: str) -> None:
+    """Servers differ in what they make of them. Without a policy they are the model server's to judge."""
+    messages = [USER, {"role": role, "content": "secret"}]
+    with pytest.raises(InvalidRequest, match=r"messages\[1\].role must be one of"):
+        parse(policy(Action.BLOCK), messages=messages)
+    assert parse(Detectors(), messages=messages).original.passthrough
+
+
+@pytest.mark.parametrize("name", ["chat_template", "suffix", "prompt_embeds"])
+def test_what_no_detector_can_judge_is_refused(name: str) -> None:
+    """Unless the profile allows it, or has no policy."""
+    with pytest.raises(PermissionDenied, match=name):
+        parse(policy(Action.BLOCK), **{name: "x"})
+    assert parse(policy(Action.BLOCK), **{name: None}).original.json
+    assert parse(Detectors(), **{name: "x"}).original.passthrough
+    frontend = Frontend(detectors=policy(Action.BLOCK), chat_template=True)
+    body = json.dumps({"messages": [USER], name: "x"}).encode()
+    assert OpenAiChat().parse(ChatRequest(body, LOCAL, frontend)).turn.original.json
+
+
+def test_a_name_that_stands_twice_is_refused() -> None:
+    """The detectors would judge one of the values, and the model server might read the other."""
+    body = b'{"messages": [{"role": "user", "content": "secret", "content": "Hello"}]}'
+    with pytest.raises(InvalidRequest, match="twice"):
+        OpenAiChat().parse(ChatRequest(body, LOCAL, Frontend(detectors=policy(Action.BLOCK))))
