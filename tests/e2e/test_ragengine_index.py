@@ -21,6 +21,9 @@ TEXTS: list[dict[str, Any]] = [
     {"text": "The lighthouse keeper feeds eleven cats.", "doc_id": "cats", "metadata": None},
 ]
 
+ELEVEN_CATS = [46439, 1055, 19987]
+"""The words "Eleven cats" in tokens of cl100k_base."""
+
 
 @pytest.fixture
 def client(base_url: str, api_key: str) -> Iterator[OpenAI]:
@@ -173,8 +176,10 @@ def test_embeddings(v1: OpenAI) -> None:
     assert alone.data[0].embedding == pytest.approx(vectors[0], abs=1e-6)
     with pytest.raises(openai.BadRequestError, match="dimensions"):
         v1.embeddings.create(model=model, input="x", dimensions=256)
-    with pytest.raises(openai.BadRequestError, match="tokens"):
-        v1.embeddings.create(model=model, input=[1, 2, 3])
+    in_tokens = v1.embeddings.create(model=model, input=ELEVEN_CATS, encoding_format="float")
+    assert in_tokens.data[0].embedding == pytest.approx(vectors[2], abs=1e-6)
+    with pytest.raises(openai.BadRequestError, match="token"):
+        v1.embeddings.create(model=model, input=[1, 2, 10**6])
     with pytest.raises(openai.NotFoundError):
         v1.embeddings.create(model="no-such-model", input="x")
 
