@@ -11,6 +11,7 @@ demo test test-slow clients-quick test-proxies test-contracts test-alerts confor
 \t@echo "target $@ in $(CURDIR)"
 \t@if [ -r /dev/stdin ]; then cat; fi
 \t@env | grep ^CAUSEWAY_ || true
+\t@echo "options $$PYTEST_ADDOPTS"
 \t@[ "$@" != "$(FAILS)" ] || exit 3
 """
 STEPS = ["demo", "test", "test-slow", "clients-quick", "test-proxies", "test-contracts", "test-alerts"]
@@ -58,6 +59,7 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
     assert not list((checkout.parent / "tmp").iterdir())
     assert "CAUSEWAY_" not in done.stdout
     assert "input of the caller" not in done.stdout
+    assert done.stdout.count("options --reruns 1") == len(STEPS)
     table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
     assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
 
