@@ -1,5 +1,6 @@
 import os
 import socket
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -84,12 +85,17 @@ def test_sockets_are_their_owners_alone(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_path_too_long_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sockets are elsewhere then, and their owner's alone, too."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    found = reservation.sockets(tmp_path / ("x" * 100), ("retriever",))
-    path = found["retriever"]
-    assert path.parent.parent == tmp_path
-    assert path.parent.stat().st_mode & 0o777 == 0o700
-    reservation.remove_sockets(found.values())
-    assert not path.parent.exists()
+@pytest.mark.parametrize("is_long", [False, True])
+def test_a_path_too_long_for_a_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_long: bool) -> None:
+    """The sockets are elsewhere then, and their owner's alone, too; also with a long path for temporary files."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        temporary = tmp_path / ("y" * 80) if is_long else Path(short)
+        temporary.mkdir(exist_ok=True)
+        monkeypatch.setattr("tempfile.tempdir", str(temporary))
+        found = reservation.sockets(tmp_path / ("x" * 100), ("retriever",))
+        path = found["retriever"]
+        assert path.parent.parent == (Path("/tmp") if is_long else temporary)
+        assert len(str(path)) <= 103
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        reservation.remove_sockets(found.values())
+        assert not path.parent.exists()

@@ -15,6 +15,7 @@ HOST = "127.0.0.1"
 _LAST_PORT = 65535
 _LONGEST_SOCKET = 100
 """Bytes of a socket's path: Linux takes 107, macOS 103."""
+_SHORT = "/tmp"  # noqa: S108  # the directory that is made there is its owner's alone
 
 
 def lock(data_dir: Path) -> int:
@@ -89,15 +90,19 @@ def ports_from(first: int, count: int) -> list[int]:
 def sockets(data_dir: Path, names: Collection[str]) -> dict[str, Path]:
     """Return a Unix socket for each name, in a directory that only its owner may enter.
 
-    It is the data directory's ``sockets``, or, where the paths would be too long for sockets, a temporary one.
+    It is the data directory's ``sockets``. Where the paths would be too long for sockets, it is a new directory
+    among the temporary files, or in ``/tmp`` where that path is too long, too.
 
     Raises:
         CommandError: The directory cannot be made.
     """
     directory = data_dir / "sockets"
+    longest = max(len(f"/{name}.sock") for name in names)
     try:
-        if max(len(os.fsencode(directory / f"{name}.sock")) for name in names) > _LONGEST_SOCKET:
-            directory = Path(tempfile.mkdtemp(prefix="causeway-"))
+        if len(os.fsencode(directory)) + longest > _LONGEST_SOCKET:
+            temporary = tempfile.gettempdir()
+            is_long = len(os.fsencode(temporary)) + len("/causeway-12345678") + longest > _LONGEST_SOCKET
+            directory = Path(tempfile.mkdtemp(prefix="causeway-", dir=_SHORT if is_long else temporary))
         directory.mkdir(exist_ok=True)
         directory.chmod(0o700)
     except OSError as error:
