@@ -24,13 +24,15 @@ def test_an_image_holds_what_its_service_imports(service: str) -> None:
     """What a service imports is pinned for it, not just there because another package of the workspace needs it."""
     ours = {"causeway", "embedding", "servicekit", "text", service}
     distributions = packages_distributions()
+    pinned = {environment: _pinned(environment) for environment in (service, *SEPARATE.values())}
     for file in (ROOT / "services" / service / "src").rglob("*.py"):
         path = str(file.relative_to(ROOT))
-        pinned = _pinned(SEPARATE.get(path, service))
         for module in _imports(ast.parse(file.read_text())) - ours - sys.stdlib_module_names:
             # The environment of a separate program need not be this one: its packages are called like its modules.
             names = distributions.get(module, [module] if path in SEPARATE else [])
-            assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} & pinned, f"{path} imports {module}"
+            assert {re.sub(r"[-_.]+", "-", name).lower() for name in names} & pinned[SEPARATE.get(path, service)], (
+                f"{path} imports {module}"
+            )
 
 
 def _pinned(name: str) -> set[str]:

@@ -66,21 +66,15 @@ def _prompt(said: Fields) -> str:
         InvalidRequest: It is none, or there are several.
     """
     prompt = said.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and not _is_id(prompt[0]):
+    if isinstance(prompt, list) and len(prompt) == 1 and not token_ids.is_id(prompt[0]):
         [prompt] = prompt
-    if isinstance(prompt, list) and prompt and all(map(_is_id, prompt)):
-        prompt = token_ids.text_of(prompt)
-        if prompt is None:
-            raise said.wrong("prompt", f"has an id that no token of {token_ids.ENCODING} has")
+    if isinstance(prompt, list) and prompt and all(map(token_ids.is_id, prompt)):
+        prompt = token_ids.text_of(prompt, said, "prompt")
     if isinstance(prompt, list) and len(prompt) > 1:
         raise said.wrong("prompt", "must be one text; ask for each prompt by itself")
     if not isinstance(prompt, str) or not prompt.strip():
         raise said.wrong("prompt", "must be a text that is not blank")
     return prompt
-
-
-def _is_id(said: Any) -> bool:
-    return isinstance(said, int) and not isinstance(said, bool)
 
 
 class TextExchange(OpenAiExchange):

@@ -56,7 +56,7 @@ def parse(body: bytes, model: str = "") -> EmbeddingRequest:
 
 
 def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
-    if isinstance(said, str) or (isinstance(said, list) and said and _is_id(said[0])):
+    if isinstance(said, str) or (isinstance(said, list) and said and token_ids.is_id(said[0])):
         said = [said]
     if not isinstance(said, list) or not said:
         raise fields.wrong("input", "must be a text, a list of token ids, or a list of those")
@@ -76,20 +76,13 @@ def _texts(said: Any, fields: Fields) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _is_id(said: Any) -> bool:
-    return isinstance(said, int) and not isinstance(said, bool)
-
-
 def _decoded(ids: list[Any], fields: Fields, path: str) -> str:
     """The text of a list of token ids."""
-    if not all(map(_is_id, ids)):
+    if not all(map(token_ids.is_id, ids)):
         raise fields.wrong(path, "must be a text, or a list of token ids")
     if len(ids) > _LONGEST_INPUT:
         raise fields.wrong(path, f"must have at most {_LONGEST_INPUT} tokens")
-    text = token_ids.text_of(ids)
-    if text is None:
-        raise fields.wrong(path, f"has an id that no token of {token_ids.ENCODING} has")
-    return text
+    return token_ids.text_of(ids, fields, path)
 
 
 def check_dimensions(request: EmbeddingRequest, models: tuple[EmbeddingModel, ...]) -> None:
