@@ -34,6 +34,18 @@ async def test_what_is_found_in_a_text(client: httpx.AsyncClient) -> None:
             "detector `words` is not supported by this endpoint",
         ),
         (
+            "chat",
+            {"messages": [{"role": "user", "content": "x"}, {"role": "assistant"}], "detectors": {"words": {}}},
+            422,
+            "Message content cannot be empty",
+        ),
+        (
+            "chat",
+            {"messages": [{"role": "user", "content": [{"type": "image_url"}]}], "detectors": {"words": {}}},
+            422,
+            "Only content of type text is allowed",
+        ),
+        (
             "context",
             {"content": "x", "context_type": "book", "context": ["y"], "detectors": {"words": {}}},
             422,

@@ -43,7 +43,7 @@ async def test_what_is_found_comes_as_the_content_does(client: httpx.AsyncClient
         (lines({**WORDS}), 422, "missing field `content`"),
         (lines({**WORDS, "content": "x", "more": 1}), 422, "unknown field `more`"),
         (lines({"detectors": {"nobody": {}}, "content": "x"}), 404, "detector `nobody` not found"),
-        (b"{\n", 400, "not valid JSON"),
+        (b"{\n", 400, "Failed to parse the request body as JSON: "),
     ],
 )
 async def test_what_is_known_before_the_stream_begins_is_a_status(

@@ -188,5 +188,12 @@ async def _tell(watch: Watch, answer: _Answer) -> None:
             for failure in clearance.failures:
                 raise errors.DetectorFailed(failure)
             if clearance.findings or clearance.cleared_until > start:
-                await answer.line(text_detection.chunk_line(clearance.findings, start, clearance.cleared_until))
+                await answer.line(
+                    text_detection.chunk_line(
+                        clearance.findings,
+                        start,
+                        clearance.cleared_until,
+                        relative=answer.wire is GuardrailsWire.ORCHESTRATOR,
+                    )
+                )
                 start = clearance.cleared_until

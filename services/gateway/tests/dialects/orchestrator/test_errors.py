@@ -32,6 +32,8 @@ FAILED = errors.DetectorFailed(DetectorFailure("hap", "detector request failed f
         (NotFound("no"), 404, 404),
         (UnsupportedMedia("no"), 415, 415),
         (FAILED, 429, 500),
+        (errors.DetectorFailed(DetectorFailure("hap", "no", 503)), 503, 503),
+        (UpstreamRejected("no", status=503, body=""), 503, 503),
         (errors.DetectorFailed(DetectorFailure("hap", "no")), 500, 500),
         (errors.DetectorFailed(DetectorFailure("hap", "no", 422)), 422, 422),
         (DeadlineExceeded("late"), 504, 500),

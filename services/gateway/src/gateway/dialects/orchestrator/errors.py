@@ -25,8 +25,8 @@ UNEXPECTED = "unexpected error occurred while processing request"
 
 _UNPROCESSABLE = 422
 _NO_STATUS = 500
-# Of those below, the reference keeps these.
-_KEPT = (400, 404, 422)
+# Of what others say, the reference keeps these.
+_KEPT = (400, 404, 422, 503)
 _SERVER_FAULT = 500
 
 

@@ -1,6 +1,6 @@
 """Bodies of the guardrails orchestrator's routes, refused in its words."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,6 +13,9 @@ from gateway.domain import Action, Detector, DetectorKind, Detectors
 Raw = dict[str, msgspec.Raw]
 
 CONTENTS = frozenset((DetectorKind.CONTENTS,))
+
+# The reference joins so many names by "or".
+_FEW = 2
 
 _PARAMS_OBJECT = "the parameters of a detector must be an object"
 
@@ -30,7 +33,8 @@ def members(body: bytes) -> Raw:
         try:
             msgspec.json.decode(body)
         except (ValueError, RecursionError):
-            raise NotJson(error.message, field="body") from error
+            reason = error.message.removeprefix("The body is not valid JSON: ")
+            raise NotJson(f"Failed to parse the request body as JSON: {reason}", field="body") from error
         raise unprocessable(error) from error
 
 
@@ -44,6 +48,13 @@ def missing(name: str) -> Unprocessable:
     return refused(f"missing field `{name}`", name)
 
 
+def unknown(name: str, known: Sequence[str], field: str) -> Unprocessable:
+    """A field is none of those that are known."""
+    names = [f"`{each}`" for each in known]
+    listed = " or ".join(names) if len(names) <= _FEW else f"one of {', '.join(names)}"
+    return refused(f"unknown field `{name}`, expected {listed}", field)
+
+
 def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) -> None:
     """Nothing where the members are those that a route takes.
 
@@ -52,8 +63,7 @@ def only(raw: Raw, required: Collection[str], optional: Collection[str] = ()) ->
     """
     for name in raw:
         if name not in required and name not in optional:
-            said = ", ".join(f"`{each}`" for each in (*required, *optional))
-            raise refused(f"unknown field `{name}`, expected one of {said}", name)
+            raise unknown(name, (*required, *optional), name)
     for name in required:
         if name not in raw:
             raise missing(name)

@@ -117,5 +117,5 @@ def _parameters(raw: fields.Raw) -> bytes:
         elif name in _NAMES:
             told.setdefault(_NAMES[name], value)
         else:
-            raise fields.refused(f"unknown field `{name}`", f"text_gen_parameters.{name}")
+            raise fields.unknown(name, ("decoding_method", *_NAMES), f"text_gen_parameters.{name}")
     return msgspec.json.encode(told)

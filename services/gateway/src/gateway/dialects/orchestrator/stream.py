@@ -198,6 +198,10 @@ class OrchestratorStream:
             if not self._strict:
                 results = detections.moved(results, -self._offsets.get(index, 0))
             output = detections.entries(Direction.OUTPUT, {index: results})
+            self._output_said = True
+        elif self._chunks and self._strict:
+            # Each event has the block; a choice is named in it once something of it is judged.
+            output = detections.entries(Direction.OUTPUT, {index: []} if self._seen.get(index) else {})
         self._open = self._envelope | {"choices": [choice]} | self._beside(output)
         if self._continuous and self._usage is not None:
             self._open["usage"] = usage_object(self._usage)
@@ -216,7 +220,6 @@ class OrchestratorStream:
             self._opened = True
             block = self._question_block()
         if output is not None:
-            self._output_said = True
             block["output"] = output
             if any(entry["results"] for entry in output):
                 self._warnings.insert(0, detections.UNSUITABLE_OUTPUT)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.orchestrator import fields
-from gateway.dialects.orchestrator.detections import plain_results
+from gateway.dialects.orchestrator.detections import moved, plain_results
 from gateway.dialects.orchestrator.fields import Raw, refused
 from gateway.domain import DetectionContext, Detections, Detector, DetectorKind, Direction, Finding
 
@@ -38,7 +38,7 @@ class Question:
 
 def content(raw: Raw, headers: Mapping[str, str]) -> Question:
     """``content, detectors``."""
-    fields.only(raw, ("detectors", "content"))
+    fields.only(raw, ("content", "detectors"))
     chosen = fields.detectors(raw)
     text = fields.text(raw, "content")
     return Question(chosen, DetectorKind.CONTENTS, Direction.INPUT, text, DetectionContext(headers=headers))
@@ -48,7 +48,8 @@ def chat(raw: Raw, headers: Mapping[str, str]) -> Question:
     """``messages, tools?, detectors``."""
     fields.only(raw, ("detectors", "messages"), ("tools",))
     chosen = fields.detectors(raw)
-    fields.objects(raw, "messages")
+    for at, message in enumerate(fields.objects(raw, "messages")):
+        _check_message(message, f"messages[{at}].content")
     tools = b""
     if "tools" in raw and bytes(raw["tools"]) != b"null":
         fields.objects(raw, "tools", empty=True)
@@ -85,6 +86,16 @@ Read = Callable[[Raw, Mapping[str, str]], Question]
 """Reads the members of a body, with the headers that detectors may get."""
 
 
+def _check_message(message: dict[str, Any], field: str) -> None:
+    content = message.get("content")
+    if not (content or message.get("tool_calls")):
+        raise refused("Message content cannot be empty", field)
+    if isinstance(content, list) and not all(
+        isinstance(part, dict) and part.get("type") == "text" for part in content
+    ):
+        raise refused("Only content of type text is allowed", field)
+
+
 def answer(findings: Sequence[Finding]) -> bytes:
     """``{"detections": […]}``."""
     return msgspec.json.encode({"detections": _results(findings)})
@@ -116,9 +127,19 @@ def next_line(line: bytes) -> str:
     return fields.text(raw, "content", empty=True)
 
 
-def chunk_line(findings: Sequence[Finding], start: int, end: int) -> bytes:
-    """What was found in a chunk, and where it stands in the whole content."""
-    said: dict[str, Any] = {"detections": _results(findings), "processed_index": end, "start_index": start}
+def chunk_line(findings: Sequence[Finding], start: int, end: int, *, relative: bool) -> bytes:
+    """What was found in a chunk, and where the chunk stands in the whole content.
+
+    Args:
+        findings: With places in the whole content.
+        start: Where the chunk begins.
+        end: Where it ends.
+        relative: Tell places in the chunk.
+    """
+    results = _results(findings)
+    if relative:
+        results = moved(results, -start)
+    said: dict[str, Any] = {"detections": results, "processed_index": end, "start_index": start}
     return msgspec.json.encode(said) + b"\n"
 
 
