@@ -184,11 +184,16 @@ class TextsJob(Job):
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A document that came as text; its id is its name, too."""
+    """A document that came as text; its id is its name, too.
+
+    Attributes:
+        suffix: Of files in its programming language, where it is source code; else empty.
+    """
 
     document_id: str
     text: str
     metadata_json: bytes = b""
+    suffix: str = ""
 
 
 class Outcome(enum.Enum):

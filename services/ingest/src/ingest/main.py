@@ -121,6 +121,7 @@ async def work(
                 models,
                 storing,
                 index,
+                parser,
                 max_characters=settings.ingest_max_characters,
                 max_chunks=settings.ingest_max_chunks,
             ),

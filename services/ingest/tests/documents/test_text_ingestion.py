@@ -4,7 +4,14 @@ from dataclasses import dataclass
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder
-from causeway_testing.ingest.memory import LineReader, MemoryIndex, MemoryJobs, MemoryOriginals, make_texts
+from causeway_testing.ingest.memory import (
+    LineReader,
+    MemoryIndex,
+    MemoryJobs,
+    MemoryOriginals,
+    TextParser,
+    make_texts,
+)
 from embedding.models import EmbeddingModel, EmbeddingModels
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.index_writer import Storing
@@ -52,6 +59,7 @@ def rig() -> Rig:
         models,
         Storing(index, max_chunks=50),
         index,
+        TextParser(),
         max_characters=10_000,
         max_chunks=50,
     )
@@ -168,3 +176,16 @@ async def test_a_retriever_that_is_away(rig: Rig) -> None:
         await rig.run(job)
     rig.index.down = False
     assert await rig.run(job, attempt=2) == (STORED,) * 9
+
+
+async def test_source_code_is_cut_again_where_its_language_changes(rig: Rig) -> None:
+    """The same text with another syntax is stored; with the same syntax and other metadata it is only updated."""
+    kinds = ["{}", '{"suffix":".py"}', '{"suffix":".rb"}', '{"suffix":".rb","n":1}']
+    types = []
+    for generation, metadata in enumerate(kinds, 1):
+        rig.index.stored = 0
+        assert await rig.run(rig.send(("a", "x = 1", metadata), generation=generation)) == (STORED,)
+        document, _ = rig.index.documents["acme", "library", "a"]
+        types.append((document.content_type, rig.index.stored))
+    source = "text/x-source; suffix="
+    assert types == [("text/plain", 1), (f"{source}.py", 1), (f"{source}.rb", 1), (f"{source}.rb", 0)]

@@ -82,6 +82,7 @@ class Rig:
                 models,
                 storing,
                 self.index,
+                OddParser(),
                 max_characters=10_000,
                 max_chunks=100,
             ),

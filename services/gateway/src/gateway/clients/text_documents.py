@@ -138,7 +138,10 @@ class _Batch:
         self.size = 0
         for document in documents:
             message = ingest_pb2.TextDocument(
-                document_id=document.document_id, text=document.text, metadata_json=document.metadata_json
+                document_id=document.document_id,
+                text=document.text,
+                metadata_json=document.metadata_json,
+                suffix=document.suffix,
             )
             piece = io.BytesIO()
             proto.serialize_length_prefixed(message, piece)

@@ -13,12 +13,14 @@ class TextDocument:
         text: Not blank.
         metadata_json: One JSON object, as it came.
         sha256: Of the text in UTF-8, lower-case hex.
+        suffix: Of files in its programming language, where it is source code; else empty.
     """
 
     document_id: str
     text: str
     metadata_json: bytes
     sha256: str
+    suffix: str = ""
 
 
 class TextOutcome(enum.Enum):

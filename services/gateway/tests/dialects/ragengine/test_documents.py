@@ -208,3 +208,40 @@ def test_the_same_text_twice_is_one_document() -> None:
     _, made, places = ragengine.indexing(body(documents=documents))
     assert [(each.text, each.metadata_json) for each in made] == [("a", b'{"n": 1}'), ("b", b"{}"), ("c", b"{}")]
     assert places == [0, 1, 0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "suffix"),
+    [
+        ({"split_type": "code", "language": "python"}, ".py"),
+        ({"split_type": "code", "language": "csharp"}, ".cs"),
+        ({"split_type": "default", "language": "python"}, ""),
+        ({"split_type": None}, ""),
+        ({"language": "en"}, ""),
+        (None, ""),
+    ],
+)
+def test_source_code_is_named_by_its_metadata(metadata: Any, suffix: str) -> None:
+    """Only the split type "code" makes a document source code; its language names the syntax; metadata stay."""
+    _, [document], _ = ragengine.indexing(one(metadata=metadata))
+    assert document.suffix == suffix
+    assert json.loads(document.metadata_json) == (metadata or {})
+
+
+@pytest.mark.parametrize(
+    ("language", "said"),
+    [
+        (None, "documents[0].metadata: Language not specified in node metadata."),
+        ("", "documents[0].metadata: Language not specified in node metadata."),
+        ("klingon", "documents[0].metadata.language: Could not find language library for klingon."),
+        (5, "documents[0].metadata.language: Could not find language library for 5."),
+        (["python"], "documents[0].metadata.language: Could not find language library for ['python']."),
+    ],
+)
+def test_source_code_of_no_known_language(language: Any, said: str) -> None:
+    """A language that is missing or unknown is the error that RAGEngine has, with the field."""
+    for read in (ragengine.indexing, ragengine.updates):
+        with pytest.raises(InvalidRequest) as caught:
+            read(one(doc_id="a", metadata={"split_type": "code", "language": language}))
+        assert caught.value.message.startswith(said)
+        assert caught.value.field == "documents[0].metadata.language"

@@ -123,7 +123,7 @@ class BatchReader:
                     raise UnreadableDocument("The texts of the job cannot be read.") from error
                 if message is None:
                     return
-                yield Text(message.document_id, message.text, message.metadata_json)
+                yield Text(message.document_id, message.text, message.metadata_json, message.suffix)
 
 
 def document_from_message(message: document_pb2.Document, generation: int | None = None) -> Document:

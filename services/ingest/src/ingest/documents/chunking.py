@@ -69,6 +69,23 @@ class _Piece:
     goes_on: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A section of a text that came as it is.
+
+    Attributes:
+        start: In code points of the text.
+        end: Exclusive.
+        headings: Above it, outermost first.
+        whole: As in `ingest.parsing.content.Section`, counted from the start.
+    """
+
+    start: int
+    end: int
+    headings: tuple[str, ...] = ()
+    whole: tuple[tuple[int, int], ...] = ()
+
+
 class Chunker:
     """Cuts documents into chunks. Pure; callable from any thread.
 
@@ -96,14 +113,24 @@ class Chunker:
                     number += 1
                     before = end
 
-    def chunks_of(self, text: str) -> Iterator[Chunk]:
-        """The chunks of a text that came as it is: what they add one after the other is the text."""
+    def chunks_of(self, text: str, stretches: Sequence[Stretch] = ()) -> Iterator[Chunk]:
+        """The chunks of a text that came as it is: what they add one after the other is the text.
+
+        Args:
+            text: The whole text.
+            stretches: Its sections, in order and apart, with everything but white space; none: it is one section.
+        """
         before = 0
-        spans = self.split(text)
-        for number, (start, end) in enumerate(spans):
+        spans = [
+            (each.start + start, each.start + end, each.headings)
+            for each in stretches or (Stretch(0, len(text)),)
+            for start, end in self.split(text[each.start : each.end], each.whole)
+        ]
+        for number, (start, end, headings) in enumerate(spans):
             stop = end if number + 1 < len(spans) else len(text)
             overlap, separator = _joint(text, before, start)
-            yield Chunk(number, text[start:stop], text[start:end], 0, (), overlap, separator)
+            indexed = self._indexed("", headings, text[start:end])
+            yield Chunk(number, text[start:stop], indexed, 0, headings, overlap, separator)
             before = end
 
     def split(self, text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:

@@ -11,12 +11,14 @@ from ingest.documents.embedding_models import IndexingModel, IndexingModels
 from ingest.documents.index_writer import Done, Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report
-from ingest.domain import Document, Outcome, Progress, State, Text, TextsJob
-from ingest.ports import Index, Originals, TextReader
+from ingest.documents.source_code import stretches_of
+from ingest.domain import Chunk, Document, Outcome, Progress, State, Text, TextsJob
+from ingest.ports import Index, Originals, Parser, TextReader
 
 _AT_ONCE = 4
 """Documents under way: while one is written to the disk, others are embedded."""
 _CONTENT_TYPE = "text/plain"
+_SOURCE_TYPE = "text/x-source; suffix="
 
 
 class TextIngestion:
@@ -28,6 +30,7 @@ class TextIngestion:
         models: Text → chunks → vectors, as the index has them.
         storing: Chunks → the index.
         index: Says what is there.
+        parser: Reads source code.
         max_characters: Longer texts are refused.
         max_chunks: Likewise texts of more chunks.
     """
@@ -39,6 +42,7 @@ class TextIngestion:
         models: IndexingModels,
         storing: Storing,
         index: Index,
+        parser: Parser,
         *,
         max_characters: int,
         max_chunks: int,
@@ -48,6 +52,7 @@ class TextIngestion:
         self._models = models
         self._storing = storing
         self._index = index
+        self._parser = parser
         self._max_characters = max_characters
         self._max_chunks = max_chunks
 
@@ -121,7 +126,7 @@ class TextIngestion:
         if alone and there is not None and there.says_the_same_as(document):
             return Outcome.UNCHANGED
         try:
-            if there is not None and there.reads_as(document):
+            if there is not None and _is_cut_alike(there, document):
                 try:
                     await report.commit()
                     return Outcome.STORED if await self._index.update(job, document) else Outcome.UNCHANGED
@@ -129,11 +134,24 @@ class TextIngestion:
                     there = None  # it has just been removed
             if there is None and job.existing_only:
                 return Outcome.NOT_FOUND
-            chunks = await asyncio.to_thread(list, model.chunker.chunks_of(text.text))
+            chunks = await self._chunks(model, text)
             await self._storing.store(job, document, model, chunks, report.commit, done)
         except StaleGeneration:
             return Outcome.SUPERSEDED
         return Outcome.STORED
+
+    async def _chunks(self, model: IndexingModel, text: Text) -> list[Chunk]:
+        chunker = model.chunker
+        if text.suffix:
+            stretches = await stretches_of(text.text, text.suffix, self._parser)
+            chunks = await asyncio.to_thread(list, chunker.chunks_of(text.text, stretches))
+            if len(chunks) <= self._max_chunks:
+                return chunks
+        return await asyncio.to_thread(list, chunker.chunks_of(text.text))  # whose number has been checked
+
+
+def _is_cut_alike(there: Document, document: Document) -> bool:
+    return there.reads_as(document) and there.content_type == document.content_type
 
 
 def _document(job: TextsJob, text: Text) -> Document:
@@ -145,5 +163,5 @@ def _document(job: TextsJob, text: Text) -> Document:
         size_bytes=len(raw),
         metadata_json=text.metadata_json,
         generation=job.generation,
-        content_type=_CONTENT_TYPE,
+        content_type=f"{_SOURCE_TYPE}{text.suffix}" if text.suffix else _CONTENT_TYPE,
     )

@@ -90,14 +90,14 @@ def _version(job: Job, document: Document) -> tuple[str, str, str, str]:
 
 
 class LineReader:
-    """Texts as JSON lines: id, text, metadata."""
+    """Texts as JSON lines: id, text, metadata; metadata with a suffix make it source code."""
 
     def read(self, path: Path) -> Iterator[Text]:
         """See `ingest.ports.TextReader.read`."""
         with path.open() as file:
             for line in file:
                 document_id, text, metadata = json.loads(line)
-                yield Text(document_id, text, metadata.encode())
+                yield Text(document_id, text, metadata.encode(), json.loads(metadata).get("suffix", ""))
 
 
 class TextParser:

@@ -201,22 +201,26 @@ class TextDocument(_message.Message):
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     METADATA_JSON_FIELD_NUMBER: _builtins.int
+    SUFFIX_FIELD_NUMBER: _builtins.int
     document_id: _builtins.str
     """Names it within its index."""
     text: _builtins.str
     """Its text; not blank."""
     metadata_json: _builtins.bytes
     """As in causeway.retriever.v1.Document."""
+    suffix: _builtins.str
+    """It is source code: how the names of files in its language end, with the dot. Empty: it is prose."""
     def __init__(
         self,
         *,
         document_id: _builtins.str = ...,
         text: _builtins.str = ...,
         metadata_json: _builtins.bytes = ...,
+        suffix: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "metadata_json", b"metadata_json", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "metadata_json", b"metadata_json", "suffix", b"suffix", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

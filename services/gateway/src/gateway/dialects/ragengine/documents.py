@@ -12,6 +12,7 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge
 
 from gateway.dialects.json_fields import Fields, members, value
 from gateway.dialects.openai.render import source_node
+from gateway.dialects.ragengine.source_code import suffix_of_code
 from gateway.domain import Passage, RetrievalMode
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
@@ -142,7 +143,9 @@ def _document(item: msgspec.Raw, path: str, name: Callable[[Fields, str], str]) 
     if "\0" in text:
         raise fields.wrong("text", "must not hold NUL characters")
     digest = hashlib.sha256(text.encode()).hexdigest()
-    return TextDocument(name(fields, digest), text, metadata(raw.get("metadata"), fields.path("metadata")), digest)
+    path = fields.path("metadata")
+    said = metadata(raw.get("metadata"), path)
+    return TextDocument(name(fields, digest), text, said, digest, suffix_of_code(said, path))
 
 
 def _own_id_or_digest(fields: Fields, digest: str) -> str:

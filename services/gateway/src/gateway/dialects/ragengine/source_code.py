@@ -1,0 +1,78 @@
+"""Source code among the documents of RAGEngine's API: `metadata` with `split_type` `code` and a `language`."""
+
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+_SUFFIXES = {
+    "bash": ".sh",
+    "c": ".c",
+    "cpp": ".cpp",
+    "csharp": ".cs",
+    "css": ".css",
+    "dart": ".dart",
+    "elixir": ".ex",
+    "erlang": ".erl",
+    "go": ".go",
+    "groovy": ".groovy",
+    "haskell": ".hs",
+    "hcl": ".hcl",
+    "java": ".java",
+    "javascript": ".js",
+    "julia": ".jl",
+    "kotlin": ".kt",
+    "lua": ".lua",
+    "objc": ".m",
+    "ocaml": ".ml",
+    "perl": ".pl",
+    "php": ".php",
+    "powershell": ".ps1",
+    "proto": ".proto",
+    "python": ".py",
+    "r": ".r",
+    "ruby": ".rb",
+    "rust": ".rs",
+    "scala": ".scala",
+    "scss": ".scss",
+    "sql": ".sql",
+    "swift": ".swift",
+    "tsx": ".tsx",
+    "typescript": ".ts",
+    "zig": ".zig",
+}
+"""RAGEngine's names of languages, each with the suffix of its files, by which ingest chooses the syntax."""
+
+
+class _Splitting(msgspec.Struct):
+    split_type: Any = None
+    language: Any = None
+
+
+_splitting = msgspec.json.Decoder(_Splitting)
+
+
+def suffix_of_code(metadata_json: bytes, path: str) -> str:
+    """Return the suffix of files in the language of a document; empty where its metadata do not call it code.
+
+    Args:
+        metadata_json: One JSON object.
+        path: Of the metadata in the request.
+
+    Raises:
+        InvalidRequest: The language is missing or unknown.
+    """
+    said = _splitting.decode(metadata_json)
+    if said.split_type != "code":
+        return ""
+    field = f"{path}.language"
+    if not said.language:
+        raise InvalidRequest(f"{path}: Language not specified in node metadata.", field=field)
+    suffix = _SUFFIXES.get(said.language) if isinstance(said.language, str) else None
+    if suffix is None:
+        known = ", ".join(_SUFFIXES)
+        wrong = str(said.language)[:50]
+        raise InvalidRequest(
+            f"{field}: Could not find language library for {wrong}. Known are {known}.", field=field
+        )
+    return suffix

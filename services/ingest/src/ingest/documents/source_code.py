@@ -1,0 +1,78 @@
+"""Sections of source code that came as text: those that a file with the same text has."""
+
+import asyncio
+import contextlib
+import itertools
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import structlog
+from servicekit.errors import InvalidRequest
+
+from ingest.documents.chunking import Stretch
+from ingest.documents.originals import room
+from ingest.parsing.content import Page, Section
+from ingest.parsing.text.clean import LINE_BREAK, clean
+from ingest.ports import Parser
+
+_log = structlog.get_logger(__name__)
+_BREAK = re.compile(rf"{LINE_BREAK.pattern}|\n")
+
+
+async def stretches_of(text: str, suffix: str, parser: Parser) -> list[Stretch]:
+    """Return the sections of a text by its syntax; where it cannot be read so, one section of whole lines.
+
+    Args:
+        text: The source code.
+        suffix: How files in its language end.
+        parser: Reads it in a process of its own, within limits.
+    """
+    sections: list[Section] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="causeway-code-") as scratch:
+            path = Path(scratch) / f"code{suffix}"
+            with room():
+                await asyncio.to_thread(path.write_text, text, "utf-8-sig", newline="")
+            async with contextlib.aclosing(parser.parse(path, path.name)) as parts:
+                async for part in parts:
+                    if isinstance(part, Page):
+                        sections += part.sections
+    except InvalidRequest as error:
+        _log.warning("source code is not read by its syntax", suffix=suffix, error=error.message)
+        sections = []
+    return await asyncio.to_thread(_placed, text, sections)
+
+
+def _placed(text: str, sections: Sequence[Section]) -> list[Stretch]:
+    """Sections of the cleaned text in the text itself: both have the same lines that are not blank."""
+    lines = [span for span in _lines(text) if clean(text[slice(*span)]).strip()]
+    counts = [_count(section.text) for section in sections]
+    if sum(counts) != len(lines) or not all(counts):
+        return [Stretch(0, len(text), (), ((0, len(text)),))]
+    placed: list[Stretch] = []
+    ends = itertools.accumulate(counts)
+    for section, count, end in zip(sections, counts, ends, strict=True):
+        own = lines[end - count : end]
+        start = own[0][0]
+        whole: list[tuple[int, int]] = []
+        for begin, stop in section.whole:
+            first = _count(section.text[:begin])
+            last = first + _count(section.text[begin:stop]) - 1
+            if first <= last < count:
+                whole.append((own[first][0] - start, own[last][1] - start))
+        placed.append(Stretch(start, own[-1][1], section.headings, tuple(whole)))
+    return placed
+
+
+def _count(text: str) -> int:
+    return sum(1 for line in text.split("\n") if line.strip())
+
+
+def _lines(text: str) -> list[tuple[int, int]]:
+    """Spans of the lines, without what ends them."""
+    breaks = [match.span() for match in _BREAK.finditer(text)]
+    starts = [0, *(end for _, end in breaks)]
+    ends = [*(start for start, _ in breaks), len(text)]
+    return list(zip(starts, ends, strict=True))
