@@ -372,6 +372,12 @@ async def test_text_and_offset_over_the_wire(stub: Any, edge_bench: Bench) -> No
     get.text_length = 0
     found = await rpc.unary(stub.GetDocument, get, soon())
     assert (found.HasField("text"), found.text.text, found.text.is_truncated) == (True, "", True)
+    get.text_length, get.text_offset = 3, 8
+    found = await rpc.unary(stub.GetDocument, get, soon())
+    assert (found.text.text, found.text.is_truncated) == ("thr", True)
+    get.first_page = 2
+    found = await rpc.unary(stub.GetDocument, get, soon())
+    assert (found.text.text, found.text.is_truncated) == ("e\nf", True)
     get.text_length = 2**32 - 1
     with pytest.raises(InvalidRequest) as caught:
         await rpc.unary(stub.GetDocument, get, soon())

@@ -10,7 +10,7 @@ from causeway_testing.gateway.retrieval import FakeDocument, FakeRetriever
 from causeway_testing.servers import free_ports, grpc_service
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode, Tuning
-from gateway.domain.documents import Removal, StoredDocument
+from gateway.domain.documents import Removal, StoredDocument, TextRange
 from gateway.ports.answering import Retriever
 from gateway.ports.documents import Catalogue
 from servicekit.channel import open_channel
@@ -112,6 +112,22 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
             next_page_token=str(begin + PAGE) if begin + PAGE < len(found) else "",
         )
 
+    async def GetDocument(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.GetDocumentRequest, context: Any
+    ) -> retriever_pb2.GetDocumentResponse:
+        part = TextRange(request.text_length, request.text_offset, request.first_page, request.last_page)
+        read = await self._fake.read(
+            Principal.from_proto(request.principal), request.index, request.document_id, part, Deadline.of(context)
+        )
+        document = _document(read.stored)
+        document.page_count, document.category, document.metadata_json = (
+            read.pages,
+            read.category,
+            read.metadata_json,
+        )
+        text = document_pb2.DocumentText(text=read.text, is_truncated=read.is_truncated)
+        return retriever_pb2.GetDocumentResponse(document=document, text=text)
+
     async def DeleteDocuments(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
     ) -> retriever_pb2.DeleteDocumentsResponse:
@@ -202,6 +218,21 @@ async def test_documents_are_removed(catalogue: Catalogue) -> None:
     assert (await catalogue.remove(LOCAL, "docs", ["d1"], soon())).not_found == ("d1",)
     with pytest.raises(NotFound, match="nowhere"):
         await catalogue.remove(LOCAL, "nowhere", ["d1"], soon())
+
+
+async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
+    """Code points from anywhere, of all pages or of some, with what is known of the document."""
+    read = await catalogue.read(LOCAL, "docs", "d1", TextRange(9, 4), soon())
+    assert (read.text, read.is_truncated, read.pages) == ("ferry lea", True, 3)
+    assert (read.category, read.metadata_json) == ("guides", b'{"year":2024.0}')
+    assert (read.stored.document_id, read.stored.sourcefile) == ("d1", "guide.pdf")
+    read = await catalogue.read(LOCAL, "docs", "d1", TextRange(100, 0, 3, 3), soon())
+    assert (read.text, read.is_truncated) == ("the ferry leaves at nine", False)
+    assert (await catalogue.read(LOCAL, "docs", "d1", TextRange(100, 0, 1, 2), soon())).text == ""
+    assert (await catalogue.read(STRANGER, "docs", "4", TextRange(1), soon())).stored == STORED[4].stored
+    for principal, index, document in ((LOCAL, "docs", "no"), (LOCAL, "nowhere", "d1"), (STRANGER, "docs", "0")):
+        with pytest.raises(NotFound):
+            await catalogue.read(principal, index, document, TextRange(1), soon())
 
 
 async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:

@@ -81,7 +81,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             document = await self._catalogue.document(principal, request.index, request.document_id)
             return retriever_pb2.GetDocumentResponse(document=messages.from_document(document))
         document, text = await self._catalogue.document_with_text(
-            principal, request.index, request.document_id, request.text_length
+            principal, request.index, request.document_id, messages.to_text_range(request)
         )
         return retriever_pb2.GetDocumentResponse(
             document=messages.from_document(document), text=messages.from_text(text)

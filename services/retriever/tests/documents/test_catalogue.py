@@ -7,7 +7,7 @@ import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
 from retriever.domain.document import Document
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
-from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
+from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
 from retriever.domain.query import Mode
 from retriever.ports.store import EVERYTHING, Store
 from servicekit import keys
@@ -154,7 +154,7 @@ async def test_listings_with_text(bench: Bench) -> None:
     assert page.texts == (DocumentText("", is_truncated=True),) * 2
     assert (await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest(10))).texts == ()
     with pytest.raises(InvalidRequest):
-        await bench.catalogue.document_with_text(LOCAL, INDEX, "a", 1_000_001)
+        await bench.catalogue.document_with_text(LOCAL, INDEX, "a", TextRange(1_000_001))
 
 
 async def test_a_page_of_large_metadata_is_shorter(bench: Bench) -> None:

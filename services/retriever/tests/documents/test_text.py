@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from retriever.documents.catalogue import text_of
 from retriever.domain.changes import Commit
 from retriever.domain.document import Document
-from retriever.domain.listing import DocumentText
+from retriever.domain.listing import DocumentText, TextRange
 from servicekit.principal import LOCAL
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), min_size=1, max_size=150)
 
 
-@given(spans, st.integers(0, 3000), st.randoms())
-async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int, source: object) -> None:
-    """Whichever way a text was cut, with overlaps or with gaps between, its beginning comes back unchanged."""
+@given(spans, st.integers(0, 3000), st.integers(0, 3000))
+async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int, offset: int) -> None:
+    """Whichever way a text was cut, with overlaps or with gaps between, each part comes back unchanged."""
     text = "".join(chr(0x61 + number % 26) + ("é" if number % 7 == 0 else "") for number in range(3000))
     bench = await Bench.open(MemoryStore())
     cut: list[tuple[int, int]] = []
@@ -36,8 +36,8 @@ async def test_texts_are_put_together(spans: list[tuple[int, int]], length: int,
     parts = [chunks[start : start + 64] for start in range(0, len(chunks), 64)]
     await bench.upserts.upsert(steps(bench.begin(Document("d", generation=1)), *parts, Commit(len(chunks))))
     whole = text[: cut[-1][1]]
-    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", length)
-    assert found == DocumentText(whole[:length], is_truncated=len(whole) > length)
+    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(length, offset))
+    assert found == DocumentText(whole[offset : offset + length], is_truncated=len(whole) > offset + length)
 
 
 async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
@@ -45,14 +45,34 @@ async def test_a_blank_line_where_nothing_is_said(bench: Bench) -> None:
     await bench.put(Document("d", generation=1), ["one", "two", "three"])
     index = await bench.indexes.get(LOCAL.tenant, INDEX)
     document = await bench.catalogue.document(LOCAL, INDEX, "d")
-    assert await text_of(index, document, 1000) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
-    assert await text_of(index, document, 15) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
-    assert await text_of(index, document, 14) == DocumentText("one\n\ntwo\n\nthre", is_truncated=True)
-    assert await text_of(index, document, 0) == DocumentText("", is_truncated=True)
+    assert await text_of(index, document, TextRange(1000)) == DocumentText(
+        "one\n\ntwo\n\nthree", is_truncated=False
+    )
+    assert await text_of(index, document, TextRange(15)) == DocumentText("one\n\ntwo\n\nthree", is_truncated=False)
+    assert await text_of(index, document, TextRange(14)) == DocumentText("one\n\ntwo\n\nthre", is_truncated=True)
+    assert await text_of(index, document, TextRange(0)) == DocumentText("", is_truncated=True)
 
 
 async def test_without_chunks(bench: Bench) -> None:
     """A document without chunks has no text, and there is no more of it."""
     await bench.put(Document("d", generation=1), [])
-    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", 10)
+    _, found = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(10))
     assert found == DocumentText("", is_truncated=False)
+
+
+async def test_pages(bench: Bench) -> None:
+    """Text of other pages is left out, and an offset counts within the pages; chunks of no page have none."""
+    chunks = await bench.chunks(["one", "two a", "two b", "three", "rest"])
+    chunks = [replace(each, page=page) for each, page in zip(chunks, (1, 2, 2, 3, 0), strict=True)]
+    await bench.upserts.upsert(steps(bench.begin(Document("d", generation=1)), chunks, Commit(5)))
+
+    async def read(first: int, last: int, length: int = 100, offset: int = 0) -> DocumentText:
+        part = TextRange(length, offset, first, last)
+        return (await bench.catalogue.document_with_text(LOCAL, INDEX, "d", part))[1]
+
+    assert await read(2, 2) == DocumentText("two a\n\ntwo b", is_truncated=False)
+    assert await read(2, 2, 5) == DocumentText("two a", is_truncated=True)
+    assert await read(2, 2, 100, 7) == DocumentText("two b", is_truncated=False)
+    assert await read(2, 0) == DocumentText("two a\n\ntwo b\n\nthree", is_truncated=False)
+    assert await read(0, 1) == DocumentText("one", is_truncated=False)
+    assert await read(7, 9) == DocumentText("", is_truncated=False)

@@ -8,6 +8,7 @@ import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
 from retriever.domain.document import AccessControl, Document
 from retriever.domain.filter import Filter, MatchAny
+from retriever.domain.listing import TextRange
 from retriever.domain.query import Mode
 from retriever.ports.store import EVERYTHING, Store
 from servicekit.errors import InvalidRequest, NotFound, PermissionDenied, StaleGeneration
@@ -64,7 +65,7 @@ async def test_fields_and_generation(bench: Bench) -> None:
     collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
     assert await collection.count_chunks(EVERYTHING) == len(TEXTS)
     assert await collection.marked() == []
-    _, text = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", 27)
+    _, text = await bench.catalogue.document_with_text(LOCAL, INDEX, "d", TextRange(27))
     assert text.text == "the ferry 0\n\nthe ferry 1\n\nt"
 
 

@@ -11,7 +11,7 @@ from servicekit.principal import Principal
 
 from gateway.clients.index_management import FUSIONS, metadata_condition
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode
-from gateway.domain.documents import Removal, StoredDocument, StoredPage
+from gateway.domain.documents import ReadDocument, Removal, StoredDocument, StoredPage, TextRange
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
@@ -103,6 +103,30 @@ class GrpcRetriever:
             if not response.next_page_token:
                 return tuple(found)
             request.page_token = response.next_page_token
+
+    async def read(
+        self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
+    ) -> ReadDocument:
+        """See `ports.documents.Catalogue`."""
+        request = retriever_pb2.GetDocumentRequest(
+            principal=principal.to_proto(),
+            index=index,
+            document_id=document_id,
+            text_length=part.length,
+            text_offset=part.offset,
+            first_page=part.first_page,
+            last_page=part.last_page,
+        )
+        response: retriever_pb2.GetDocumentResponse = await rpc.unary(self._stub.GetDocument, request, deadline)
+        document = response.document
+        return ReadDocument(
+            _stored(document),
+            response.text.text,
+            response.text.is_truncated,
+            document.page_count,
+            document.category,
+            document.metadata_json or b"{}",
+        )
 
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline

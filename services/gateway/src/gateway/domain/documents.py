@@ -63,6 +63,44 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True)
+class TextRange:
+    """Which part of a document's text.
+
+    Attributes:
+        length: Most code points.
+        offset: Code points to pass over.
+        first_page: Text of earlier pages is left out, and does not count as passed over; 0: none is.
+        last_page: Text of later pages is left out; 0: none is.
+    """
+
+    length: int
+    offset: int = 0
+    first_page: int = 0
+    last_page: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReadDocument:
+    """A document with a part of its text.
+
+    Attributes:
+        stored: The document.
+        text: The part.
+        is_truncated: There is more of it behind this.
+        pages: Number of its pages; 0 where the format has none.
+        category: As it came; may be empty.
+        metadata_json: As it came, one object.
+    """
+
+    stored: StoredDocument
+    text: str
+    is_truncated: bool
+    pages: int = 0
+    category: str = ""
+    metadata_json: bytes = b"{}"
+
+
+@dataclass(frozen=True, slots=True)
 class JobWarning:
     """A part of a file that could not be read, although the rest was; of no page: 0, of no part: empty."""
 

@@ -8,7 +8,15 @@ from typing import Protocol
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.domain.documents import Job, Removal, StoredDocument, StoredPage, Upload
+from gateway.domain.documents import (
+    Job,
+    ReadDocument,
+    Removal,
+    StoredDocument,
+    StoredPage,
+    TextRange,
+    Upload,
+)
 
 
 class Ingest(Protocol):
@@ -58,6 +66,17 @@ class Catalogue(Protocol):
 
         Raises:
             NotFound: The index does not exist for the principal.
+        """
+        ...
+
+    async def read(
+        self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
+    ) -> ReadDocument:
+        """A document with a part of its text.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the principal.
+            InvalidRequest: So much text is not given at once.
         """
         ...
 

@@ -15,7 +15,7 @@ from retriever.domain.changes import Deleted
 from retriever.domain.document import Document
 from retriever.domain.filter import METADATA_PREFIX, Filter, MatchAny
 from retriever.domain.index import IndexSpec, IndexSummary
-from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
+from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
 
@@ -50,18 +50,18 @@ class Catalogue:
 
     @retry_when_replaced
     async def document_with_text(
-        self, principal: Principal, index_name: str, document_id: str, length: int
+        self, principal: Principal, index_name: str, document_id: str, part: TextRange
     ) -> tuple[Document, DocumentText]:
-        """One record, and the first ``length`` code points of its text.
+        """One record, and a part of its text.
 
         Raises:
             NotFound: There is no such index or document, or not for the asker.
             InvalidRequest: So much text is not given at once.
         """
-        if length > MAX_TEXT_LENGTH:
+        if part.length > MAX_TEXT_LENGTH:
             raise InvalidRequest(f"At most {MAX_TEXT_LENGTH} characters are given at once.", field="text_length")
         found = await self.document(principal, index_name, document_id)
-        return found, await text_of(await self._indexes.get(principal.tenant, index_name), found, length)
+        return found, await text_of(await self._indexes.get(principal.tenant, index_name), found, part)
 
     @retry_when_replaced
     async def documents(
@@ -88,7 +88,7 @@ class Catalogue:
             found,
             _to_token(page[-1]) if len(rest) > len(page) else "",
             len(ids),
-            () if length is None else tuple([await text_of(index, each, length) for each in found]),
+            () if length is None else tuple([await text_of(index, each, TextRange(length)) for each in found]),
         )
 
     @retry_when_replaced
@@ -163,18 +163,29 @@ class Catalogue:
         await self._indexes.delete(principal.tenant, index_name)
 
 
-async def text_of(index: Index, document: Document, length: int) -> DocumentText:
-    """Return the first ``length`` code points of a document's text, put together from its chunks."""
+async def text_of(index: Index, document: Document, part: TextRange) -> DocumentText:
+    """Return a part of a document's text, put together from its chunks."""
     text = ""
-    number = 0
-    while number < document.chunk_count and len(text) <= length:
-        wanted = min((length - len(text)) // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
+    passed = number = 0  # code points in front of the text, chunks that were read
+    begun = complete = False
+    while number < document.chunk_count and len(text) <= part.length and not complete:
+        missing = part.length - len(text) + part.offset - passed
+        wanted = min(missing // _LIKELY_LENGTH + 1, _TEXT_CHUNKS)
         chunks = await index.collection.chunks_of(document.version, number, wanted)
         if not chunks:
             break  # removed meanwhile
-        text += "".join(chunk.continuation for chunk in chunks)
         number += wanted
-    return DocumentText(text[:length], is_truncated=len(text) > length or number < document.chunk_count)
+        for chunk in chunks:
+            if part.has_page(chunk.page):
+                added = chunk.continuation if begun or not part.first_page else chunk.text
+                begun = True
+                skipped = min(len(added), part.offset - passed)
+                passed += skipped
+                text += added[skipped:]
+        # Chunks are in the order of the pages.
+        complete = bool(part.last_page) and chunks[-1].page > part.last_page
+    more = number < document.chunk_count and not complete
+    return DocumentText(text[: part.length], is_truncated=len(text) > part.length or more)
 
 
 async def _counted(index: Index, principal: Principal) -> IndexSummary:

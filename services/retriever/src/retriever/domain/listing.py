@@ -7,10 +7,31 @@ from retriever.domain.document import Document
 
 @dataclass(frozen=True, slots=True)
 class DocumentText:
-    """The beginning of a document's text, and whether there is more of it."""
+    """A part of a document's text, and whether there is more of it behind."""
 
     text: str
     is_truncated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TextRange:
+    """Which part of a document's text.
+
+    Attributes:
+        length: Most code points.
+        offset: Code points to pass over.
+        first_page: Text of earlier pages is left out, and does not count as passed over; 0: none is.
+        last_page: Text of later pages is left out; 0: none is.
+    """
+
+    length: int
+    offset: int = 0
+    first_page: int = 0
+    last_page: int = 0
+
+    def has_page(self, page: int) -> bool:
+        """Return whether it takes text of a page."""
+        return self.first_page <= page and (not self.last_page or page <= self.last_page)
 
 
 @dataclass(frozen=True, slots=True)

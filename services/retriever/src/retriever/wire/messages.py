@@ -8,7 +8,7 @@ from servicekit.principal import Principal
 from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, UpsertStep
 from retriever.domain.document import AccessControl, Chunk, Document
 from retriever.domain.index import Fusion, IndexSettings, IndexSpec, IndexSummary
-from retriever.domain.listing import DocumentPage, DocumentText, PageRequest
+from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
 from retriever.domain.query import DEFAULT_TOP, Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.embedding.text_vectors import Embedded
 from retriever.indexes.rebuild_jobs import Rebuild, RebuildState
@@ -166,6 +166,11 @@ def from_document(document: Document) -> document_pb2.Document:
     )
     message.updated_at.FromDatetime(document.updated_at)
     return message
+
+
+def to_text_range(message: retriever_pb2.GetDocumentRequest) -> TextRange:
+    """Which part of a document's text is asked for."""
+    return TextRange(message.text_length, message.text_offset, message.first_page, message.last_page)
 
 
 def from_text(text: DocumentText) -> document_pb2.DocumentText:

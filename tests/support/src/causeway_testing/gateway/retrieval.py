@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.domain import Found, Passage, Retrieval
-from gateway.domain.documents import Removal, StoredDocument, StoredPage
+from gateway.domain.documents import ReadDocument, Removal, StoredDocument, StoredPage, TextRange
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound
 from servicekit.principal import Principal
@@ -74,6 +74,28 @@ class FakeRetriever:
             tuple(each for each in wanted if each in pictured),
             tuple(each.original for each in gone if each.original),
         )
+
+    async def read(
+        self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
+    ) -> ReadDocument:
+        """See `ports.documents.Catalogue`; the text is that of the document's passages."""
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
+        passages = [each for each in self.indexes[index] if each.document_id == document_id]
+        known = [each for each in self.documents.get(index, ()) if each.stored.document_id == document_id]
+        if not (passages or known) or not all(each.visible_to(principal) for each in known):
+            raise NotFound(f"No such document: '{document_id}' exists in index '{index}'.", resource=document_id)
+        text = "\n\n".join(
+            each.text
+            for each in passages
+            if part.first_page <= each.page and (not part.last_page or each.page <= part.last_page)
+        )
+        end = part.offset + part.length
+        stored = known[0].stored if known else StoredDocument(document_id, passages[0].sourcefile, "", "", 0, 0.0)
+        pages = max((each.page for each in passages), default=0)
+        metadata = passages[0].metadata_json if passages else b"{}"
+        category = passages[0].category if passages else ""
+        return ReadDocument(stored, text[part.offset : end], len(text) > end, pages, category, metadata)
 
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline

@@ -198,9 +198,9 @@ class DocumentText(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     IS_TRUNCATED_FIELD_NUMBER: _builtins.int
     text: _builtins.str
-    """The text from its beginning, as far as it was asked for."""
+    """The text, as far as it was asked for."""
     is_truncated: _builtins.bool
-    """Whether the document has more."""
+    """Whether there is more of it behind this."""
     def __init__(
         self,
         *,

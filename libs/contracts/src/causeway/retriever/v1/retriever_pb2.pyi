@@ -781,12 +781,21 @@ class GetDocumentRequest(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DOCUMENT_ID_FIELD_NUMBER: _builtins.int
     TEXT_LENGTH_FIELD_NUMBER: _builtins.int
+    TEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    FIRST_PAGE_FIELD_NUMBER: _builtins.int
+    LAST_PAGE_FIELD_NUMBER: _builtins.int
     index: _builtins.str
     """Its index."""
     document_id: _builtins.str
     """Its id."""
     text_length: _builtins.int
     """Give so many code points of its text, at most 1,000,000; absent: none."""
+    text_offset: _builtins.int
+    """Code points of the text to pass over, with `text_length`."""
+    first_page: _builtins.int
+    """First page to give text of, counted from 1; 0: from the beginning. A format without pages has none."""
+    last_page: _builtins.int
+    """Last page to give text of; 0: to the end."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asks; a document that the caller may not see is NOT_FOUND."""
@@ -798,10 +807,13 @@ class GetDocumentRequest(_message.Message):
         index: _builtins.str = ...,
         document_id: _builtins.str = ...,
         text_length: _builtins.int | None = ...,
+        text_offset: _builtins.int = ...,
+        first_page: _builtins.int = ...,
+        last_page: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_text_length", b"_text_length", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text_length", b"_text_length", "document_id", b"document_id", "index", b"index", "principal", b"principal", "text_length", b"text_length"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_text_length", b"_text_length", "document_id", b"document_id", "first_page", b"first_page", "index", b"index", "last_page", b"last_page", "principal", b"principal", "text_length", b"text_length", "text_offset", b"text_offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__text_length: _TypeAlias = _typing.Literal["text_length"]  # noqa: Y015
     _WhichOneofArgType__text_length: _TypeAlias = _typing.Literal["_text_length", b"_text_length"]  # noqa: Y015
