@@ -147,12 +147,17 @@ async def test_large_messages_pass(served: Any) -> None:
     assert answer.verdicts[0].redacted_text == text
 
 
-def test_only_unary_methods_are_retried() -> None:
-    """The policy of retries names every unary method of the contract and no stream."""
+def test_which_codes_are_tried_again() -> None:
+    """Each method is, where a server refused it as it ended; unary ones also where no server was found."""
     retriever = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
-    names = {name["method"] for name in channel.service_config([retriever])["methodConfig"][0]["name"]}
-    assert {"Retrieve", "DeleteDocuments", "UpdateDocument", "LoadIndex"} < names
-    assert names == {method.name for method in retriever.methods} - {"Upsert"}
+    codes = {
+        name["method"]: set(config["retryPolicy"]["retryableStatusCodes"])
+        for config in channel.service_config([retriever])["methodConfig"]
+        for name in config["name"]
+    }
+    assert codes.pop("Upsert") == {"CANCELLED"}
+    assert set(codes) == {method.name for method in retriever.methods} - {"Upsert"}
+    assert all(each == {"UNAVAILABLE", "CANCELLED"} for each in codes.values())
 
 
 def test_no_timeout_in_the_service_configuration() -> None:

@@ -84,9 +84,11 @@ class Departure:
 
     def __init__(self) -> None:
         self.began = asyncio.Event()
+        self.begun = 0
         self.cancelled = False
 
     async def wait_for_ever(self, context: Any = None) -> None:
+        self.begun += 1
         self.began.set()
         try:
             await asyncio.Event().wait()
@@ -223,7 +225,7 @@ async def test_errors_come_out_of_every_kind(call: Call) -> None:
 
 
 async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> None:
-    """A cancelled call is over on the other side long before its deadline."""
+    """A cancelled call is over on the other side long before its deadline, and is not made again."""
     departure = Departure()
     await call.serve(departure.wait_for_ever)
     running = asyncio.create_task(call.run(Deadline.after(600)))
@@ -232,6 +234,7 @@ async def test_a_caller_that_is_cancelled_cancels_the_handler(call: Call) -> Non
     with pytest.raises(asyncio.CancelledError):
         await running
     await eventually(lambda: departure.cancelled, what="the handler's end")
+    assert departure.begun == 1
 
 
 async def test_closing_the_iterator_cancels_the_handler(served: Any) -> None:
@@ -363,6 +366,51 @@ async def test_a_stream_is_not_tried_again_after_its_first_message(served: Any) 
     with pytest.raises(Unavailable):
         await anext(messages)
     assert calls == 1
+
+
+class Ending:
+    """Refuses its first calls as a server does that is about to end."""
+
+    def __init__(self, refusals: int) -> None:
+        self.calls = 0
+        self._refusals = refusals
+
+    async def __call__(self, context: Any) -> None:
+        self.calls += 1
+        if self.calls <= self._refusals:
+            await context.abort(grpc.StatusCode.CANCELLED, "CANCELLED")
+
+
+async def test_a_call_that_a_server_refuses_as_it_ends_is_made_again(call: Call) -> None:
+    """Calls of every kind are, for nothing was received of them."""
+    ending = Ending(2)
+    await call.serve(ending)
+    await call.run(Deadline.after(600))
+    assert ending.calls == 3
+
+
+async def test_a_call_that_every_server_refuses_ends(call: Call) -> None:
+    """It is tried three times, and is no cancellation to its caller, who has cancelled nothing."""
+    ending = Ending(99)
+    await call.serve(ending)
+    with pytest.raises(Unavailable):
+        await call.run(Deadline.after(600))
+    assert ending.calls == 3
+
+
+async def test_a_stream_that_a_server_cancels_after_its_first_message_is_not_made_again(served: Any) -> None:
+    """Its reader would get that message twice."""
+    ending = Ending(99)
+
+    async def handler(request: Any, context: Any) -> AsyncIterator[Any]:
+        yield PART
+        await ending(context)
+
+    messages = rpc.server_stream(await served.server_stream(handler), GENERATE, Deadline.after(600))
+    assert await anext(messages) == PART
+    with pytest.raises(Unavailable):
+        await anext(messages)
+    assert ending.calls == 1
 
 
 async def test_what_the_requests_raise_is_raised(served: Any) -> None:

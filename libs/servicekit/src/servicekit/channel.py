@@ -33,13 +33,15 @@ def open_channel(
 ) -> grpc.aio.Channel:
     """A channel that spreads its calls over all addresses of the target.
 
-    Unary calls that find nobody (UNAVAILABLE) or a server that is about to end (CANCELLED) are tried up to three
-    times within their deadline; streams never, because something may have been read of them. Time-outs are given
-    with each call, never here: in combination with retries grpcio does not keep those of the service configuration.
+    gRPC tries a call up to three times within its deadline, as long as it has received nothing: a unary call that
+    finds no server (UNAVAILABLE), and any call that a server refuses because it is about to end (CANCELLED; of a
+    stream gRPC keeps what was sent, up to 256 KiB). A call that is cancelled on this side is not tried again.
+    Time-outs are given with each call, never here: in combination with retries grpcio does not keep those of the
+    service configuration.
 
     Args:
         target: ``host:port`` or ``dns:///service:port``.
-        services: Descriptors of the services that are called, to know their unary methods.
+        services: Descriptors of the services that are called, to know their methods.
         certificates: For mutual TLS; the server's certificate must name the target's host. None: no TLS.
     """
     options = (
@@ -75,24 +77,26 @@ def open_channel(
 
 def service_config(services: Sequence[ServiceDescriptor]) -> dict[str, Any]:
     """The channel's gRPC service configuration: https://grpc.io/docs/guides/service-config."""
-    unary = [
-        {"service": service.full_name, "method": method.name}
-        for service in services
-        for method in service.methods
-        if not (method.client_streaming or method.server_streaming)
-    ]
+    unary: list[dict[str, str]] = []
+    streams: list[dict[str, str]] = []
+    for service in services:
+        for method in service.methods:
+            name = {"service": service.full_name, "method": method.name}
+            (streams if method.client_streaming or method.server_streaming else unary).append(name)
     return {
         "loadBalancingConfig": [{"round_robin": {}}],
         "methodConfig": [
-            {
-                "name": unary,
-                "retryPolicy": {
-                    "maxAttempts": 3,
-                    "initialBackoff": "0.05s",
-                    "maxBackoff": "0.5s",
-                    "backoffMultiplier": 3,
-                    "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"],
-                },
-            }
+            {"name": unary, "retryPolicy": _retry_policy("UNAVAILABLE", "CANCELLED")},
+            {"name": streams, "retryPolicy": _retry_policy("CANCELLED")},
         ],
+    }
+
+
+def _retry_policy(*codes: str) -> dict[str, Any]:
+    return {
+        "maxAttempts": 3,
+        "initialBackoff": "0.05s",
+        "maxBackoff": "0.5s",
+        "backoffMultiplier": 3,
+        "retryableStatusCodes": codes,
     }

@@ -1,7 +1,6 @@
 """Calling other services: each call with a span, the trace's metadata, a deadline, and errors of our own tree.
 
-A call that no server has got is made again for a second (`unsent`). Of the others, only unary ones are
-(`channel`).
+A call that no server has got is made again for a second (`unsent`); the channel tries others again (`channel`).
 """
 
 import asyncio
