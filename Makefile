@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -257,6 +257,9 @@ dashboards: $(READY) ## Write deploy/grafana/*.json from tools/dashboards.py
 settings: $(READY) ## Write docs/settings.md from the services' settings
 	@$(BIN)/python tools/document_settings.py
 	@$(BIN)/python tools/broker_permissions.py
+
+call-counts: $(READY) ## Write what tokens and turns take in calls as the new baseline, tools/call_counts.json
+	@PYTHONHASHSEED=0 $(BIN)/python tools/call_counts.py --update
 
 lock: $(READY) ## Renew requirements/*.txt after a change of dependencies
 	@$(BIN)/python tools/lock.py

@@ -1,0 +1,44 @@
+"""tools/call_counts.py: tokens and turns take no more calls than before."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import call_counts
+import pytest
+
+
+def test_no_count_has_grown(root: Path) -> None:
+    """A token and a turn take at most a fifth more Python calls than the baseline says, and no more gRPC calls."""
+    command = [sys.executable, "tools/call_counts.py"]
+    # A process of its own: what other tests have configured and cached would be counted, too.
+    environment = {"PYTHONHASHSEED": "0", "HOME": str(Path.home())}
+    result = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+BASELINE = {"a token": 50.0, "gRPC calls: a turn": 3.0}
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [BASELINE, {"a token": 60.0, "gRPC calls: a turn": 3.0}, {"a token": 1.0, "gRPC calls: a turn": 2.0}],
+    ids=["as-before", "a-fifth-more", "less"],
+)
+def test_counts_within_the_bound_are_no_problem(counts: dict[str, float]) -> None:
+    """A fifth more calls are allowed, and any lower number."""
+    assert call_counts.problems(counts, BASELINE) == []
+
+
+@pytest.mark.parametrize(
+    ("counts", "named"),
+    [
+        ({"a token": 60.1}, "a token: 60.1, the baseline is 50"),
+        ({"gRPC calls: a turn": 4.0}, "gRPC calls: a turn: 4, the baseline is 3"),
+        ({"another": 1.0}, "another: the baseline does not have it"),
+    ],
+    ids=["python", "grpc", "unknown"],
+)
+def test_a_count_above_its_bound_is_a_problem(counts: dict[str, float], named: str) -> None:
+    """More than a fifth more Python calls, one more gRPC call, and a count without a baseline are named."""
+    assert call_counts.problems(counts, BASELINE) == [named]
