@@ -1,7 +1,7 @@
 """The guardrails orchestrator's routes of a real gateway, with real guardrails and a real generator behind it.
 
-The model server and the detector server are ours: each case says what they answer, and they keep what they are
-asked. Everything else the gateway could speak to is away, because these routes do without it.
+The model server, the detector server and the chunker are ours: each case says what they answer, and they keep what
+they are asked. Everything else the gateway could speak to is away, because these routes do without it.
 """
 
 import asyncio
@@ -12,15 +12,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import pytest
 import yaml
 from aiohttp import web
+from causeway_testing.guardrails.caikit import Chunkers
 from causeway_testing.servers import free_ports
 
 START_SECONDS = 120.0
@@ -85,11 +87,13 @@ class Stack:
         http: A client of the gateway.
         model: The model server.
         detectors: The detector server.
+        chunkers: The chunkers' server, of the reference's protocol.
     """
 
     http: httpx.Client
     model: Recorder
     detectors: Recorder
+    chunkers: Chunkers
 
     def ask(self, path: str, *, headers: Mapping[str, str] | None = None, content: bytes) -> "Answer":
         """What the gateway answers to a body."""
@@ -132,36 +136,42 @@ def said() -> Callable[[str, int, str], Said]:
     return lambda body, status, media: Said(body.encode(), status, media)
 
 
-StartStack = Callable[[Mapping[str, Mapping[str, Any]], list[str]], contextlib.AbstractContextManager[Stack]]
+StartStack = Callable[..., contextlib.AbstractContextManager[Stack]]
 
 
 @pytest.fixture(scope="session")
 def start_stack(tmp_path_factory: pytest.TempPathFactory) -> StartStack:
-    """Starts a stack with these detectors and these models."""
+    """Starts a stack with these detectors, these models, and these names of remote chunkers."""
 
     @contextlib.contextmanager
-    def start(detectors: Mapping[str, Mapping[str, Any]], models: list[str]) -> Iterator[Stack]:
+    def start(
+        detectors: Mapping[str, Mapping[str, Any]], models: list[str], chunkers: Sequence[str] = ()
+    ) -> Iterator[Stack]:
         directory = tmp_path_factory.mktemp("conformance")
-        model, detector = Recorder(), Recorder()
+        model, detector, chunker = Recorder(), Recorder(), Chunkers()
         with contextlib.ExitStack() as stack:
-            stack.enter_context(_serving(model, detector))
-            configured = {name: {**said, "url": detector.url} for name, said in detectors.items()}
-            (directory / "detectors.yaml").write_text(yaml.safe_dump({"detectors": configured}))
+            stack.enter_context(_serving(chunker, model, detector))
+            configured = {
+                "chunkers": {name: {"target": chunker.target, "protocol": "caikit"} for name in chunkers},
+                "detectors": {name: {**said, "url": detector.url} for name, said in detectors.items()},
+            }
+            (directory / "detectors.yaml").write_text(yaml.safe_dump(configured))
             profile = {"name": "reference", "mount": "reference", "guardrails_wire": "orchestrator"}
             allowed = {"allow": {"indexes": "any", "models": "any"}}
             (directory / "frontends.yaml").write_text(yaml.safe_dump({"frontends": [profile | allowed]}))
             url = stack.enter_context(_processes(directory, model, models))
             http = stack.enter_context(httpx.Client(base_url=url, timeout=60))
-            yield Stack(http, model, detector)
+            yield Stack(http, model, detector, chunker)
 
     return start
 
 
 @contextlib.contextmanager
-def _serving(*recorders: Recorder) -> Iterator[None]:
-    """The recorders' servers, in an event loop of their own, until the block is left."""
+def _serving(chunkers: Chunkers, *recorders: Recorder) -> Iterator[None]:
+    """The servers, in an event loop of their own, until the block is left."""
     loop = asyncio.new_event_loop()
     runners: list[web.AppRunner] = []
+    cutting: list[grpc.aio.Server] = []
 
     async def serve(recorder: Recorder) -> None:
         app = web.Application()
@@ -171,15 +181,21 @@ def _serving(*recorders: Recorder) -> Iterator[None]:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         recorder.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
 
+    async def serve_chunkers() -> None:
+        cutting.append(await chunkers.serve())
+
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     try:
+        asyncio.run_coroutine_threadsafe(serve_chunkers(), loop).result(10)
         for recorder in recorders:
             asyncio.run_coroutine_threadsafe(serve(recorder), loop).result(10)
         yield
     finally:
         for runner in runners:
             asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result(10)
+        for server in cutting:
+            asyncio.run_coroutine_threadsafe(server.stop(0), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

@@ -114,11 +114,22 @@ def _of_model(asked: Any, case: Case, said: Callable[..., Any]) -> Any:
     if own is not None and "events" not in own:
         return said(json.dumps(own["json"]), own.get("status", 200), "application/json")
     if own is None and not asked.body.get("stream"):
+        plain = asked.path.endswith("/v1/completions")
+        texts = ["".join(pieces) for pieces in _choices(case)]
         choices = [
-            {"index": index, "message": {"role": "assistant", "content": "".join(pieces)}, "finish_reason": "stop"}
-            for index, pieces in enumerate(_choices(case))
+            {"index": index, "finish_reason": "stop"}
+            | ({"text": text} if plain else {"message": {"role": "assistant", "content": text}})
+            for index, text in enumerate(texts)
         ]
-        return said(json.dumps({"id": "cmpl-1", "choices": choices}), 200, "application/json")
+        words = sum(map(len, _choices(case)))
+        usage = {"prompt_tokens": 8, "completion_tokens": words, "total_tokens": 8 + words}
+        whole = {
+            "id": "cmpl-1",
+            "object": "text_completion" if plain else "chat.completion",
+            "choices": choices,
+            "usage": usage,
+        }
+        return said(json.dumps(whole), 200, "application/json")
     return said(_events(own["events"] if own else _pieces(asked, case)), 200, "text/event-stream")
 
 

@@ -13,16 +13,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from http import HTTPStatus
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from causeway_testing.guardrails.caikit import Cut
 
 GIVEN = os.environ["CAUSEWAY_CONFORMANCE_CASES"]
 MOUNT = "/reference"
-KEYWORDS = {"sentence_chunker": "sentence", "whole_doc_chunker": "whole_doc"}
+WHOLE = "whole_doc_chunker"
+"""The one chunker that the reference has itself."""
 
 Case = dict[str, Any]
 
@@ -39,13 +42,14 @@ def stack(start_stack: Any) -> Iterator[Any]:
     detectors = {
         name: {
             "kind": said["type"],
-            "chunker": KEYWORDS[said["chunker_id"]],
+            "chunker": "whole_doc" if said["chunker_id"] == WHOLE else said["chunker_id"],
             "default_threshold": said["default_threshold"],
         }
         for name, said in DOCUMENT["detector_config"].items()
     }
     models = {case["request"].get("json", {}).get(key) for case in CASES for key in ("model", "model_id")}
-    with start_stack(detectors, sorted(filter(None, models))) as running:
+    chunkers = {said["chunker_id"] for said in DOCUMENT["detector_config"].values()} - {WHOLE}
+    with start_stack(detectors, sorted(filter(None, models)), sorted(chunkers)) as running:
         yield running
 
 
@@ -85,6 +89,7 @@ def _asked(case: Case, stack: Any) -> Any:
     model = [*case["upstream_llm_response"], *case.get("router_responses", ())]
     stack.model.answers = lambda asked: _of_model(asked, model)
     stack.detectors.answers = lambda asked: _of_detector(asked, case["detector_responses"])
+    stack.chunkers.cuts = tuple(map(_cut, case.get("chunker_responses", ())))
     request = case["request"]
     headers = dict(request.get("headers", {}))
     if "ndjson" in request:
@@ -95,6 +100,18 @@ def _asked(case: Case, stack: Any) -> Any:
         content = json.dumps(request["json"]).encode()
         headers.setdefault("content-type", "application/json")
     return stack.ask(MOUNT + request["path"], headers=headers, content=content)
+
+
+def _cut(response: Case) -> Cut:
+    """What the chunker answers to a text: the places where chunks end, or a failure."""
+    when, then = response["when"], response["then"]
+    if "grpc_messages" in when:
+        text = "".join(each.get("text_stream", "") for each in when["grpc_messages"])
+        ends = [each["processed_index"] for each in then.get("grpc_messages", ())]
+    else:
+        text = when["grpc_message"]["text"]
+        ends = [each["end"] for each in then.get("grpc_message", {}).get("results", ())]
+    return Cut(text, ends, fails=then["status"] != HTTPStatus.OK)
 
 
 def _of_model(asked: Any, responses: list[Case]) -> Any:

@@ -576,6 +576,43 @@ async def test_what_only_reports_changes_nothing(world: World, way: Way, place: 
     assert any(SECRET in text for text in readable(way, body))
 
 
+OWN = {
+    "role": "assistant",
+    "content": None,
+    "refusal": f"No {SECRET}.",
+    "audio": None,
+    "tool_calls": [{"index": 0, **CALL}],
+    "annotations": [],
+}
+
+
+@EVERYWHERE
+async def test_an_answer_in_one_piece_is_the_model_servers_own(world: World, way: Way) -> None:
+    """A request without a stream asks the model server for none; detectors that only report change no element."""
+    if way.stream or not way.openai:
+        return
+    content = [{"type": "text", "text": each} for each in halves(SECRET)]
+    for message in (OWN, OWN | {"content": content}):
+        said = completion(message, vendor=None)
+        if way.text and way.path.startswith("/api/"):
+            said = [
+                [Completion(json.dumps({"choices": [{"index": 0, "text": SECRET, "logprobs": None}]}).encode())]
+            ]
+        world.generator.prompts.clear()
+        _, body = await world.answers(way, "report", said)
+        [prompt] = world.generator.prompts
+        assert (prompt.in_one_piece, prompt.passthrough_json) == (True, b"")
+        [event] = said[0]
+        own, answered = json.loads(event.raw_json), json.loads(body)
+        if way == GENERATION:
+            assert answered["generated_text"] == SECRET
+        elif way.path == "/v1/completions":
+            assert answered["choices"][0]["text"] == ("" if message is OWN else SECRET)
+            assert answered["usage"] == own["usage"]
+        else:
+            assert {name: answered[name] for name in own} == own
+
+
 SAID: dict[str, dict[str, Any]] = {
     role: {"messages": [{"role": role, "content": f"It is {SECRET}."}, *ASKED]} for role in ("system", "developer")
 }

@@ -846,5 +846,6 @@ async def test_an_answer_in_one_piece_is_asked_for_in_one_piece() -> None:
         )
     )
     [prompt] = world.generator.prompts
-    assert prompt.passthrough_json == body.replace(b"secret", b"[REDACTED]")
+    assert (prompt.in_one_piece, prompt.messages[-1].text) == (True, "a [REDACTED]")
+    assert prompt.parameters_json == b'{"top_logprobs":1e400}'
     assert of(Completion, events) == [Completion(said)]

@@ -42,6 +42,7 @@ class Conversation:
         parameters_json: Members of a chat completion request besides messages, model and stream, as a JSON object.
         question: What the user asked, without the sources around it.
         plain: The one message is a text to go on with: no chat template; the parameters are a text completion's.
+        in_one_piece: An OpenAI server is asked for no stream, and its answer crosses as it came.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -49,6 +50,7 @@ class Conversation:
     parameters_json: bytes = b"{}"
     question: str = ""
     plain: bool = False
+    in_one_piece: bool = False
 
 
 @dataclass(frozen=True, slots=True)

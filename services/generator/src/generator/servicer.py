@@ -131,6 +131,7 @@ def _conversation(message: pb.Conversation) -> Conversation:
         parameters_json=parameters,
         question=message.question,
         plain=message.plain,
+        in_one_piece=message.in_one_piece,
     )
 
 

@@ -56,6 +56,16 @@ async def test_an_answer_in_one_piece_is_a_completion_byte_for_byte(stub: Stub, 
     assert await events_of(openai_model(), OpenAIRequest(b"{}")) == [Event(EventKind.COMPLETION, raw_json=body)]
 
 
+async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_model: MakeModel) -> None:
+    """It is one completion, byte for byte; a server that streams all the same is read as any stream."""
+    body = b'{"id" : "x","choices":[ ],\n "vendor":null}'
+    prompt = Conversation((ChatMessage("user", "Hi"),), in_one_piece=True)
+    stub.script(Answer((body,)))
+    assert await events_of(openai_model(), prompt) == [Event(EventKind.COMPLETION, raw_json=body)]
+    stub.script(stream(["Hi"]))
+    assert [event.text for event in await events_of(openai_model(), prompt)] == ["", "Hi", "stop", ""]
+
+
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [

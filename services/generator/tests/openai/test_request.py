@@ -21,6 +21,18 @@ def test_messages_and_model_are_there_and_a_stream_with_usage_is_asked_for() -> 
     }
 
 
+def test_an_answer_in_one_piece_is_asked_for_as_such() -> None:
+    """No stream, and no options of one."""
+    prompt = Conversation(
+        (ChatMessage("user", "Hi"),), parameters_json=b'{"n":2,"stream_options":{"x":1}}', in_one_piece=True
+    )
+    assert json.loads(request_body(prompt, "m")) == {
+        "model": "m",
+        "messages": [{"role": "user", "content": "Hi"}],
+        "n": 2,
+    }
+
+
 def test_parameters_cross_byte_for_byte() -> None:
     """Values that are not modelled stand in the request as the caller wrote them."""
     parameters = b'{"temperature": 0.70, "tools":[ {"x": 1e3} ], "logit_bias":{"50256": -100}}'

@@ -35,6 +35,8 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
         asked: The model of each call.
         pieces: The numbers of the pieces that it got.
         ended: Calls that are over.
+        whole: The texts of unary calls.
+        status: Unary calls fail with it.
     """
 
     says: list[pb.ChunkerTokenizationStreamResult] | None = None
@@ -42,6 +44,8 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
     asked: list[str] = field(default_factory=list)
     pieces: list[int] = field(default_factory=list)
     ended: int = 0
+    whole: list[str] = field(default_factory=list)
+    status: grpc.StatusCode | None = None
 
     async def BidiStreamingChunkerTokenizationTaskPredict(  # noqa: N802  # the contract's name
         self,
@@ -67,6 +71,20 @@ class Stub(chunkers_pb2_grpc.ChunkersServiceServicer):
                 yield self._chunk(end, len(text), text[end:])
         finally:
             self.ended += 1
+
+    async def ChunkerTokenizationTaskPredict(  # noqa: N802  # as above
+        self, request: pb.ChunkerTokenizationTaskRequest, context: Any
+    ) -> pb.TokenizationResults:
+        self.asked.append(dict(context.invocation_metadata())["mm-model-id"])
+        self.whole.append(request.text)
+        await self.deaf.wait()
+        if self.status is not None:
+            await context.abort(self.status, "told to")
+        if self.says is not None:
+            return pb.TokenizationResults(results=[pb.Token(end=said.processed_index) for said in self.says])
+        found = re.finditer(r"[^.]*\.|[^.]*[^.\s][^.]*$", request.text)
+        tokens = [pb.Token(start=match.start(), end=match.end(), text=match[0]) for match in found]
+        return pb.TokenizationResults(results=tokens)
 
     def _chunk(self, start: int, end: int, text: str) -> pb.ChunkerTokenizationStreamResult:
         token = pb.Token(start=start, end=end, text=text)
@@ -129,6 +147,27 @@ def test_chunks_are_as_the_server_says(pieces: list[str]) -> None:
         assert set(stub.asked) <= {"dots"}
 
     asyncio.run(run())
+
+
+async def test_a_complete_text_is_one_unary_call() -> None:
+    """A text that grows is a stream."""
+    stub = Stub()
+    async with serving(stub) as target:
+        assert await cut(target, "One. Two.  ") == ["One.", " Two.", "  "]
+        assert (stub.whole, stub.pieces) == (["One. Two.  "], [])
+        await cut(target, "One.", " Two.")
+    assert (len(stub.whole), bool(stub.pieces)) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"), [(grpc.StatusCode.INTERNAL, 500), (grpc.StatusCode.UNAVAILABLE, 503)], ids=str
+)
+async def test_its_failure_keeps_its_status(code: grpc.StatusCode, status: int) -> None:
+    """As HTTP has it."""
+    async with serving(Stub(status=code)) as target:
+        with pytest.raises(DetectorFailed, match="chunker request failed for `dots`") as error:
+            await cut(target, "abc")
+    assert error.value.status == status
 
 
 async def test_the_model_is_named() -> None:

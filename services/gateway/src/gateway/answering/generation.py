@@ -155,10 +155,12 @@ class Generation:
 
 def _named(batch: Batch, name: str) -> Batch:
     """The same with another name for the model, where there is one."""
-    if not name or not any(type(event) is Start for event in batch):
+    if not name or not any(isinstance(event, Start | Completion) for event in batch):
         return batch
     return [
-        Start(msgspec.json.encode(members_of(event.raw_json) | {"model": name})) if type(event) is Start else event
+        type(event)(msgspec.json.encode(members_of(event.raw_json) | {"model": name}))
+        if isinstance(event, Start | Completion)
+        else event
         for event in batch
     ]
 

@@ -264,12 +264,8 @@ def _prompt(prepared: Prepared) -> Prompt:
     turn = prepared.turn
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
-    composed = _composed(prepared)
-    original = turn.original
-    if original.json and original.in_one_piece and turn.detectors.output and not turn.answers_as:
-        # The model server's own answer is judged, of which every element stays.
-        return replace(composed, passthrough_json=prompts.with_messages(turn, composed.messages))
-    return composed
+    # Where detectors judge the answer, it is the model server's own, of which every element stays.
+    return replace(_composed(prepared), in_one_piece=turn.original.in_one_piece and bool(turn.detectors.output))
 
 
 def _composed(prepared: Prepared) -> Prompt:

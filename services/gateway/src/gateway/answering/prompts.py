@@ -33,7 +33,6 @@ SEARCH_QUERY = (
     "the question."
 )
 
-_members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _LINE_BREAKS = "\r\n"
 
 LATEST_MESSAGES = 6
@@ -69,21 +68,6 @@ def _with_pictures(question: Message, pictures: Sequence[Picture]) -> Message:
         parts.append({"type": "text", "text": f"{picture.sourcepage}:"})
         parts.append({"type": "image_url", "image_url": {"url": picture.url}})
     return replace(question, text="", content_json=msgspec.json.encode(parts))
-
-
-def with_messages(turn: Turn, messages: Sequence[Message]) -> bytes:
-    """Return the request of a turn in OpenAI's format with other messages and parameters."""
-    members = _members.decode(turn.original.json) | _members.decode(turn.parameters_json)
-    return msgspec.json.encode(members | {"messages": [message_members(each) for each in messages]})
-
-
-def message_members(message: Message) -> dict[str, Any]:
-    """Return a message as OpenAI's clients write it."""
-    extra: dict[str, Any] = _members.decode(message.extra_json) if message.extra_json else {}
-    content: object = msgspec.Raw(message.content_json) if message.content_json else message.text
-    if content == "" and ("tool_calls" in extra or "function_call" in extra):
-        content = None  # a call says nothing beside itself
-    return {"role": message.role, "content": content, **extra}
 
 
 def for_a_query(turn: Turn) -> tuple[Message, ...]:

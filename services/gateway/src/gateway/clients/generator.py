@@ -91,6 +91,7 @@ def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
             parameters_json=prompt.parameters_json,
             question=prompt.question,
             plain=prompt.plain,
+            in_one_piece=prompt.in_one_piece,
         )
     )
     return request

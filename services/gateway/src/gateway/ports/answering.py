@@ -59,6 +59,7 @@ class Prompt:
     """What a model is asked; ``passthrough_json`` stands instead of everything but principal and model.
 
     ``plain``: the one message is a text to go on with, and the parameters are those of a text completion.
+    ``in_one_piece``: a model server that can is asked for no stream; its answer is one `Completion`.
     """
 
     principal: Principal
@@ -69,6 +70,7 @@ class Prompt:
     parameters_json: bytes = b"{}"
     passthrough_json: bytes = b""
     plain: bool = False
+    in_one_piece: bool = False
 
 
 class Generator(Protocol):

@@ -235,28 +235,29 @@ class ChunkRelay:
             raise ended_early("sent a chunk that cannot be read") from error
         return [Event(EventKind.CHUNK, raw_json=payload)]
 
-    def whole(self, answer: bytes) -> bytes:
-        """An answer that came in one piece, untouched.
-
-        Raises:
-            UpstreamRejected: It is an error.
-            Unavailable: It is no JSON object: a wrong address may lead to anything.
-        """
-        try:
-            _check_text(answer)
-            members = _object.decode(answer)
-        except (ValueError, RecursionError) as error:
-            raise ended_early("sent an answer that cannot be read") from error
-        if _is_failure(members):
-            raise _failure(members)
-        return answer
-
     def _choices(self, payload: bytes) -> list[_Choice]:
         try:
             return _choices.decode(payload).choices or []
         except msgspec.ValidationError:
             _value.decode(payload)
             return []  # JSON of another shape, which is for the client to read
+
+
+def whole(answer: bytes) -> bytes:
+    """Return an answer that came in one piece, untouched.
+
+    Raises:
+        UpstreamRejected: It is an error.
+        Unavailable: It is no JSON object: a wrong address may lead to anything.
+    """
+    try:
+        _check_text(answer)
+        members = _object.decode(answer)
+    except (ValueError, RecursionError) as error:
+        raise ended_early("sent an answer that cannot be read") from error
+    if _is_failure(members):
+        raise _failure(members)
+    return answer
 
 
 _ASSISTANT = Raw(b'"assistant"')

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Mapping
 import msgspec
 from pydantic import SecretStr
 
-from generator.domain import Conversation, Event, EventKind, OpenAIRequest, Prompt
-from generator.openai.chunks import ChunkReader, ChunkRelay
+from generator.domain import Event, EventKind, OpenAIRequest, Prompt
+from generator.openai.chunks import ChunkReader, ChunkRelay, whole
 from generator.openai.errors import ended_early
 from generator.openai.request import request_body
 from generator.openai.server import ModelServer
@@ -48,18 +48,19 @@ class OpenAIModel:
     async def generate(self, prompt: Prompt) -> AsyncGenerator[Event, None]:
         """As the port says. What the server sends and the platform does not model crosses as its JSON."""
         reader: ChunkReader | ChunkRelay
-        plain = isinstance(prompt, Conversation) and prompt.plain
+        plain, in_one_piece = False, True
         if isinstance(prompt, OpenAIRequest):
             body = set_member(prompt.body, "model", msgspec.json.encode(self._server_name))
             reader = ChunkRelay()
         else:
+            plain, in_one_piece = prompt.plain, prompt.in_one_piece
             body = request_body(prompt, self._server_name)
             reader = ChunkReader()
         async with self._server.chat(body, self._server_name, self._headers, plain=plain) as reply:
             if not reply.streams:
                 answer = await reply.whole()
-                if isinstance(reader, ChunkRelay):
-                    yield Event(EventKind.COMPLETION, raw_json=reader.whole(answer))
+                if in_one_piece:
+                    yield Event(EventKind.COMPLETION, raw_json=whole(answer))
                 else:  # some servers answer in one piece although a stream was asked for
                     for event in reader.read(answer):
                         yield event

@@ -1,5 +1,7 @@
 """A conversation as the body of a chat completion request, a text to go on with as that of a text completion."""
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw
 
@@ -14,26 +16,21 @@ def request_body(prompt: Conversation, model: str) -> bytes:
     """The request; the caller's parameters stand in it as they came.
 
     It asks for a stream with usage at its end, whatever else ``stream_options`` say, because events are what the
-    platform passes on.
+    platform passes on; unless the answer is wanted in one piece.
 
     Args:
         model: The name that the model server knows.
     """
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)
-    streaming = {} if options in (None, Raw(b"null")) else _object.decode(options)
-    return _encode(
-        {
-            "model": model,
-            **_said(prompt),
-            "stream": True,
-            "stream_options": {**streaming, "include_usage": _TRUE},
-            **parameters,
-        }
-    )
+    asked = {"model": model, **_said(prompt)}
+    if not prompt.in_one_piece:
+        streaming = {} if options in (None, Raw(b"null")) else _object.decode(options)
+        asked |= {"stream": True, "stream_options": {**streaming, "include_usage": _TRUE}}
+    return _encode(asked | parameters)
 
 
-def _said(prompt: Conversation) -> dict[str, object]:
+def _said(prompt: Conversation) -> dict[str, Any]:
     if prompt.plain:
         return {"prompt": prompt.messages[0].text}
     return {"messages": [_message(message) for message in prompt.messages]}

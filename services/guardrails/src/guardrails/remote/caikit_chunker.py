@@ -6,18 +6,21 @@ from typing import Any
 import grpc
 from causeway.caikit.v1 import chunkers_pb2
 from servicekit import rpc
+from servicekit.deadline import Deadline
 
 from guardrails.remote.chunker import RemoteChunker
 
 DESCRIPTOR = chunkers_pb2.DESCRIPTOR.services_by_name["ChunkersService"]
-_METHOD = "BidiStreamingChunkerTokenizationTaskPredict"
+_STREAMED = "BidiStreamingChunkerTokenizationTaskPredict"
+_UNARY = "ChunkerTokenizationTaskPredict"
 _MODEL = "mm-model-id"
 
 
 class CaikitChunker(RemoteChunker):
     """`Chunker` of one text; the server is told the configuration's ``chunker_id``, or the chunker's name.
 
-    The protocol does not say how far a text was looked at. What the server has accepted counts as looked at, and a
+    A text that is complete at once is one unary call. Of a text that grows the protocol does not say how far it was
+    looked at. What the server has accepted counts as looked at, and a
     chunk that does not end meets the limit of a window. The server's time counts from the text's end on. What the
     server leaves over at the text's end, such as white space, is the last chunk.
     """
@@ -25,14 +28,29 @@ class CaikitChunker(RemoteChunker):
     _number = 0
     _all_written = False
 
+    async def _ask(self, deadline: Deadline) -> None:
+        if not self._last:
+            await super()._ask(deadline)
+            return
+        request = chunkers_pb2.ChunkerTokenizationTaskRequest(text="".join(self._pieces))
+        answer = await rpc.unary(self._named_method(_UNARY), request, deadline)
+        for chunk in answer.results:
+            self._end_chunk(chunk.end)
+        self._leave_rest()
+        self._took(self._sent)
+
     def _method(self) -> tuple[Callable[..., Any], str]:
-        method: Callable[..., Any] = getattr(self._stub, _METHOD)
+        return self._named_method(_STREAMED), f"{DESCRIPTOR.full_name}/{_STREAMED}"
+
+    def _named_method(self, name: str) -> Callable[..., Any]:
+        """Return a method of the server that tells it the model."""
+        method: Callable[..., Any] = getattr(self._stub, name)
         model = self._config.chunker_id or self._config.name
 
-        def call(*, metadata: tuple[tuple[str, str], ...] = (), **options: Any) -> Any:
-            return method(metadata=(*metadata, (_MODEL, model)), **options)
+        def call(*request: Any, metadata: tuple[tuple[str, str], ...] = (), **options: Any) -> Any:
+            return method(*request, metadata=(*metadata, (_MODEL, model)), **options)
 
-        return call, f"{DESCRIPTOR.full_name}/{_METHOD}"
+        return call
 
     async def _write_piece(self, call: rpc.Exchange, text: str, last: bool) -> None:
         if text:
@@ -52,5 +70,9 @@ class CaikitChunker(RemoteChunker):
             self._ready()
         if not self._all_written:
             raise self._failed("it ended before the text did", 502)
+        self._leave_rest()
+
+    def _leave_rest(self) -> None:
+        """End the last chunk at the text's end."""
         if self._end < self._sent:
             self._end_chunk(self._sent)

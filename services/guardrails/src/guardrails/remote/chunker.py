@@ -10,7 +10,7 @@ import structlog
 from causeway.guardrails.v1 import chunker_pb2, chunker_pb2_grpc
 from servicekit import rpc
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, DeadlineExceeded
+from servicekit.errors import CausewayError, DeadlineExceeded, http_status
 
 from guardrails.detectors.port import DetectorFailed
 from guardrails.remote.config import ChunkerConfig
@@ -85,19 +85,22 @@ class RemoteChunker:
         try:
             async with self._timer:
                 self._restart_clock()
-                deadline = Deadline.after(_MOST_SECONDS)
-                async with rpc.bidi(*self._method(), deadline) as call:
-                    await self._exchange(call)
+                await self._ask(Deadline.after(_MOST_SECONDS))
         except (TimeoutError, DeadlineExceeded):
             self._failure = self._failed(f"it took longer than {self._config.seconds:g} s", 504)
         except CausewayError as error:
             _log.warning("chunker cannot be asked", chunker=self._config.name, error=error.message)
-            self._failure = self._failed("its server cannot be asked", 503)
+            self._failure = self._failed("its server failed or cannot be asked", http_status(error))
         except DetectorFailed as error:
             self._failure = error
         except Exception:  # a defect, of which nobody would hear: the text would wait for its chunks
             _log.exception("chunker failed", chunker=self._config.name)
             self._failure = self._failed("it failed unexpectedly", 500)
+
+    async def _ask(self, deadline: Deadline) -> None:
+        """Have the server cut the text."""
+        async with rpc.bidi(*self._method(), deadline) as call:
+            await self._exchange(call)
 
     async def _exchange(self, call: rpc.Exchange) -> None:
         try:

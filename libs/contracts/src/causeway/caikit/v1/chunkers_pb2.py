@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!causeway/caikit/v1/chunkers.proto\x12\x17\x63\x61ikit.runtime.Chunkers\"^\n+BidiStreamingChunkerTokenizationTaskRequest\x12\x13\n\x0btext_stream\x18\x01 \x01(\t\x12\x1a\n\x12input_index_stream\x18\x02 \x01(\x03\"\xc9\x01\n\x1f\x43hunkerTokenizationStreamResult\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.caikit.runtime.Chunkers.Token\x12\x17\n\x0fprocessed_index\x18\x02 \x01(\x03\x12\x13\n\x0bstart_index\x18\x03 \x01(\x03\x12\x13\n\x0btoken_count\x18\x04 \x01(\x03\x12\x19\n\x11input_start_index\x18\x14 \x01(\x03\x12\x17\n\x0finput_end_index\x18\x15 \x01(\x03\"1\n\x05Token\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t2\xc5\x01\n\x0f\x43hunkersService\x12\xb1\x01\n+BidiStreamingChunkerTokenizationTaskPredict\x12\x44.caikit.runtime.Chunkers.BidiStreamingChunkerTokenizationTaskRequest\x1a\x38.caikit.runtime.Chunkers.ChunkerTokenizationStreamResult(\x01\x30\x01\x42O\n\x1binternal.causeway.caikit.v1P\x01Z.causeway.internal/contracts/caikit/v1;caikitv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!causeway/caikit/v1/chunkers.proto\x12\x17\x63\x61ikit.runtime.Chunkers\".\n\x1e\x43hunkerTokenizationTaskRequest\x12\x0c\n\x04text\x18\x01 \x01(\t\"[\n\x13TokenizationResults\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.caikit.runtime.Chunkers.Token\x12\x13\n\x0btoken_count\x18\x04 \x01(\x03\"^\n+BidiStreamingChunkerTokenizationTaskRequest\x12\x13\n\x0btext_stream\x18\x01 \x01(\t\x12\x1a\n\x12input_index_stream\x18\x02 \x01(\x03\"\xc9\x01\n\x1f\x43hunkerTokenizationStreamResult\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.caikit.runtime.Chunkers.Token\x12\x17\n\x0fprocessed_index\x18\x02 \x01(\x03\x12\x13\n\x0bstart_index\x18\x03 \x01(\x03\x12\x13\n\x0btoken_count\x18\x04 \x01(\x03\x12\x19\n\x11input_start_index\x18\x14 \x01(\x03\x12\x17\n\x0finput_end_index\x18\x15 \x01(\x03\"1\n\x05Token\x12\r\n\x05start\x18\x01 \x01(\x03\x12\x0b\n\x03\x65nd\x18\x02 \x01(\x03\x12\x0c\n\x04text\x18\x03 \x01(\t2\xcf\x02\n\x0f\x43hunkersService\x12\xb1\x01\n+BidiStreamingChunkerTokenizationTaskPredict\x12\x44.caikit.runtime.Chunkers.BidiStreamingChunkerTokenizationTaskRequest\x1a\x38.caikit.runtime.Chunkers.ChunkerTokenizationStreamResult(\x01\x30\x01\x12\x87\x01\n\x1e\x43hunkerTokenizationTaskPredict\x12\x37.caikit.runtime.Chunkers.ChunkerTokenizationTaskRequest\x1a,.caikit.runtime.Chunkers.TokenizationResultsBO\n\x1binternal.causeway.caikit.v1P\x01Z.causeway.internal/contracts/caikit/v1;caikitv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,12 +32,16 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.caikit.v1.chunkers
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\033internal.causeway.caikit.v1P\001Z.causeway.internal/contracts/caikit/v1;caikitv1'
-  _globals['_BIDISTREAMINGCHUNKERTOKENIZATIONTASKREQUEST']._serialized_start=62
-  _globals['_BIDISTREAMINGCHUNKERTOKENIZATIONTASKREQUEST']._serialized_end=156
-  _globals['_CHUNKERTOKENIZATIONSTREAMRESULT']._serialized_start=159
-  _globals['_CHUNKERTOKENIZATIONSTREAMRESULT']._serialized_end=360
-  _globals['_TOKEN']._serialized_start=362
-  _globals['_TOKEN']._serialized_end=411
-  _globals['_CHUNKERSSERVICE']._serialized_start=414
-  _globals['_CHUNKERSSERVICE']._serialized_end=611
+  _globals['_CHUNKERTOKENIZATIONTASKREQUEST']._serialized_start=62
+  _globals['_CHUNKERTOKENIZATIONTASKREQUEST']._serialized_end=108
+  _globals['_TOKENIZATIONRESULTS']._serialized_start=110
+  _globals['_TOKENIZATIONRESULTS']._serialized_end=201
+  _globals['_BIDISTREAMINGCHUNKERTOKENIZATIONTASKREQUEST']._serialized_start=203
+  _globals['_BIDISTREAMINGCHUNKERTOKENIZATIONTASKREQUEST']._serialized_end=297
+  _globals['_CHUNKERTOKENIZATIONSTREAMRESULT']._serialized_start=300
+  _globals['_CHUNKERTOKENIZATIONSTREAMRESULT']._serialized_end=501
+  _globals['_TOKEN']._serialized_start=503
+  _globals['_TOKEN']._serialized_end=552
+  _globals['_CHUNKERSSERVICE']._serialized_start=555
+  _globals['_CHUNKERSSERVICE']._serialized_end=890
 # @@protoc_insertion_point(module_scope)

@@ -22,6 +22,56 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ChunkerTokenizationTaskRequest(_message.Message):
+    """A complete text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """The text."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChunkerTokenizationTaskRequest: _TypeAlias = ChunkerTokenizationTaskRequest  # noqa: Y015
+
+@_typing.final
+class TokenizationResults(_message.Message):
+    """The chunks of a complete text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    TOKEN_COUNT_FIELD_NUMBER: _builtins.int
+    token_count: _builtins.int
+    """Tokens in the text; 0 where they are not counted."""
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___Token]:
+        """Each of them."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___Token] | None = ...,
+        token_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results", "token_count", b"token_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenizationResults: _TypeAlias = TokenizationResults  # noqa: Y015
+
+@_typing.final
 class BidiStreamingChunkerTokenizationTaskRequest(_message.Message):
     """The next piece of a text."""
 
@@ -93,7 +143,7 @@ Global___ChunkerTokenizationStreamResult: _TypeAlias = ChunkerTokenizationStream
 
 @_typing.final
 class Token(_message.Message):
-    """A part of a chunk."""
+    """A chunk, or a part of one."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -40,6 +40,11 @@ class ChunkersServiceStub:
                 request_serializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.BidiStreamingChunkerTokenizationTaskRequest.SerializeToString,
                 response_deserializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationStreamResult.FromString,
                 _registered_method=True)
+        self.ChunkerTokenizationTaskPredict = channel.unary_unary(
+                '/caikit.runtime.Chunkers.ChunkersService/ChunkerTokenizationTaskPredict',
+                request_serializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationTaskRequest.SerializeToString,
+                response_deserializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.TokenizationResults.FromString,
+                _registered_method=True)
 
 
 class ChunkersServiceServicer:
@@ -54,6 +59,13 @@ class ChunkersServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ChunkerTokenizationTaskPredict(self, request, context):
+        """Cuts one text that is complete.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ChunkersServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -61,6 +73,11 @@ def add_ChunkersServiceServicer_to_server(servicer, server):
                     servicer.BidiStreamingChunkerTokenizationTaskPredict,
                     request_deserializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.BidiStreamingChunkerTokenizationTaskRequest.FromString,
                     response_serializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationStreamResult.SerializeToString,
+            ),
+            'ChunkerTokenizationTaskPredict': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChunkerTokenizationTaskPredict,
+                    request_deserializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationTaskRequest.FromString,
+                    response_serializer=causeway_dot_caikit_dot_v1_dot_chunkers__pb2.TokenizationResults.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -91,6 +108,33 @@ class ChunkersService:
             '/caikit.runtime.Chunkers.ChunkersService/BidiStreamingChunkerTokenizationTaskPredict',
             causeway_dot_caikit_dot_v1_dot_chunkers__pb2.BidiStreamingChunkerTokenizationTaskRequest.SerializeToString,
             causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationStreamResult.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChunkerTokenizationTaskPredict(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/caikit.runtime.Chunkers.ChunkersService/ChunkerTokenizationTaskPredict',
+            causeway_dot_caikit_dot_v1_dot_chunkers__pb2.ChunkerTokenizationTaskRequest.SerializeToString,
+            causeway_dot_caikit_dot_v1_dot_chunkers__pb2.TokenizationResults.FromString,
             options,
             channel_credentials,
             insecure,

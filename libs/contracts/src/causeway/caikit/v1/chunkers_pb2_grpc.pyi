@@ -40,6 +40,8 @@ class ChunkersServiceStub:
     """Cuts one text, which grows: pieces go in, each chunk comes out when it is certain. The client half-closes the call
     at the text's end.
     """
+    ChunkerTokenizationTaskPredict: _grpc.UnaryUnaryMultiCallable[_chunkers_pb2.ChunkerTokenizationTaskRequest, _chunkers_pb2.TokenizationResults]
+    """Cuts one text that is complete."""
 
 @_typing.type_check_only
 class ChunkersServiceAsyncStub(ChunkersServiceStub):
@@ -50,6 +52,8 @@ class ChunkersServiceAsyncStub(ChunkersServiceStub):
     """Cuts one text, which grows: pieces go in, each chunk comes out when it is certain. The client half-closes the call
     at the text's end.
     """
+    ChunkerTokenizationTaskPredict: _aio.UnaryUnaryMultiCallable[_chunkers_pb2.ChunkerTokenizationTaskRequest, _chunkers_pb2.TokenizationResults]  # type: ignore[assignment]
+    """Cuts one text that is complete."""
 
 class ChunkersServiceServicer(metaclass=_abc_1.ABCMeta):
     """Cuts texts."""
@@ -63,5 +67,13 @@ class ChunkersServiceServicer(metaclass=_abc_1.ABCMeta):
         """Cuts one text, which grows: pieces go in, each chunk comes out when it is certain. The client half-closes the call
         at the text's end.
         """
+
+    @_abc_1.abstractmethod
+    def ChunkerTokenizationTaskPredict(
+        self,
+        request: _chunkers_pb2.ChunkerTokenizationTaskRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_chunkers_pb2.TokenizationResults, _abc.Awaitable[_chunkers_pb2.TokenizationResults]]:
+        """Cuts one text that is complete."""
 
 def add_ChunkersServiceServicer_to_server(servicer: ChunkersServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -15,7 +15,8 @@ from gateway.dialects.openai import token_ids
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.openai.render import NOT_FINISHED, OpenAiExchange
 from gateway.dialects.problem import problem
-from gateway.domain import Delta, Finish
+from gateway.domain import Batch, Completion, Delta, Finish
+from gateway.domain.deltas import members_of
 
 _NAMES = {"index": "index_name", "messages": "prompt"}
 # What a model cannot do when it is asked in a chat, with the values that ask for nothing.
@@ -84,6 +85,10 @@ class TextExchange(OpenAiExchange):
     whole = chunk = "text_completion"
     composed = True
 
+    def take(self, batch: Batch) -> None:
+        """See `Exchange`; a model server's own answer, which is that of a chat, becomes a text completion."""
+        super().take([_as_text(event) if type(event) is Completion else event for event in batch])
+
     def _delta(self, event: Delta, out: list[bytes]) -> None:
         self._flush_finish(out)
         self._begun.add(event.choice)
@@ -111,3 +116,26 @@ class TextExchange(OpenAiExchange):
             "logprobs": None,
             "finish_reason": choice.finish_reason or None,
         }
+
+
+def _as_text(completion: Completion) -> Completion:
+    body = members_of(completion.raw_json)
+    choices = body.get("choices")
+    texts = [
+        {
+            "index": choice.get("index", at),
+            "text": _content(choice.get("message")),
+            "logprobs": None,
+            "finish_reason": choice.get("finish_reason"),
+        }
+        for at, choice in enumerate(choices if isinstance(choices, list) else ())
+        if isinstance(choice, dict)
+    ]
+    return Completion(_encode(body | {"object": "text_completion", "choices": texts}))
+
+
+def _content(message: Any) -> str:
+    content = message.get("content") if isinstance(message, dict) else None
+    parts = content if isinstance(content, list) else ()
+    texts = [part.get("text") for part in parts if isinstance(part, dict)]
+    return content if isinstance(content, str) else "".join(text for text in texts if isinstance(text, str))

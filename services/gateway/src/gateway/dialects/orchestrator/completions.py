@@ -13,7 +13,7 @@ from gateway.dialects.exchange import ChatRequest, Exchange
 from gateway.dialects.orchestrator import errors, fields
 from gateway.dialects.orchestrator.chat import OURS, asked, exchange, media
 from gateway.dialects.orchestrator.choices import TextForm
-from gateway.domain import DetectionOptions, DetectorKind, PromptStyle, Turn
+from gateway.domain import DetectionOptions, DetectorKind, OriginalRequest, PromptStyle, Turn
 from gateway.frontends.profiles import GuardrailsWire
 
 _OWN = (*OURS, "detectors", "model", "prompt", "stream", "stream_options")
@@ -39,7 +39,13 @@ class OrchestratorCompletions:
         raw = fields.members(request.body)
         model = fields.text(raw, "model")
         request.frontend.check_unjudged(name for name, value in raw.items() if bytes(value) != b"null")
-        turn = text_turn(request, model, fields.text(raw, "prompt"), json_fields.without(raw, _OWN))
+        turn = text_turn(
+            request,
+            model,
+            fields.text(raw, "prompt"),
+            json_fields.without(raw, _OWN),
+            in_one_piece=not json_fields.pick(raw, ("stream",)).flag("stream"),
+        )
         said = asked(raw)
         turn = replace(turn, detectors=request.frontend.detectors_for(said))
         if self._wire is GuardrailsWire.ADR:
@@ -56,7 +62,7 @@ class OrchestratorCompletions:
         return errors.body(error, self._wire, asked=self._form.asked)
 
 
-def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes) -> Turn:
+def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: bytes, *, in_one_piece: bool) -> Turn:
     """The turn of a text that a model is to go on with.
 
     Args:
@@ -64,6 +70,7 @@ def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: by
         model: Which is asked.
         prompt: The text.
         parameters_json: What else the model server is told.
+        in_one_piece: The answer goes out in one piece.
     """
     return Turn(
         principal=request.principal,
@@ -74,4 +81,5 @@ def text_turn(request: ChatRequest, model: str, prompt: str, parameters_json: by
         parameters_json=parameters_json,
         blocked_message=request.frontend.blocked_message,
         headers=request.headers,
+        original=OriginalRequest(in_one_piece=in_one_piece),
     )

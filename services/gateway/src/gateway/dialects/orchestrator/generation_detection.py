@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from servicekit.errors import CausewayError
+from servicekit.errors import CausewayError, Unavailable
 
 from gateway.dialects import json_fields
 from gateway.dialects.answer import Answer
@@ -55,7 +55,13 @@ class OrchestratorGeneration:
         raw = fields.members(request.body)
         fields.only(raw, ("model_id", "prompt", "detectors"), ("text_gen_parameters",))
         said = fields.detectors(raw)
-        turn = text_turn(request, fields.text(raw, "model_id"), fields.text(raw, "prompt"), _parameters(raw))
+        turn = text_turn(
+            request,
+            fields.text(raw, "model_id"),
+            fields.text(raw, "prompt"),
+            _parameters(raw),
+            in_one_piece=True,
+        )
         turn = replace(
             turn,
             detectors=request.frontend.detectors_for(Detectors(output=said)),
@@ -96,16 +102,45 @@ class _Generation:
 
     def complete(self) -> bytes:
         """See `Exchange`."""
-        choice = self._answer.choices.get(0)
-        usage = self._answer.usage
-        results = by_item(self._answer.detections)
+        answer = self._answer
+        text = answer.choices[0].text if 0 in answer.choices else ""
+        tokens = answer.usage.prompt_tokens if answer.usage is not None else 0
+        if answer.completion:
+            text, tokens = _read(answer.completion)
+        results = by_item(answer.detections)
         return msgspec.json.encode(
             {
-                "generated_text": choice.text if choice is not None else "",
+                "generated_text": text,
                 "detections": [each for found in results.values() for each in found],
-                "input_token_count": usage.prompt_tokens if usage is not None else 0,
+                "input_token_count": tokens,
             }
         )
+
+
+class _Choice(msgspec.Struct):
+    text: str = ""
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int = 0
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice] = []
+    usage: _Usage | None = None
+
+
+def _read(completion: bytes) -> tuple[str, int]:
+    """Return the text of a model server's answer, and the tokens of its prompt.
+
+    Raises:
+        Unavailable: It is no text completion.
+    """
+    try:
+        body = msgspec.json.decode(completion, type=_Completion)
+    except msgspec.ValidationError as error:
+        raise Unavailable("The model server sent no text completion.") from error
+    return "".join(choice.text for choice in body.choices[:1]), body.usage.prompt_tokens if body.usage else 0
 
 
 def _parameters(raw: fields.Raw) -> bytes:
