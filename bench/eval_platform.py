@@ -96,11 +96,20 @@ class Platform:
 
     async def citations(self, question: str, mode: str, top: int) -> tuple[list[str], list[str]]:
         """What an answer cites, and what it was given to cite."""
-        overrides = {"index": self._index, "top": top, "retrieval_mode": mode, "semantic_ranker": self._rerank}
-        body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
-        answer = (await self._http.post("/2024-04/chat", json=body)).raise_for_status().json()
+        answer = await self._asked(question, mode, top)
         cited = _CITATION.findall(answer["message"]["content"])
         return list(dict.fromkeys(cited)), answer["context"]["data_points"]["citations"]
+
+    async def answer(self, question: str, top: int) -> str:
+        """What is answered over so many passages of a hybrid search."""
+        text: str = (await self._asked(question, "hybrid", top))["message"]["content"]
+        return text
+
+    async def _asked(self, question: str, mode: str, top: int) -> dict[str, Any]:
+        overrides = {"index": self._index, "top": top, "retrieval_mode": mode, "semantic_ranker": self._rerank}
+        body = {"messages": [{"role": "user", "content": question}], "context": {"overrides": overrides}}
+        answer: dict[str, Any] = (await self._http.post("/2024-04/chat", json=body)).raise_for_status().json()
+        return answer
 
     async def _wait_for(self, job_id: str) -> None:
         end = time.monotonic() + _INGEST_SECONDS

@@ -76,7 +76,10 @@ async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
                 pb.ChatMessage(role="user", content_json=b"[]", extra_json=b'{"name":"a"}'),
                 pb.ChatMessage(role="assistant", text="x"),
             ],
-            sources=[pb.Source(name="a.pdf", text="t", score=0.5)],
+            sources=[
+                pb.Source(name="a.pdf", text="t", score=0.5),
+                pb.Source(name="b.pdf", text="u", score=0.4, dense_score=0.0),
+            ],
             parameters_json=b'{"temperature":0}',
             question="q",
         ),
@@ -87,7 +90,7 @@ async def test_a_conversation_reaches_the_model(serve: Serve) -> None:
     assert isinstance(prompt, Conversation)
     assert [message.role for message in prompt.messages] == ["user", "assistant"]
     assert (prompt.messages[0].content_json, prompt.messages[0].extra_json) == (b"[]", b'{"name":"a"}')
-    assert prompt.sources == (Source("a.pdf", "t", 0.5),)
+    assert prompt.sources == (Source("a.pdf", "t", 0.5), Source("b.pdf", "u", 0.4, 0.0))
     assert (prompt.parameters_json, prompt.question) == (b'{"temperature":0}', "q")
 
 

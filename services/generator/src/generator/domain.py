@@ -25,11 +25,19 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A passage that an answer can rest on; ``name`` is how it is cited, a higher ``score`` is more relevant."""
+    """A passage that an answer can rest on.
+
+    Attributes:
+        name: How it is cited.
+        text: Of the passage.
+        score: Higher is more relevant.
+        cosine: Of the question's vector and the passage's; None where it is not known.
+    """
 
     name: str
     text: str
     score: float = 0.0
+    cosine: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,12 +127,17 @@ def _conversation(message: pb.Conversation) -> Conversation:
             raise InvalidRequest(f"'{name}' is no parameter: it has its own place.", field=f"{field}.{name}")
     return Conversation(
         messages=tuple(_message(each, f"conversation.messages[{at}]") for at, each in enumerate(message.messages)),
-        sources=tuple(Source(source.name, source.text, source.score) for source in message.sources),
+        sources=tuple(_source(source) for source in message.sources),
         parameters_json=parameters,
         question=message.question,
         plain=message.plain,
         in_one_piece=message.in_one_piece,
     )
+
+
+def _source(message: pb.Source) -> Source:
+    cosine = message.dense_score if message.HasField("dense_score") else None
+    return Source(message.name, message.text, message.score, cosine)
 
 
 def _message(message: pb.ChatMessage, field: str) -> ChatMessage:

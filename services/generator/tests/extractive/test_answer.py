@@ -1,5 +1,6 @@
 """Answers made of sentences."""
 
+import pytest
 from generator.domain import Source
 from generator.extractive.answer import NO_SOURCES, NOT_FOUND, answer
 
@@ -29,6 +30,26 @@ def test_what_was_said_is_not_said_again() -> None:
     assert answer("How heavy may a pallet be?", [copy, FREIGHT]).count("pallet") == 1
     many = Source("many.md", " ".join(f"Pier {name} is open to boats." for name in ("A1", "B2", "C3", "D4", "E5")))
     assert answer("Which pier is open to boats?", [many]).count("[many.md]") <= 3
+
+
+ROWS = (
+    "Item: Book; Loan: a week; Fine: 20p\nItem: Audio; Loan: 3 weeks; Fine: 30p\nItem: Saw; Loan: a day; Fine: £2"
+)
+TABLE = (
+    "| Item | Loan | Fine |\n|--|--|--|\n| Book | a week | 20p |\n| Audio | 3 weeks | 30p |\n| Saw | a day | £2 |"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "row"),
+    [(ROWS, "Item: Audio; Loan: 3 weeks; Fine: 30p"), (TABLE, "Audio (Loan: 3 weeks, Fine: 30p)")],
+    ids=["ingest", "markdown"],
+)
+def test_of_a_table_the_row_that_answers_is_quoted(text: str, row: str) -> None:
+    """With its header, and no other row; all rows where each answers as well."""
+    source = Source("items.csv", text, 1.0)
+    assert answer("What is the fine for audio?", [source]) == f"{row} [items.csv]"
+    assert answer("What is the loan and the fine of each item?", [source]).count("[items.csv]") == 3
 
 
 def test_it_does_not_know_what_the_sources_do_not_say() -> None:

@@ -103,6 +103,24 @@ def test_rows_of_tables_carry_their_headings() -> None:
     assert texts("| a | b |\n| c | d |") == ["a (b)", "c (d)"]
 
 
+def test_rows_as_ingest_writes_them_are_passages() -> None:
+    """A line each, with the names of its columns; the rows of a table have its number."""
+    source = (
+        "Fares\n\nTicket: Adult; Route 1: £18.40; Route 2: £7.20\nTicket: Child; Route 1: free\n\n"
+        "Adult; Price: 5\nChild; Price: 3\n\nPetrel | 2009\nDunlin | 2011\n\nNote: it is cold; bring a coat."
+    )
+    assert [(passage.text, passage.table) for passage in passages(source)] == [
+        ("Fares", 0),
+        ("Ticket: Adult; Route 1: £18.40; Route 2: £7.20", 1),
+        ("Ticket: Child; Route 1: free", 1),
+        ("Adult; Price: 5", 2),
+        ("Child; Price: 3", 2),
+        ("Petrel | 2009", 3),
+        ("Dunlin | 2011", 3),
+        ("Note: it is cold; bring a coat.", 0),
+    ]
+
+
 def test_markup_is_left_out() -> None:
     """Emphasis, code and links show their text."""
     assert texts("**Groups:** _ask_ `desk` at [the office](https://example.org/x_y) for file_name_1.") == [

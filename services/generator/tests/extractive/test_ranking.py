@@ -2,7 +2,8 @@
 
 import pytest
 from generator.domain import Source
-from generator.extractive.ranking import rank, subject
+from generator.extractive.ranking import rank
+from generator.extractive.terms import subject
 
 
 def best(question: str, *texts: str) -> str:

@@ -85,7 +85,12 @@ def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
         generator_pb2.Conversation(
             messages=_messages(prompt.messages),
             sources=[
-                generator_pb2.Source(name=passage.sourcepage, text=passage.shown, score=passage.relevance)
+                generator_pb2.Source(
+                    name=passage.sourcepage,
+                    text=passage.shown,
+                    score=passage.relevance,
+                    dense_score=passage.dense_score,
+                )
                 for passage in prompt.sources
             ],
             parameters_json=prompt.parameters_json,

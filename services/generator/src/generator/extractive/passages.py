@@ -10,6 +10,7 @@ _HEADING = re.compile(r"(#{1,6})\s+(.*?)\s*#*$")
 _NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+[^\W\d_].{0,70}$")
 _BULLET = re.compile(r"\s*(?:[-*•\u2013▪◦·]|\(?\d{1,3}[.)]|[a-z]\))\s+")
 _ROW = re.compile(r"\s*\|.*\|\s*$")
+_FIELD = re.compile(r"([^:;]{1,80}): \S")
 _RULE = re.compile(r"[\s|:-]*-{2,}[\s|:-]*$")
 _MARKS = re.compile(r"\*\*|__|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)\s]*\)")
@@ -29,6 +30,7 @@ class Passage:
         previous: The sentence before it in the same paragraph; empty for the first.
         following: The sentence after it in the same paragraph; empty for the last.
         is_label: A line that may as well be a heading, or introduces others; worth less than a sentence.
+        table: The number of its table in the text, from 1, if it is a row; else 0.
     """
 
     text: str
@@ -36,6 +38,7 @@ class Passage:
     previous: str = ""
     following: str = ""
     is_label: bool = False
+    table: int = 0
 
 
 def passages(text: str) -> list[Passage]:
@@ -53,6 +56,8 @@ class _Reader:
         self._paragraph: list[str] = []
         self._lead = ""  # the sentence that introduces a list or a table
         self._header: list[str] | None = None
+        self._table = 0
+        self._in_table = False
 
     def read(self) -> Iterator[Passage]:
         for at, line in enumerate(self._lines):
@@ -62,6 +67,11 @@ class _Reader:
                 yield from self._row(line, following)
                 continue
             self._header = None
+            if self._is_record(at):
+                yield from self._flush()
+                yield Passage(_plain(line), self._context(), table=self._number())
+                continue
+            self._in_table = False
             heading = _HEADING.match(line)
             if heading:
                 yield from self._flush()
@@ -81,6 +91,21 @@ class _Reader:
     def _under(self, level: int, heading: str) -> None:
         self._headings = [(above, text) for above, text in self._headings if above < level]
         self._headings.append((level, heading))
+
+    def _is_record(self, at: int) -> bool:
+        """The line is a row as ingest writes it: ``Name: value; Name: value``, or cells with ``|`` between."""
+        line = self._lines[at]
+        names = _fields(line)
+        if len(names) != 1:
+            return len(names) > 1 or " | " in line
+        beside = [self._lines[near] for near in (at - 1, at + 1) if 0 <= near < len(self._lines)]
+        return any(_fields(other)[-1:] == names for other in beside)
+
+    def _number(self) -> int:
+        """The number of the table that is being read."""
+        self._table += not self._in_table
+        self._in_table = True
+        return self._table
 
     def _ends_here(self, line: str, following: str) -> bool:
         """The line was ended on purpose: the next word would have fitted, and no sentence is broken by it."""
@@ -138,11 +163,21 @@ class _Reader:
             if _RULE.match(following):
                 return
             self._header = [""] * len(cells)
-        yield Passage(_row_text(self._header, cells), f"{self._context()} {' '.join(self._header)}".strip())
+        context = f"{self._context()} {' '.join(self._header)}".strip()
+        yield Passage(_row_text(self._header, cells), context, table=self._number())
 
     def _context(self, *, lead: bool = True) -> str:
         above = [text for _, text in self._headings]
         return " ".join([*above, self._lead] if lead and self._lead else above)
+
+
+def _fields(line: str) -> list[str]:
+    """The names in a line of ``Name: value`` with semicolons between; none where most of its parts have no name."""
+    if ": " not in line:
+        return []
+    parts = line.split("; ")
+    names = [match[1] for match in map(_FIELD.match, parts) if match]
+    return names if 2 * len(names) > len(parts) or (len(names), len(parts)) == (1, 2) else []
 
 
 def _row_text(header: list[str], cells: list[str]) -> str:

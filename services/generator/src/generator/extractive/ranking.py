@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from generator.domain import Source
 from generator.extractive.passages import Passage, passages
-from generator.extractive.terms import terms, words
+from generator.extractive.support import supports
+from generator.extractive.terms import subject, words
 
 # A word of the question that does not stand in the passage itself but …
 _IN_CONTEXT = 0.5  # … in a heading above it
@@ -24,12 +25,8 @@ _KIND = 0.25  # for each kind of thing that is asked for and there
 _RANK = 0.25  # for the most relevant source; half of it for the second, a third for the third …
 _LENGTH = 0.15  # how much of the length counts against a passage
 _LABEL = 0.6  # what a line that may be a heading is worth
+_UNSAID = 0.02  # what a passage without a word of the question is worth, where its source answers by its meaning
 
-# An adjective behind "how" says what kind of answer is wanted, not what it is about.
-_HOW = re.compile(
-    r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
-    re.IGNORECASE,
-)
 # The number of a section says nothing.
 _NUMBERING = re.compile(r"^\d+(?:\.\d+)*\.?\s")
 _PRONOUN = re.compile(r"(?:It|They|He|She|This|That|These|Those|Its|Their|His|Her|There|Such)\b")
@@ -75,19 +72,12 @@ class Ranked:
         source: Name of the source it stands in.
         score: Higher is better; to be compared within one question only.
         coverage: Share of the question's weight that it has, with what it stands under, 0 to 1.
-        shared: How many of the question's words it has, with what it stands under.
     """
 
     source: str
     passage: Passage
     score: float
     coverage: float
-    shared: int
-
-
-def subject(question: str) -> list[str]:
-    """The words that a question is about, each once."""
-    return list(dict.fromkeys(terms(_HOW.sub("how", question))))
 
 
 def leans(sentence: str) -> bool:
@@ -96,32 +86,34 @@ def leans(sentence: str) -> bool:
 
 
 def rank(question: str, sources: Sequence[Source]) -> list[Ranked]:
-    """All passages of the sources that share a word with the question, the best first."""
+    """The passages of the sources that speak of what is asked, the best first.
+
+    Those without a word of the question are left out, unless no passage has one.
+    """
     asked = subject(question)
-    read = [
-        (place, source.name, passage, words(passage.text))
-        for place, source in enumerate(sorted(sources, key=lambda source: -source.score))
-        for passage in passages(source.text)
-    ]
-    if not asked or not read:
+    read = []
+    for place, source in enumerate(sorted(sources, key=lambda source: -source.score)):
+        parts = passages(source.text)
+        if supports(question, source, parts):
+            read += [(place, source.name, passage, words(passage.text)) for passage in parts]
+    if not read:
         return []
     weights = _weights(asked, [found for *_, found in read])
     total = sum(weights.values())
-    average = sum(len(found) for *_, found in read) / len(read)
+    average = sum(len(found) for *_, found in read) / len(read) or 1.0
     kinds = [given for wanted, given in _KINDS if wanted.search(question)]
     ranked = []
     for place, name, passage, found in read:
-        coverage, shared = _coverage(weights, passage, set(found))
-        if not shared:
-            continue
-        score = coverage / total
+        coverage = _coverage(weights, passage, set(found)) / total
+        score = coverage or _UNSAID
         score *= 1 + _KIND * sum(_gives(kind, passage.text, question) for kind in kinds)
         score *= 1 + _RANK / (place + 1)
         score /= 1 - _LENGTH + _LENGTH * len(found) / average
         if passage.is_label and not any(character.isdigit() for character in _NUMBERING.sub("", passage.text)):
             score *= _LABEL
-        ranked.append(Ranked(name, passage, score, coverage / total, shared))
-    return sorted(ranked, key=lambda each: -each.score)
+        ranked.append(Ranked(name, passage, score, coverage))
+    said = [each for each in ranked if each.coverage]
+    return sorted(said or ranked, key=lambda each: -each.score)
 
 
 def _gives(kind: re.Pattern[str], text: str, question: str) -> bool:
@@ -135,11 +127,11 @@ def _weights(asked: Sequence[str], found: Sequence[list[str]]) -> dict[str, floa
     return {word: math.log1p((count - frequency[word] + 0.5) / (frequency[word] + 0.5)) for word in asked}
 
 
-def _coverage(weights: dict[str, float], passage: Passage, own: set[str]) -> tuple[float, int]:
+def _coverage(weights: dict[str, float], passage: Passage, own: set[str]) -> float:
     above = set(words(passage.context))
     before = set(words(passage.previous))
     leaning = leans(passage.text)
-    coverage, shared = 0.0, 0
+    coverage = 0.0
     for word, weight in weights.items():
         if word in own:
             part = 1.0
@@ -152,5 +144,4 @@ def _coverage(weights: dict[str, float], passage: Passage, own: set[str]) -> tup
         else:
             continue
         coverage += part * weight
-        shared += 1
-    return coverage, shared
+    return coverage

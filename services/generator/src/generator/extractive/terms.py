@@ -40,6 +40,11 @@ _TENS = {
 }
 _NUMBERS = {word: str(value) for value, word in enumerate(_COUNTING.split())} | _TENS
 _VOWEL = re.compile(r"[aeiouy]")
+# An adjective behind "how" says what kind of answer is wanted, not what it is about.
+_HOW = re.compile(
+    r"\bhow (?:long|far|high|heavy|old|large|big|fast|wide|deep|tall|close|often|early|late|quickly|soon|strong)\b",
+    re.IGNORECASE,
+)
 
 
 def words(text: str) -> list[str]:
@@ -59,6 +64,11 @@ def words(text: str) -> list[str]:
 def terms(text: str) -> list[str]:
     """The words of a text that say what it is about."""
     return [word for word in words(text) if word not in _STOP_STEMS]
+
+
+def subject(question: str) -> list[str]:
+    """The words that a question is about, each once."""
+    return list(dict.fromkeys(terms(_HOW.sub("how", question))))
 
 
 def _unspaced(word: str) -> bool:

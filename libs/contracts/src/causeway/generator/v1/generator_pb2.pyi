@@ -207,24 +207,30 @@ class Source(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     SCORE_FIELD_NUMBER: _builtins.int
+    DENSE_SCORE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """How it is cited, for example `file.pdf#page=3`."""
     text: _builtins.str
     """Its text."""
     score: _builtins.float
     """Relevance to the question, higher is better."""
+    dense_score: _builtins.float
+    """Cosine of the question's vector and the passage's; absent where no search by meaning has found it."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         text: _builtins.str = ...,
         score: _builtins.float = ...,
+        dense_score: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score", "dense_score", b"dense_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "score", b"score", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score", "dense_score", b"dense_score", "name", b"name", "score", b"score", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__dense_score: _TypeAlias = _typing.Literal["dense_score"]  # noqa: Y015
+    _WhichOneofArgType__dense_score: _TypeAlias = _typing.Literal["_dense_score", b"_dense_score"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_score) -> _WhichOneofReturnType__dense_score | None: ...
 
 Global___Source: _TypeAlias = Source  # noqa: Y015
 

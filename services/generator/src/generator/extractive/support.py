@@ -1,0 +1,104 @@
+"""Whether a source says something of what is asked.
+
+The decision looks at the question and one source, never at the other sources: a further source can add an answer
+and cannot take one away. What speaks for a source is the share of the question's words that one of its passages
+has, and the cosine of question and source, where the retriever knows it. The weights were set on the development
+questions of ``make eval``, with the bundled embedding model; the final questions are only scored.
+"""
+
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from pathlib import PurePosixPath
+
+from generator.domain import Source
+from generator.extractive.passages import Passage
+from generator.extractive.terms import subject, words
+
+_NAME = 1.6  # what a name weighs; other words weigh 1
+_COMMON = 0.4  # what a word weighs that most questions could have
+# What a word of the question counts for that is …
+_IN_CONTEXT = 0.75  # … in a heading above the passage, or in its table's header
+_BEFORE = 0.6  # … in the sentence before it
+_RELATED = 0.7  # … there with another ending
+_ELSEWHERE = 0.35  # … elsewhere in the source
+_COSINE = 3.0  # what a cosine of 1 counts for
+_ENOUGH = 1.0
+_ENOUGH_WORDS = 0.25  # the share that is enough where no cosine is known
+_LEAST_WORDS = 2
+_TELLING = 0.5  # from this cosine on a source may answer without a word of the question
+
+_STEM = 4  # letters that words with another ending have in common
+_ENDING = 4  # letters by which their lengths differ at most
+_WORD = re.compile(r"[\w'\u2019-]+")
+_SENTENCE = re.compile(r"(?<=[.?!])\s+")
+_COMMON_WORDS = frozenset(
+    words(
+        "use find give take come go work time people year day thing way cost price long need want know happen"
+        " become keep put call say ask show start begin end open close change pay charge number amount kind type"
+        " name place part person man woman child first last next new old good best large small high low right left"
+        " different same allow possible often early late soon far fast quick big heavy wide deep tall month week"
+        " hour minute once mean difference write written hold live"
+    )
+)
+
+
+def supports(question: str, source: Source, passages: Iterable[Passage]) -> bool:
+    """Whether a source speaks of what is asked.
+
+    Args:
+        question: As it was asked.
+        source: With its cosine, where that is known.
+        passages: Of the source.
+    """
+    asked = dict.fromkeys(subject(question))
+    passages = list(passages)
+    if not asked or not passages:
+        return False
+    there = frozenset(words(f"{PurePosixPath(source.name.partition('#')[0]).stem} {source.text}"))
+    names = _names(question) & asked.keys()
+    if not names <= there:
+        return False
+    weights = {word: _NAME if word in names else _COMMON if word in _COMMON_WORDS else 1.0 for word in asked}
+    share = max(_share(weights, passage, there) for passage in passages)
+    if source.cosine is None:
+        telling = asked.keys() - _COMMON_WORDS or asked.keys()
+        return share >= _ENOUGH_WORDS and len(telling & there) >= min(_LEAST_WORDS, len(telling))
+    return (share > 0 or source.cosine >= _TELLING) and share + _COSINE * source.cosine >= _ENOUGH
+
+
+def _share(weights: dict[str, float], passage: Passage, there: AbstractSet[str]) -> float:
+    """The share of the question's weight that a passage has."""
+    own, above, before = (set(words(text)) for text in (passage.text, passage.context, passage.previous))
+    found = 0.0
+    for word, weight in weights.items():
+        if word in own:
+            found += weight
+        elif word in above:
+            found += _IN_CONTEXT * weight
+        elif word in before:
+            found += _BEFORE * weight
+        elif _is_related(word, own | above):
+            found += _RELATED * weight
+        elif word in there:
+            found += _ELSEWHERE * weight
+    return found / sum(weights.values())
+
+
+def _is_related(word: str, others: Iterable[str]) -> bool:
+    """Whether one of the words differs by its ending alone: ``elects`` and ``election``."""
+    if len(word) < _STEM or not word.isalpha():
+        return False
+    beginning = word[: max(_STEM, len(word) - _ENDING + 1)]
+    return any(other.startswith(beginning) and abs(len(other) - len(word)) <= _ENDING for other in others)
+
+
+def _names(question: str) -> set[str]:
+    """The words that are written as names: with a capital within a sentence, or of letters and figures."""
+    found: set[str] = set()
+    for sentence in _SENTENCE.split(question):
+        for place, word in enumerate(_WORD.findall(sentence)):
+            mixed = any(map(str.isdigit, word)) and any(map(str.isalpha, word))
+            if mixed or (place and word[0].isupper()):
+                found.update(words(word))
+    return found

@@ -1,0 +1,98 @@
+"""Which sources speak of what is asked."""
+
+import dataclasses
+
+import pytest
+from generator.domain import Source
+from generator.extractive.answer import NO_SOURCES, NOT_FOUND, answer
+from generator.extractive.passages import passages
+from generator.extractive.support import supports
+from hypothesis import given
+from hypothesis import strategies as st
+
+WORDS = (
+    "pallet",
+    "boat",
+    "fare",
+    "captain",
+    "Petrel",
+    "weigh",
+    "weight",
+    "900",
+    "is",
+    "the",
+    "of",
+    "pays",
+    "12",
+    "July",
+)
+TEXTS = st.lists(st.sampled_from([*WORDS, ".", "\n", "\n\n", "# ", ": ", "; "]), max_size=25).map(" ".join)
+SOURCES = st.lists(
+    st.builds(Source, st.just("a.md"), TEXTS, st.floats(0, 1), st.none() | st.floats(-1, 1)), max_size=6
+)
+QUESTIONS = st.lists(st.sampled_from([*WORDS, "How", "What", "heavy", "Everest"]), max_size=7).map(" ".join)
+
+
+def speaks(question: str, source: Source) -> bool:
+    return supports(question, source, passages(source.text))
+
+
+@given(QUESTIONS, SOURCES, SOURCES)
+def test_more_sources_never_turn_an_answer_into_a_refusal(
+    question: str, few: list[Source], more: list[Source]
+) -> None:
+    """Wherever the further sources are in the order."""
+    refusals = (NOT_FOUND, NO_SOURCES)
+    if answer(question, few) not in refusals:
+        assert answer(question, [*few, *more]) not in refusals
+        assert answer(question, [*more, *few]) not in refusals
+
+
+@given(QUESTIONS, SOURCES)
+def test_an_answer_quotes_a_source_that_supports_it(question: str, sources: list[Source]) -> None:
+    """There is an answer if and only if one source speaks of what is asked."""
+    answered = answer(question, sources) not in (NOT_FOUND, NO_SOURCES)
+    assert answered == any(speaks(question, source) for source in sources)
+
+
+def test_a_name_that_is_missing_speaks_against_a_source() -> None:
+    """However much of the rest is there."""
+    source = Source("bridge.md", "The bridge is 412 metres long and was opened in 1974.", 1.0, 0.6)
+    assert speaks("How long is the bridge?", source)
+    assert not speaks("How long is the Golden Gate bridge?", source)
+    assert not speaks("How long is the A380?", source)
+    assert speaks("How long is the Brannoch bridge?", dataclasses.replace(source, name="brannoch-plan.pdf#page=3"))
+
+
+def test_the_first_word_of_a_sentence_is_no_name() -> None:
+    """Its capital says nothing, in later sentences of the question either."""
+    source = Source("a.md", "The toll is paid until midnight. Drivers who forget pay £35.", 1.0, 0.4)
+    assert speaks("I forgot the toll. Drivers pay what?", source)
+
+
+@pytest.mark.parametrize(("cosine", "spoken_of"), [(0.1, False), (0.25, True), (None, True)])
+def test_words_need_a_cosine_beside_them_where_it_is_known(cosine: float | None, *, spoken_of: bool) -> None:
+    """Two of four words are enough where only words are known, and with a cosine that is not close to 0."""
+    source = Source("a.md", "The deck crew checks each lashing.", 1.0, cosine)
+    assert speaks("Which crew paints the deck in autumn?", source) is spoken_of
+
+
+@pytest.mark.parametrize(("cosine", "spoken_of"), [(0.3, False), (0.55, True), (None, False)])
+def test_a_source_may_answer_by_its_meaning(cosine: float | None, *, spoken_of: bool) -> None:
+    """Without a word of the question, if the vectors are close."""
+    source = Source("a.md", "Subject access requests are settled within one month.", 1.0, cosine)
+    assert speaks("How quickly must a customer hear what we store?", source) is spoken_of
+    assert (answer("How quickly must a customer hear what we store?", [source]) != NOT_FOUND) is spoken_of
+
+
+def test_words_of_one_stem_are_related() -> None:
+    """Also where the endings are not those of plural and tense."""
+    source = Source("a.md", "Members hold the election in November.", 1.0, 0.2)
+    assert speaks("Who elects the electors?", source)
+    assert not speaks("Who elopes with whom?", source)
+
+
+def test_a_source_of_headings_has_nothing_to_quote() -> None:
+    """However close its vector is."""
+    assert not speaks("Dogs?", Source("a.md", "# Dogs", 1.0, 0.9))
+    assert answer("Dogs?", [Source("a.md", "# Dogs", 1.0, 0.9)]) == NOT_FOUND
