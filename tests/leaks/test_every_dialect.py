@@ -94,6 +94,11 @@ class Way:
         return self.path.startswith("/api/v2/text/") or self.path == "/v1/completions"
 
     @property
+    def responses(self) -> bool:
+        """The Responses API: items in, items and events out."""
+        return self.path == "/v1/responses"
+
+    @property
     def openai(self) -> bool:
         """Answers as OpenAI's clients read them, with detectors beside what is asked."""
         return self.orchestrator or self.path.startswith(("/v1/", "/openai/"))
@@ -104,15 +109,34 @@ class Way:
 
     def body(self, messages: list[dict[str, str]], more: dict[str, Any]) -> dict[str, Any]:
         """A request that says so."""
+        if self.responses:
+            return {"input": [item for each in messages for item in items_of(each)], **dict(self.more), **more}
         text = self.path.startswith(("/api/v2/text/", "/v1/completions"))
         said = {"prompt": messages[-1]["content"]} if text else {"messages": messages}
         return {**said, **dict(self.more), **more}
 
 
+def items_of(message: dict[str, Any]) -> list[dict[str, Any]]:
+    """A message of a chat as items of a Responses request."""
+    calls = message.get("tool_calls", ())
+    if message["role"] == "tool":
+        return [{"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}]
+    said = message["content"]
+    if isinstance(said, list):
+        said = [{"type": "input_text", "text": part["text"]} for part in said]
+    spoken = [{"role": message["role"], "content": said}] if said else []
+    return [*spoken, *({"type": "function_call", "call_id": each["id"], **each["function"]} for each in calls)]
+
+
 def ways() -> list[Way]:
     found = [
         Way(path, stream, (("stream", stream), *index))
-        for path in ("/v1/chat/completions", "/v1/completions", "/openai/deployments/m/chat/completions")
+        for path in (
+            "/v1/chat/completions",
+            "/v1/completions",
+            "/openai/deployments/m/chat/completions",
+            "/v1/responses",
+        )
         for stream in (False, True)
         for index in ((), (("index_name", "docs"),))
     ]
@@ -232,6 +256,10 @@ def objects(way: Way, body: bytes) -> list[Any]:
     if not way.stream:
         return [json.loads(body)]
     text = body.decode()
+    if way.responses:
+        *events, rest = text.split("\n\n")
+        assert rest == ""
+        return [json.loads(event.partition("\ndata: ")[2]) for event in events]
     if way.openai:
         *events, done, rest = text.split("\n\n")
         assert (done, rest) == ("data: [DONE]", "")
@@ -244,6 +272,9 @@ def shown(way: Way, body: bytes) -> str:
     """The text that the client shows."""
     texts = []
     for each in objects(way, body):
+        if way.responses:
+            texts.append(text_of_response(way, each))
+            continue
         assert "error" not in each
         inside = each["choices"][0] if each.get("choices") else each
         piece = inside.get("delta", inside.get("message", inside.get("output_text", inside.get("text", {}))))
@@ -251,9 +282,22 @@ def shown(way: Way, body: bytes) -> str:
     return "".join(texts)
 
 
+def text_of_response(way: Way, said: Any) -> str:
+    """The text of a response in one piece, or of an event."""
+    if way.stream:
+        return said["delta"] if said["type"] == "response.output_text.delta" else ""
+    assert said["error"] is None
+    parts = (part for item in said["output"] if item["type"] == "message" for part in item["content"])
+    return "".join(part["text"] for part in parts)
+
+
 def ends(way: Way, body: bytes) -> set[str]:
     """How the answer says that it ended: by a finish reason, or in the last of the thoughts."""
     said = set()
+    if way.responses:
+        last = objects(way, body)[-1]
+        last = last["response"] if way.stream else last
+        return {(last["incomplete_details"] or {}).get("reason", "stop")}
     for each in objects(way, body):
         inside = each["choices"][0] if each.get("choices") else each
         said |= {inside.get("finish_reason")} if isinstance(inside.get("finish_reason"), str) else set()
@@ -322,6 +366,7 @@ async def test_what_a_request_adds_tells_nothing_of_what_the_profile_takes_out(w
 
 def results(each: Any) -> list[Any]:
     """What an object says that was found in the answer."""
+    each = each.get("response", each)
     inside = each["choices"][0] if each.get("choices") else each
     context = inside.get("context") or inside.get("message", {}).get("context") or each
     found = context.get("detections", {}).get("output", ())
@@ -570,6 +615,7 @@ async def test_what_only_reports_changes_nothing(world: World, way: Way, place: 
         not way.openai
         or way == GENERATION
         or (way.path == "/v1/completions" and place in ("tool arguments", "reasoning"))
+        or (way.responses and place == "top-level member")
     ):
         return  # these show text alone
     _, body = await world.answers(way, "report", PLACES[place])

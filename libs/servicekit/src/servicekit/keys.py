@@ -233,6 +233,11 @@ def document_id(sourcefile: str, owner: str = "") -> str:
     return hashlib.sha256(named.encode(errors="surrogatepass")).hexdigest()
 
 
+def file_id(index: str, document: str) -> str:
+    """Id of a document for clients that know files of OpenAI's: it depends on the document alone."""
+    return "file-" + hashlib.sha256(f"{index}\0{document}".encode(errors="surrogatepass")).hexdigest()[:32]
+
+
 def member_id(document: str, name: str) -> str:
     """Id of a file within a file, as an attachment of a mail.
 

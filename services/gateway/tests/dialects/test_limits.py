@@ -36,6 +36,17 @@ async def test_messages_have_a_most(limited: httpx.AsyncClient, fakes: Any, path
     assert fakes.generator.prompts == fakes.retriever.queries == []
 
 
+async def test_responses_have_them_too(limited: httpx.AsyncClient, fakes: Any) -> None:
+    """By the names that their requests have for them; instructions are no item."""
+    path, said = "/v1/responses", {"instructions": "Be brief."}
+    assert (await limited.post(path, json={"input": conversation(4), **said})).status_code == 200
+    fakes.generator.prompts.clear()
+    for wrong, name in (({"input": conversation(5)}, "input"), ({"max_output_tokens": 101}, "max_output_tokens")):
+        refused = await limited.post(path, json={"input": "When?", **said, **wrong})
+        assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+    assert fakes.generator.prompts == fakes.retriever.queries == []
+
+
 @pytest.mark.parametrize("more", [{"index_name": "docs"}, {"tools": [{}]}, {"detectors": {"input": {"x": {}}}}])
 async def test_wherever_the_request_goes(limited: httpx.AsyncClient, more: dict[str, Any]) -> None:
     """Through to the model as it came, too; however short the messages are."""

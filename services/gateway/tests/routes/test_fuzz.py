@@ -10,6 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
+from causeway_testing import responses
 from gateway.dialects.rag_chat.overrides import KNOWN
 from gateway.dialects.rag_chat.registration import Stages
 from gateway.main import build_app
@@ -145,6 +146,83 @@ def test_no_request_is_worse_than_a_refusal(path: str, fakes: Any) -> None:
                 assert response.json()["error"]
             elif response.headers["content-type"].startswith("application/json"):
                 assert all(json.loads(line) for line in response.content.splitlines())
+
+        ask()
+        runner.run(client.aclose())
+
+
+items = st.fixed_dictionaries(
+    {
+        "type": mostly(
+            st.sampled_from(
+                ["message", "function_call", "function_call_output", "custom_tool_call", "item_reference"]
+            )
+        ),
+        "role": mostly(st.sampled_from(["user", "assistant", "system", "developer"])),
+        "content": mostly(words | st.just([{"type": "input_text", "text": "x"}])),
+    },
+    optional={
+        "call_id": mostly(words),
+        "name": mostly(words),
+        "arguments": mostly(words),
+        "output": mostly(words),
+        "id": mostly(st.sampled_from(["msg_1", "msg_00000000000000000000000000000000_0", "rs_1"])),
+    },
+)
+asked_of_responses = st.fixed_dictionaries(
+    {"input": mostly(words | st.lists(mostly(items), max_size=4))},
+    optional={
+        "instructions": mostly(words),
+        "tools": mostly(
+            st.lists(
+                values
+                | st.fixed_dictionaries(
+                    {"type": st.sampled_from(["function", "custom", "file_search", "web_search"])},
+                    optional={"name": words, "vector_store_ids": values, "filters": values, "format": values},
+                ),
+                max_size=3,
+            )
+        ),
+        "tool_choice": values | st.sampled_from(["auto", "none", {"type": "file_search"}]),
+        "text": values | st.just({"format": {"type": "json_schema", "name": "x", "schema": {}}}),
+        "reasoning": values,
+        "include": values,
+        "metadata": values,
+        "temperature": values,
+        "max_output_tokens": values,
+        "stream": mostly(st.booleans()),
+        "store": mostly(st.booleans()),
+        "previous_response_id": mostly(st.sampled_from(["resp_0", "resp_00000000000000000000000000000000"])),
+        "conversation": values | st.just({"id": "conv_00000000000000000000000000000000"}),
+        "index_name": mostly(st.sampled_from(["docs", "empty"])),
+        "detectors": values,
+        "truncation": values,
+    },
+)
+responses_requests = asked_of_responses.map(lambda body: json.dumps(body).encode())
+
+
+@pytest.mark.timeout(0)  # as long as there are examples
+def test_responses_likewise(fakes: Any) -> None:
+    """An answer whose every object is what the reference has, or a refusal in words."""
+    app = build_app(Settings(default_index="docs", max_body_bytes=20_000), fakes.services())
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    with asyncio.Runner() as runner:
+        client = httpx.AsyncClient(transport=transport, base_url="http://gateway")
+
+        @settings(max_examples=EXAMPLES, suppress_health_check=list(HealthCheck))
+        @given(mostly(responses_requests, contents))
+        def ask(content: bytes) -> None:
+            headers = {"content-type": "application/json"}
+            response = runner.run(client.post("/v1/responses", content=content, headers=headers))
+            fakes.generator.prompts.clear()
+            assert response.status_code in STATUSES, response.text
+            if response.status_code != 200:
+                assert response.json()["error"]
+            elif response.headers["content-type"].startswith("application/json"):
+                responses.response(response.json())
+            else:
+                responses.events(response.text)
 
         ask()
         runner.run(client.aclose())

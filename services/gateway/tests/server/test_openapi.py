@@ -6,6 +6,7 @@ CHATS = (
     "/v1/chat/completions",
     "/openai/deployments/{model}/chat/completions",
     "/v1/completions",
+    "/v1/responses",
     *Stages().fixed(),
     *Stages().bare(),
 )
@@ -73,7 +74,7 @@ async def test_chat_routes_say_what_they_take_and_give(client: httpx.AsyncClient
     for path in CHATS:
         operation = paths[path]["post"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        asked = "prompt" if path == "/v1/completions" else "messages"
+        asked = {"/v1/completions": "prompt", "/v1/responses": "input"}.get(path, "messages")
         assert asked in schema["properties"]
         assert schema["example"][asked]
         assert {"200", "400", "404", "413", "415", "503"} <= set(operation["responses"])

@@ -73,6 +73,8 @@ class Exchange(Protocol):
 
     turn: Turn
     streaming: bool
+    headers: tuple[tuple[bytes, bytes], ...]
+    """Headers that the answer has besides the usual ones."""
 
     def render(self, batch: Batch) -> bytes:
         """The next bytes of a streamed answer; may be empty."""

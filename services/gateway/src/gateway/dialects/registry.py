@@ -6,6 +6,8 @@ from gateway.dialects.openai.completions import OpenAiCompletions
 from gateway.dialects.orchestrator import registration as orchestrator
 from gateway.dialects.rag_chat import registration as rag_chat
 from gateway.dialects.registration import Registration
+from gateway.dialects.responses import registration as responses
+from gateway.dialects.responses.dialect import Responses
 
 
 def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]:
@@ -17,6 +19,7 @@ def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]
     chat = OpenAiChat(similarity_threshold)
     return (
         openai.registration(chat, OpenAiCompletions(similarity_threshold)),
+        responses.registration(Responses(similarity_threshold)),
         rag_chat.registration(),
         orchestrator.registration(chat),
     )

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from gateway.domain import Policy
 from gateway.frontends.assistants import AssistantEntry, by_name
 from gateway.frontends.detector_policy import DetectorLists
-from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire
+from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire, UnknownTools
 from gateway.frontends.retrieval_block import RetrievalEntry, index_name
 
 SERVICE_POLICY = "service"
@@ -101,6 +101,7 @@ class ProfileEntry(_Model):
     audit: Literal["off", "on", "required"] = "on"
     audit_text: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
+    unknown_tools: Literal["drop", "refuse"] = "drop"
     memory: Literal["session", "off"] | None = None
     assistants: list[AssistantEntry] = []
 
@@ -148,5 +149,6 @@ class ProfileEntry(_Model):
             guardrails_wire=GuardrailsWire(self.guardrails_wire),
             audit=Audit(self.audit),
             audit_text=self.audit_text,
+            unknown_tools=UnknownTools(self.unknown_tools),
             batch=self.priority == "batch",
         )

@@ -25,6 +25,13 @@ class Audit(enum.Enum):
     REQUIRED = "required"  # requests are refused while records get nowhere
 
 
+class UnknownTools(enum.Enum):
+    """What becomes of tools of the Responses API that are not offered here."""
+
+    DROP = "drop"
+    REFUSE = "refuse"
+
+
 class GuardrailsWire(enum.Enum):
     """Whose ways the guardrails orchestrator's routes have where they differ: the ADR's, or the reference's."""
 
@@ -77,6 +84,7 @@ class Frontend:
         guardrails_wire: Whose ways the guardrails orchestrator's routes have.
         audit: Whether what detectors find is recorded.
         audit_text: The record holds the text that was found.
+        unknown_tools: What becomes of tools of the Responses API that are not offered here.
         batch: Its requests come from programs, and are refused before those that people wait for.
     """
 
@@ -116,6 +124,7 @@ class Frontend:
     guardrails_wire: GuardrailsWire = GuardrailsWire.ADR
     audit: Audit = Audit.ON
     audit_text: bool = False
+    unknown_tools: UnknownTools = UnknownTools.DROP
     batch: bool = False
 
     def serving(self, model: str, principal: Principal) -> "Frontend":

@@ -174,7 +174,7 @@ class ChatEndpoint:
                 exchange.take(batch)
                 if isinstance(last := batch[-1], Done):
                     done = last
-        headers = [(b"server-timing", server_timing(done.steps))]
+        headers = [(b"server-timing", server_timing(done.steps)), *exchange.headers]
         await respond(send, 200, dialect.media.unary, exchange.complete(), headers)
         return done
 
@@ -191,10 +191,10 @@ class ChatEndpoint:
             except CausewayError as error:
                 if not dialect.media.fails_inside:
                     raise
-                await _begin(send, dialect.media)
+                await _begin(send, dialect.media, exchange)
                 await send({"type": "http.response.body", "body": exchange.render_failure(error)})
                 return None
-            await _begin(send, dialect.media)
+            await _begin(send, dialect.media, exchange)
             async with Heartbeat(send, dialect.media.heartbeat, self._heartbeat) as beating:
                 try:
                     await _write(beating.send, first)
@@ -241,12 +241,13 @@ class _ClientLeft(Exception):
     """The connection closed before the request was complete."""
 
 
-async def _begin(send: Send, media: Media) -> None:
+async def _begin(send: Send, media: Media, exchange: Exchange) -> None:
     headers = [
         (b"content-type", media.stream),
         (b"cache-control", b"no-cache"),
         (b"x-accel-buffering", b"no"),
         NOSNIFF,
+        *exchange.headers,
     ]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 

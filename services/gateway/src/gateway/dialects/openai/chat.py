@@ -71,11 +71,16 @@ class OpenAiChat:
         self._threshold = similarity_threshold
         self._made = exchange
 
-    def parse(self, request: ChatRequest) -> Exchange:
+    def parse(self, request: ChatRequest, searched: tuple[str, ...] = ()) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides.
 
         What is wrong with a request that names an index is told after the index is known to exist: the pipeline
         raises it.
+
+        Args:
+            request: The request.
+            searched: Indexes that are searched in any case, also where the chat brings tools. The profile allows
+                them.
         """
         raw = json_fields.members(request.body)
         known = _fields(raw, _READ_FIRST)
@@ -83,7 +88,7 @@ class OpenAiChat:
         frontend = request.frontend.serving(model, request.principal)
         stream = known.flag("stream") if request.streaming is None else request.streaming
         _check_limits(raw, frontend)
-        indexes = _indexes(known, frontend)
+        indexes = searched or _indexes(known, frontend)
         usual = Fields(dict(frontend.overrides) if frontend.always_searches else {}, "context.overrides")
         turn = Turn(
             principal=frontend.principal_for(request.principal, filter_asked=turn_settings.asks_for_filter(usual)),
@@ -102,7 +107,7 @@ class OpenAiChat:
             ),
         )
         try:
-            return self._exchange(turn, raw, indexes, frontend, usual, streaming=stream)
+            return self._exchange(turn, raw, indexes, frontend, usual, streaming=stream, must_search=bool(searched))
         except InvalidRequest as error:
             if not indexes:
                 raise
@@ -119,12 +124,13 @@ class OpenAiChat:
         usual: Fields,
         *,
         streaming: bool,
+        must_search: bool,
     ) -> Exchange:
         ratio = _ratio(raw)
         detectors = frontend.detectors_for(detectors_block.parse(_fields(raw, ("detectors",)).object("detectors")))
         asked = frontend_turn.prompting(frontend, usual)
         parameters = turn_settings.parameters(usual)
-        takes_all = frontend.always_searches and frontend.searches_with_tools
+        takes_all = must_search or (frontend.always_searches and frontend.searches_with_tools)
         tools = b"".join(bytes(raw[name]) for name in ("tools", "functions") if _has_items(raw, name))
         searches = bool(indexes) and (takes_all or not tools)
         usage = False

@@ -59,6 +59,7 @@ class OpenAiExchange:
     whole = "chat.completion"
     chunk = "chat.completion.chunk"
     composed = False
+    headers: tuple[tuple[bytes, bytes], ...] = ()
 
     def __init__(self, turn: Turn, *, streaming: bool, include_usage: bool = False, sources: bool = False) -> None:
         self.turn = turn

@@ -81,6 +81,8 @@ class _Generation:
 
     streaming = False
 
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
     def __init__(self, turn: Turn) -> None:
         self.turn = turn
         self._answer = Answer()

@@ -28,6 +28,8 @@ class OrchestratorExchange:
         continuous_usage: Whether they stand in each of its events.
     """
 
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
     def __init__(
         self,
         turn: Turn,

@@ -49,6 +49,8 @@ class LineExchange(ABC):
         streaming: Whether the answer is streamed.
     """
 
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
     def __init__(self, turn: Turn, session_state: msgspec.Raw, *, streaming: bool) -> None:
         self.turn = turn
         self.streaming = streaming

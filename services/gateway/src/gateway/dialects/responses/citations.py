@@ -1,0 +1,59 @@
+"""Citations: the marks ``[name]`` of an answer as annotations that name a file."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from servicekit import keys
+
+from gateway.domain import Passage
+
+_LONGEST_MARK = 400
+
+
+class Citations:
+    """Finds the marks of passages in a text that grows by pieces, however the marks are split over them.
+
+    Args:
+        passages: What the answer rests on.
+    """
+
+    def __init__(self, passages: Iterable[Passage] = ()) -> None:
+        self._files = {each.sourcepage: (file_id(each), each.sourcefile) for each in passages}
+        self._open = ""
+        self._at = 0
+
+    def feed(self, text: str) -> list[dict[str, Any]]:
+        """Append a piece; return the annotations of the marks that it completes.
+
+        ``index`` is the place of the mark's first character in the text.
+        """
+        if not self._files:
+            return []
+        if not self._open and "[" not in text:
+            # The hot path.
+            self._at += len(text)
+            return []
+        begin, said = self._at - len(self._open), self._open + text
+        self._at += len(text)
+        found = []
+        at = said.find("[")
+        while at >= 0:
+            end = said.find("]", at)
+            if end < 0:
+                at = said.rfind("[")
+                break
+            # The innermost bracket is the mark's.
+            at = said.rfind("[", at, end)
+            file = self._files.get(said[at + 1 : end])
+            if file is not None:
+                found.append(
+                    {"type": "file_citation", "file_id": file[0], "filename": file[1], "index": begin + at}
+                )
+            at = said.find("[", end)
+        self._open = said[at:] if at >= 0 and len(said) - at <= _LONGEST_MARK else ""
+        return found
+
+
+def file_id(passage: Passage) -> str:
+    """Return the id of a passage's document as a file: the same one each time."""
+    return keys.file_id(passage.index, passage.document_id)

@@ -1,0 +1,122 @@
+"""OpenAI's Responses API.
+
+Sources: the OpenAI API reference for responses; the types of the ``openai`` package, which say what clients read.
+"""
+
+import re
+from dataclasses import replace
+
+from servicekit.errors import CausewayError, InvalidRequest
+
+from gateway.dialects.exchange import ChatRequest, Exchange, Media
+from gateway.dialects.openai.chat import OpenAiChat
+from gateway.dialects.openai.render import OpenAiExchange
+from gateway.dialects.problem import problem
+from gateway.dialects.responses import request as requests
+from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.dialects.responses.request import Asked
+from gateway.dialects.responses.tools import FileSearch
+from gateway.domain import Turn
+from gateway.frontends.profiles import UnknownTools
+
+NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
+_MESSAGE = re.compile(r"messages\[(\d+)\]")
+
+
+class _Composed(OpenAiExchange):
+    """A chat whose answer is put together here: the model never gets the request as it came."""
+
+    composed = True
+
+
+class Responses:
+    """`Dialect` of ``POST /v1/responses``.
+
+    Args:
+        similarity_threshold: As of `OpenAiChat`.
+    """
+
+    name = "responses"
+    media = Media(unary=b"application/json", stream=b"text/event-stream; charset=utf-8", heartbeat=b": \n\n")
+
+    def __init__(self, similarity_threshold: float | None = None) -> None:
+        self._chat = OpenAiChat(similarity_threshold, _Composed)
+
+    def parse(self, request: ChatRequest) -> Exchange:
+        """See `Dialect`; the body's ``stream`` decides."""
+        strict = request.frontend.unknown_tools is UnknownTools.REFUSE
+        asked = requests.read(request.body, [], refuse_unknown_tools=strict)
+        return self.exchange(request, asked)
+
+    def exchange(self, request: ChatRequest, asked: Asked) -> ResponsesExchange:
+        """Return the exchange of a request that was read.
+
+        Raises:
+            CausewayError: As of `parse`.
+        """
+        frontend, search = request.frontend, asked.tools.search
+        frontend.check_messages(asked.count, "input")
+        frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
+        # The messages of the chat are others.
+        within = replace(frontend, max_messages=None, max_answer_tokens=None)
+        try:
+            searched = _indexes(request, asked, search)
+            chat = self._chat.parse(replace(request, body=asked.body, frontend=within), searched)
+        except CausewayError as error:
+            raise _renamed(error, asked) from error
+        turn = chat.turn
+        if turn.original.objection is not None:
+            objection = _renamed(turn.original.objection, asked)
+            assert isinstance(objection, InvalidRequest)
+            turn = replace(turn, original=replace(turn.original, objection=objection))
+        if search is not None:
+            turn = _searching(turn, search)
+        named = bool(asked.said.get("index_name"))
+        return ResponsesExchange(turn, asked, streaming=chat.streaming, sources=named)
+
+    def error(self, error: CausewayError) -> bytes:
+        """See `Dialect`."""
+        return problem(error, NAMES)
+
+
+def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> tuple[str, ...]:
+    """The indexes of a file search; none where there is no such search.
+
+    Raises:
+        PermissionDenied: The profile does not let requests choose one of them.
+    """
+    if search is None:
+        return ()
+    frontend = request.frontend.serving(asked.said.text("model"), request.principal)
+    return frontend.indexes_for(search.indexes, search.path)
+
+
+def _searching(turn: Turn, search: FileSearch) -> Turn:
+    """The turn with what a file search says of its search."""
+    if not turn.retrieval.indexes:
+        return turn
+    found = turn.retrieval
+    weight = search.dense_weight
+    return replace(
+        turn,
+        retrieval=replace(
+            found,
+            top=search.top or found.top,
+            minimum_score=found.minimum_score if search.minimum_score is None else search.minimum_score,
+            metadata=(*found.metadata, *search.metadata),
+            tuning=found.tuning if weight is None else replace(found.tuning, dense_weight=weight),
+        ),
+    )
+
+
+def _renamed(error: CausewayError, asked: Asked) -> CausewayError:
+    """The error, about the members that the request has in place of a chat's messages."""
+
+    def place(match: re.Match[str]) -> str:
+        at = int(match[1])
+        return asked.paths[at] if at < len(asked.paths) and asked.paths[at] else "input"
+
+    field = _MESSAGE.sub(place, error.field or "")
+    error.message = _MESSAGE.sub(place, error.message)
+    error.field = NAMES.get(field, field) or None
+    return error

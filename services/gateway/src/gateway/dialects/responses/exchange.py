@@ -1,0 +1,217 @@
+"""The answer to a Responses request: one object, or events that tell how it comes about."""
+
+import time
+import uuid
+from typing import Any
+
+import msgspec
+from servicekit.errors import CausewayError, RateLimited, http_status
+
+from gateway.dialects.answer import asked_of, detections_block, warnings_of
+from gateway.dialects.openai.render import source_node
+from gateway.dialects.responses.citations import Citations, file_id
+from gateway.dialects.responses.output import Output
+from gateway.dialects.responses.parts import Events
+from gateway.dialects.responses.request import Asked
+from gateway.domain import (
+    Batch,
+    Context,
+    Delta,
+    Detections,
+    Done,
+    Finish,
+    Passage,
+    Start,
+    Turn,
+    Usage,
+)
+from gateway.domain.deltas import members_of
+
+DROPPED_TOOLS = b"x-causeway-dropped-tools"
+_REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
+_INVALID = 500
+_encode = msgspec.json.encode
+
+
+class ResponsesExchange:
+    """`Exchange` of one response.
+
+    Args:
+        turn: What is asked.
+        asked: The request.
+        streaming: Whether the answer is streamed.
+        sources: Whether an index was asked for by its name; then ``source_nodes`` are there.
+
+    Attributes:
+        asked: As given.
+        response_id: Id of the response.
+        store: Whether it is stored; the response says so.
+        items: The output items, once the answer is complete.
+        headers: Headers of the answer.
+    """
+
+    def __init__(self, turn: Turn, asked: Asked, *, streaming: bool, sources: bool = False) -> None:
+        self.turn = turn
+        self.streaming = streaming
+        self.asked = asked
+        self.store = False
+        owner = uuid.uuid4().hex
+        self.response_id = f"resp_{owner}"
+        dropped = ", ".join(dict.fromkeys(asked.tools.dropped))
+        self.headers: tuple[tuple[bytes, bytes], ...] = ((DROPPED_TOOLS, dropped.encode()),) if dropped else ()
+        self.context: Context | None = None
+        self._created = int(time.time())
+        self._model = turn.shown_model
+        self._events = Events()
+        custom = frozenset(asked.tools.custom)
+        self._output = Output(self._events, owner, custom, summarises=asked.summarises, logprobs=asked.logprobs)
+        self._sources = sources
+        self._nodes: list[dict[str, Any]] | None = None
+        self._found: list[Detections] = []
+        self._usage: Usage | None = None
+        self._reason = ""
+        self._begun = False
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The output items."""
+        return self._output.items
+
+    def render(self, batch: Batch) -> bytes:
+        """See `Exchange`."""
+        for event in batch:
+            if type(event) is Delta:
+                if event.choice == 0:
+                    if not self._begun:
+                        self._begin()
+                    self._output.take(event)
+            elif type(event) is Start:
+                self._model = str(members_of(event.raw_json).get("model") or self._model)
+            elif type(event) is Context:
+                self._rest_on(event)
+            elif type(event) is Finish:
+                if event.choice == 0:
+                    self._reason = event.reason
+            elif type(event) is Usage:
+                self._usage = event
+            elif type(event) is Detections:
+                self._found.append(event)
+            elif type(event) is Done:
+                self._end()
+        return self._events.taken()
+
+    def render_failure(self, error: CausewayError) -> bytes:
+        """See `Exchange`: the response ends as failed."""
+        if not self._begun:
+            self._begin()
+        self._output.end("incomplete")
+        self._events.add("response.failed", response=self._object("failed", error))
+        return self._events.taken()
+
+    def take(self, batch: Batch) -> None:
+        """See `Exchange`."""
+        self.render(batch)
+
+    def complete(self) -> bytes:
+        """See `Exchange`."""
+        return _encode(self.final())
+
+    def final(self) -> dict[str, Any]:
+        """Return the response of an answer that is complete."""
+        reason = _REASONS.get(self._reason, "")
+        return self._object("incomplete" if reason else "completed", reason=reason)
+
+    def _begin(self) -> None:
+        self._begun = True
+        begun = self._object("in_progress")
+        self._events.add("response.created", response=begun)
+        self._events.add("response.in_progress", response=begun)
+        if self.asked.tools.search is not None and self.context is not None and self.context.query:
+            shown = "file_search_call.results" in self.asked.include
+            results = [search_result(each) for each in self.context.passages]
+            self._output.add_search([self.context.query], results if shown else None)
+
+    def _rest_on(self, context: Context) -> None:
+        self.context = context
+        self._output.citations = Citations(context.passages)
+        if self._sources and self.turn.retrieval.indexes:
+            self._nodes = [source_node(passage) for passage in context.passages]
+
+    def _end(self) -> None:
+        if not self._begun:
+            self._begin()
+        self._output.end("incomplete" if self._reason in _REASONS else "completed")
+        final = self.final()
+        self._events.add(f"response.{final['status']}", response=final)
+
+    def _object(self, status: str, error: CausewayError | None = None, reason: str = "") -> dict[str, Any]:
+        said: dict[str, Any] = {
+            "id": self.response_id,
+            "object": "response",
+            "created_at": self._created,
+            "status": status,
+            "error": None if error is None else _error(error),
+            "incomplete_details": {"reason": reason} if reason else None,
+            "model": self._model,
+            "output": self._output.items,
+            **self.asked.shown,
+            "store": self.store,
+            "usage": _usage(self._usage),
+        }
+        if status == "completed":
+            said["completed_at"] = int(time.time())
+        if self._sources:
+            said["source_nodes"] = self._nodes
+        if status != "in_progress" and (named := asked_of(self.turn.detectors)):
+            said["detections"] = detections_block(self._found, named)
+            if warnings := warnings_of(self._found):
+                said["warnings"] = warnings
+        return said
+
+
+def search_result(passage: Passage) -> dict[str, Any]:
+    """Return a passage as a result of file search."""
+    metadata = members_of(passage.metadata_json or b"{}")
+    plain = {name: value for name, value in metadata.items() if isinstance(value, str | int | float)}
+    attributes = {name: value if isinstance(value, str | bool) else float(value) for name, value in plain.items()}
+    return {
+        "file_id": file_id(passage),
+        "filename": passage.sourcefile,
+        "score": min(1.0, max(0.0, float(passage.relevance))),
+        "text": passage.text,
+        "attributes": attributes,
+    }
+
+
+def _usage(usage: Usage | None) -> dict[str, Any] | None:
+    """Numbers of tokens, with the model server's details of them where it sends some."""
+    if usage is None:
+        return None
+    said = members_of(usage.raw_json) if usage.raw_json else {}
+    asked, answered = _details(said, "prompt_tokens_details"), _details(said, "completion_tokens_details")
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": _count(asked, "cached_tokens"),
+            "cache_write_tokens": _count(asked, "cache_write_tokens"),
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": _count(answered, "reasoning_tokens")},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _details(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return value if isinstance(value := said.get(name), dict) else {}
+
+
+def _count(details: dict[str, Any], name: str) -> int:
+    return value if isinstance(value := details.get(name), int) else 0
+
+
+def _error(error: CausewayError) -> dict[str, str]:
+    """A failure as a response has it: its few codes, and the words for the client."""
+    if isinstance(error, RateLimited):
+        return {"code": "rate_limit_exceeded", "message": error.message}
+    code = "server_error" if http_status(error) >= _INVALID else "invalid_prompt"
+    return {"code": code, "message": error.message}

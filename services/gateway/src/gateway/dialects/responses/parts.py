@@ -1,0 +1,251 @@
+"""The parts of an answer while they grow, and the events that tell of them."""
+
+import json
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.responses.citations import Citations
+from gateway.dialects.responses.items import CUSTOM_INPUT
+from gateway.domain import ToolCall
+from gateway.domain.deltas import members_of
+
+_encode = msgspec.json.encode
+_TEXT = "response.output_text"
+_REFUSAL = "response.refusal"
+_SUMMARY = "response.reasoning_summary_text"
+_THOUGHT = "response.reasoning_text"
+
+
+def _head(kind: str) -> bytes:
+    """The begin of an event that tells of a piece, up to the piece."""
+    name = kind.encode()
+    return b'event: %b.delta\ndata: {"type":"%b.delta","delta":' % (name, name)
+
+
+class Events:
+    """Numbers events and writes them.
+
+    Attributes:
+        out: The bytes of the events that were not taken yet.
+    """
+
+    def __init__(self) -> None:
+        self.out: list[bytes] = []
+        self._number = 0
+
+    def add(self, kind: str, **members: Any) -> None:
+        """Write an event."""
+        said = _encode({"type": kind, **members, "sequence_number": self._number})
+        self.out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), said))
+        self._number += 1
+
+    def piece(self, head: bytes, piece: str, tail: bytes) -> None:
+        """Write an event whose members are encoded already but for one text: the hot path."""
+        self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
+        self._number += 1
+
+    def taken(self) -> bytes:
+        """Return what was written since the last call."""
+        out, self.out = b"".join(self.out), []
+        return out
+
+
+class Message:
+    """The message of an answer: parts of text and of refusal."""
+
+    def __init__(self, events: Events, at: int, item_id: str, citations: Citations, *, logprobs: bool) -> None:
+        self._events, self._at = events, at
+        self._citations, self._shows_logprobs = citations, logprobs
+        self.item: dict[str, Any] = {
+            "id": item_id,
+            "type": "message",
+            "status": "in_progress",
+            "role": "assistant",
+            "content": [],
+        }
+        self._pieces: list[str] = []
+        self._part: dict[str, Any] | None = None
+        self._head = self._tail = b""
+        events.add("response.output_item.added", item=self.item, output_index=at)
+
+    def text(self, piece: str, choice_json: bytes) -> None:
+        """Append a piece of text."""
+        if self._part is None or self._part["type"] != "output_text":
+            self._begin({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+        part = self._part
+        assert part is not None
+        self._pieces.append(piece)
+        if choice_json and self._shows_logprobs:
+            tokens = _logprobs(choice_json)
+            part["logprobs"] += tokens
+            self._events.add(f"{_TEXT}.delta", **self._place(), delta=piece, logprobs=_shown(tokens))
+        else:
+            self._events.piece(self._head, piece, self._tail)
+        for annotation in self._citations.feed(piece):
+            self.annotate(annotation)
+
+    def annotate(self, annotation: dict[str, Any]) -> None:
+        """Append an annotation of the text."""
+        part = self._part
+        if part is None or part["type"] != "output_text":
+            return
+        annotations: list[dict[str, Any]] = part["annotations"]
+        annotations.append(annotation)
+        self._events.add(
+            f"{_TEXT}.annotation.added",
+            **self._place(),
+            annotation=annotation,
+            annotation_index=len(annotations) - 1,
+        )
+
+    def refuse(self, piece: str) -> None:
+        """Append a piece of a refusal."""
+        if self._part is None or self._part["type"] != "refusal":
+            self._begin({"type": "refusal", "refusal": ""})
+        self._pieces.append(piece)
+        self._events.piece(self._head, piece, self._tail)
+
+    def end(self, status: str) -> None:
+        """End it as ``completed`` or ``incomplete``."""
+        if not self.item["content"]:
+            self._begin({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+        self._end_part()
+        self.item["status"] = status
+        self._events.add("response.output_item.done", item=self.item, output_index=self._at)
+
+    def _begin(self, part: dict[str, Any]) -> None:
+        self._end_part()
+        self._part = part
+        self.item["content"].append(part)
+        self._events.add("response.content_part.added", **self._place(), part=part)
+        kind = _TEXT if part["type"] == "output_text" else _REFUSAL
+        place = self._place()
+        self._head = _head(kind)
+        members = place | {"logprobs": []} if kind == _TEXT else place
+        self._tail = b"," + _encode(members)[1:-1] + b',"sequence_number":'
+
+    def _end_part(self) -> None:
+        part = self._part
+        if part is None:
+            return
+        said, self._pieces = "".join(self._pieces), []
+        if part["type"] == "output_text":
+            part["text"] = said
+            self._events.add(f"{_TEXT}.done", **self._place(), text=said, logprobs=_shown(part["logprobs"]))
+        else:
+            part["refusal"] = said
+            self._events.add(f"{_REFUSAL}.done", **self._place(), refusal=said)
+        self._events.add("response.content_part.done", **self._place(), part=part)
+        self._part = None
+
+    def _place(self) -> dict[str, Any]:
+        index = max(0, len(self.item["content"]) - 1)
+        return {"item_id": self.item["id"], "output_index": self._at, "content_index": index}
+
+
+class Thinking:
+    """What the model thinks: shown as a summary where the client asked for one, else as it is."""
+
+    def __init__(self, events: Events, at: int, item_id: str, *, summarises: bool) -> None:
+        self._events, self._at, self._summarises = events, at, summarises
+        self.item: dict[str, Any] = {"id": item_id, "type": "reasoning", "summary": []}
+        self._pieces: list[str] = []
+        events.add("response.output_item.added", item=self.item, output_index=at)
+        index = {"summary_index": 0} if summarises else {"content_index": 0}
+        self._place = {"item_id": item_id, "output_index": at, **index}
+        self._kind = _SUMMARY if summarises else _THOUGHT
+        self._part_kind = "response.reasoning_summary_part" if summarises else "response.content_part"
+        events.add(f"{self._part_kind}.added", **self._place, part=self._part(""))
+        self._head = _head(self._kind)
+        self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'
+
+    def think(self, piece: str) -> None:
+        """Append a piece."""
+        self._pieces.append(piece)
+        self._events.piece(self._head, piece, self._tail)
+
+    def end(self, status: str) -> None:
+        """End it as ``completed`` or ``incomplete``."""
+        part = self._part("".join(self._pieces))
+        self._events.add(f"{self._kind}.done", **self._place, text=part["text"])
+        self._events.add(f"{self._part_kind}.done", **self._place, part=part)
+        self.item["summary" if self._summarises else "content"] = [part]
+        self.item["status"] = status
+        self._events.add("response.output_item.done", item=self.item, output_index=self._at)
+
+    def _part(self, text: str) -> dict[str, str]:
+        return {"type": "summary_text" if self._summarises else "reasoning_text", "text": text}
+
+
+class Call:
+    """A call of a function, or of a custom tool, whose one text the model wrote as an argument."""
+
+    def __init__(self, events: Events, at: int, item_id: str, call: ToolCall, *, custom: bool) -> None:
+        self._events, self._at, self._custom = events, at, custom
+        self._pieces: list[str] = []
+        self._place = {"item_id": item_id, "output_index": at}
+        kind = "custom_tool_call" if custom else "function_call"
+        self.item: dict[str, Any] = {"id": item_id, "type": kind, "call_id": call.id, "name": call.name}
+        self.item |= {"input": ""} if custom else {"arguments": "", "status": "in_progress"}
+        events.add("response.output_item.added", item=self.item, output_index=at)
+        self._head = _head("response.function_call_arguments")
+        self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'
+
+    def argue(self, piece: str) -> None:
+        """Append a piece of the arguments."""
+        self._pieces.append(piece)
+        if piece and not self._custom:
+            self._events.piece(self._head, piece, self._tail)
+
+    def end(self, status: str) -> None:
+        """End it as ``completed`` or ``incomplete``."""
+        arguments = "".join(self._pieces)
+        if self._custom:
+            # A text within JSON can be read once it is whole.
+            text = self.item["input"] = _custom_input(arguments)
+            self._events.add("response.custom_tool_call_input.delta", **self._place, delta=text)
+            self._events.add("response.custom_tool_call_input.done", **self._place, input=text)
+        else:
+            self.item |= {"arguments": arguments, "status": status}
+            self._events.add("response.function_call_arguments.done", **self._place, arguments=arguments)
+        self._events.add("response.output_item.done", item=self.item, output_index=self._at)
+
+
+def _logprobs(choice_json: bytes) -> list[dict[str, Any]]:
+    """The log probabilities of a piece, as the reference has them."""
+    said = members_of(choice_json).get("logprobs")
+    tokens = said.get("content") if isinstance(said, dict) else None
+    shown = []
+    for token in tokens if isinstance(tokens, list) else ():
+        top = token.get("top_logprobs") or []
+        shown.append(_token(token) | {"top_logprobs": [_token(each) for each in top]})
+    return shown
+
+
+def _token(said: dict[str, Any]) -> dict[str, Any]:
+    text = str(said.get("token", ""))
+    return {
+        "token": text,
+        "bytes": said.get("bytes") or list(text.encode(errors="replace")),
+        "logprob": said.get("logprob", 0.0),
+    }
+
+
+def _shown(tokens: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tokens as events have them: without their bytes."""
+    shown = []
+    for token in tokens:
+        top = [{"token": each["token"], "logprob": each["logprob"]} for each in token["top_logprobs"]]
+        shown.append({"token": token["token"], "logprob": token["logprob"], "top_logprobs": top})
+    return shown
+
+
+def _custom_input(arguments: str) -> str:
+    """The text that a model wrote for a custom tool; what is no such argument is the text itself."""
+    try:
+        said = json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+    text = said.get(CUSTOM_INPUT) if isinstance(said, dict) else None
+    return text if isinstance(text, str) else arguments

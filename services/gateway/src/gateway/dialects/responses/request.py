@@ -1,0 +1,229 @@
+"""What a Responses request says: checked, and translated into the chat that the model is asked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects import json_fields, turn_settings
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.responses import items
+from gateway.dialects.responses import tools as tool_kinds
+from gateway.dialects.responses.tools import Tools
+
+OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
+"""Members that are the platform's."""
+
+READ = (
+    *("conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata"),
+    *("model", "parallel_tool_calls", "previous_response_id", "reasoning", "store", "stream", "temperature"),
+    *("text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation"),
+)
+"""Members of the reference that decide about the answer."""
+
+REPEATED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user")
+"""Members that change nothing here and that the response repeats."""
+
+IGNORED = (
+    *("access_programs", "client_metadata", "image", "prompt_cache_options", "service_tier", "stream_options"),
+    *REPEATED,
+)
+"""Members that change nothing here."""
+
+REFUSED: Mapping[str, tuple[Any, ...]] = {
+    "background": (None, False),
+    "context_management": (None, []),
+    "moderation": (None,),
+    "prompt": (None,),
+}
+"""Members that would change the answer and are not supported, with the values that ask for nothing."""
+
+INCLUDABLE = (
+    *("file_search_call.results", "message.output_text.logprobs", "reasoning.encrypted_content"),
+    *("message.input_image.image_url", "web_search_call.results", "web_search_call.action.sources"),
+    *("computer_call_output.output.image_url", "code_interpreter_call.outputs"),
+)
+
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+_SUMMARIES = ("auto", "concise", "detailed")
+_FORMATS = ("text", "json_schema", "json_object")
+_MOST_METADATA, _LONGEST_KEY, _LONGEST_VALUE = 16, 64, 512
+_MOST_CALLS = 1000
+_MOST_LOGPROBS = 20
+_encode = msgspec.json.encode
+
+
+@dataclass(slots=True)
+class Asked:
+    """A request.
+
+    Attributes:
+        said: Its members that decide about the answer.
+        body: The chat that it becomes, as a request of OpenAI's chat completions.
+        paths: Where the messages of that chat stand in the request.
+        count: How many items there are, those that it continues included.
+        own: The items of its input, as they are stored.
+        tools: Its tools.
+        include: What it wants to see besides.
+        summarises: The model's reasoning is shown as a summary.
+        logprobs: The tokens' log probabilities are shown.
+        shown: The members of the response that repeat the request.
+    """
+
+    said: Fields
+    body: bytes
+    paths: list[str]
+    count: int
+    own: list[items.Item]
+    tools: Tools
+    include: frozenset[str]
+    summarises: bool
+    logprobs: bool
+    shown: dict[str, Any]
+
+
+def read(body: bytes, before: list[items.Item], *, refuse_unknown_tools: bool) -> Asked:
+    """Return what a request says.
+
+    Args:
+        body: As it came, references replaced by what they name.
+        before: The items that it continues.
+        refuse_unknown_tools: Tools that are not offered here are refused; else they are dropped.
+
+    Raises:
+        InvalidRequest: Names the member that is wrong.
+    """
+    raw = json_fields.members(body)
+    for name in raw:
+        if name not in READ and name not in IGNORED and name not in OURS and name not in REFUSED:
+            raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
+    said = json_fields.pick(raw, ("index_name", *READ, *REPEATED, *REFUSED))
+    for name, nothing in REFUSED.items():
+        if said.get(name) not in nothing:
+            raise said.wrong(name, "is not supported here")
+    tools = tool_kinds.read(said, refuse_unknown=refuse_unknown_tools)
+    include = _include(said)
+    talk = items.Conversation()
+    if instructions := said.text("instructions"):
+        talk.add({"role": "system", "content": instructions}, "instructions")
+    items.read(before, talk, "")
+    listed = items.listed(said.get("input") if said.get("input") is not None else [])
+    if not listed and not before:
+        raise said.wrong("input", "must be a string that is not empty, or a list of items")
+    own = items.read(listed, talk)
+    summary = _reasoning(said)
+    logprobs = "message.output_text.logprobs" in include or bool(said.get("top_logprobs"))
+    chat = {
+        **{name: msgspec.Raw(bytes(raw[name])) for name in OURS if name in raw},
+        "messages": talk.messages,
+        **_parameters(said, logprobs=logprobs),
+        **tool_kinds.parameters(tools, said),
+    }
+    for name in ("model", "stream"):
+        if name in raw:
+            chat[name] = msgspec.Raw(bytes(raw[name]))
+    shown = _shown(said, tools)
+    count = len(before) + len(listed)
+    return Asked(said, _encode(chat), talk.paths, count, own, tools, include, summary, logprobs, shown)
+
+
+def _include(said: Fields) -> frozenset[str]:
+    named = said.texts("include")
+    for name in named:
+        if name not in INCLUDABLE:
+            raise said.wrong("include", f"does not know {name[:100]!r}")
+    return frozenset(named)
+
+
+def _reasoning(said: Fields) -> bool:
+    """Whether the model's reasoning is shown as a summary."""
+    reasoning = said.object("reasoning")
+    summaries = [reasoning.one_of(name, _SUMMARIES) for name in ("summary", "generate_summary")]
+    return any(summaries)
+
+
+def _parameters(said: Fields, *, logprobs: bool) -> dict[str, Any]:
+    """The members of the chat that are for the model."""
+    text = said.object("text")
+    found = {
+        "temperature": said.number("temperature", 0, 2),
+        "top_p": said.number("top_p", 0, 1),
+        "max_completion_tokens": said.integer("max_output_tokens", 1, turn_settings.LONGEST_ANSWER),
+        "reasoning_effort": said.object("reasoning").one_of("effort", _EFFORTS) or None,
+        "verbosity": text.one_of("verbosity", ("low", "medium", "high")) or None,
+        "response_format": _format(text.object("format")),
+        "logprobs": logprobs or None,
+        "top_logprobs": said.integer("top_logprobs", 0, _MOST_LOGPROBS) if logprobs else None,
+    }
+    said.integer("max_tool_calls", 1, _MOST_CALLS)
+    said.one_of("truncation", ("auto", "disabled"))
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _format(said: Fields) -> dict[str, Any] | None:
+    kind = said.one_of("type", _FORMATS)
+    if kind != "json_schema":
+        return {"type": kind} if kind == "json_object" else None
+    name, schema = said.text("name"), said.get("schema")
+    if not name or not isinstance(schema, dict):
+        raise said.wrong("schema", "must be an object, beside a name")
+    known = {"name": name, "schema": schema, "strict": said.flag("strict"), "description": said.text("description")}
+    return {"type": kind, "json_schema": {name: value for name, value in known.items() if value}}
+
+
+def _metadata(said: Fields) -> dict[str, str]:
+    return metadata(said.object("metadata"))
+
+
+def metadata(said: Fields) -> dict[str, str]:
+    """Return metadata: pairs of short strings.
+
+    Raises:
+        InvalidRequest: They are too many, too long or no strings.
+    """
+    pairs = dict(said.members())
+    if len(pairs) > _MOST_METADATA:
+        raise InvalidRequest(f"metadata may have {_MOST_METADATA} pairs.", field="metadata")
+    for key, value in pairs.items():
+        if not isinstance(value, str) or len(value) > _LONGEST_VALUE or len(key) > _LONGEST_KEY:
+            raise InvalidRequest(
+                f"metadata has keys of up to {_LONGEST_KEY} characters, and strings of up to {_LONGEST_VALUE}.",
+                field="metadata",
+            )
+    return pairs
+
+
+def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
+    """What of the request the response repeats."""
+    text = said.object("text")
+    form = text.object("format")
+    kind = form.text("type") or "text"
+    format_: dict[str, Any] = {"type": kind}
+    if kind == "json_schema":
+        format_ |= {"name": form.text("name"), "schema": form.get("schema"), "strict": form.flag("strict")}
+        if description := form.text("description"):
+            format_["description"] = description
+    reasoning = said.object("reasoning")
+    summary = reasoning.text("summary") or reasoning.text("generate_summary")
+    parallel = said.get("parallel_tool_calls")
+    return {
+        "background": False,
+        "instructions": said.text("instructions") or None,
+        "max_output_tokens": said.get("max_output_tokens"),
+        "max_tool_calls": said.get("max_tool_calls"),
+        "metadata": _metadata(said),
+        "parallel_tool_calls": parallel is None or said.flag("parallel_tool_calls"),
+        "previous_response_id": said.text("previous_response_id") or None,
+        "reasoning": {"effort": reasoning.text("effort") or None, "summary": summary or None},
+        "service_tier": "default",
+        "temperature": said.get("temperature"),
+        "text": {"format": format_, **({"verbosity": said_so} if (said_so := text.text("verbosity")) else {})},
+        "tool_choice": tools.choice,
+        "tools": tools.shown,
+        "top_logprobs": said.get("top_logprobs") or 0,
+        "top_p": said.get("top_p"),
+        "truncation": said.text("truncation") or "disabled",
+        **{name: said.text(name) or None for name in REPEATED},
+    }

@@ -1,0 +1,242 @@
+"""The tools of a Responses request: those for the model, file search, and those that are not offered here."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+from servicekit import keys
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.responses.items import CUSTOM_INPUT
+from gateway.domain.text_documents import Equals
+
+_KIND = re.compile(r"[a-z0-9_.-]{1,64}")
+_MOST_RESULTS = 50
+_MODES = ("none", "auto", "required")
+FILE_SEARCH = "file_search"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSearch:
+    """A search in indexes that a request asks for.
+
+    Attributes:
+        indexes: Their names, which the request calls vector stores.
+        path: Where the request names them.
+        top: Most passages; None: as many as fit.
+        minimum_score: Passages below are left out.
+        metadata: What must stand in a document's metadata.
+        dense_weight: What meaning counts for in a hybrid search.
+    """
+
+    indexes: tuple[str, ...]
+    path: str
+    top: int | None = None
+    minimum_score: float | None = None
+    metadata: tuple[Equals, ...] = ()
+    dense_weight: float | None = None
+
+
+@dataclass(slots=True)
+class Tools:
+    """The tools of one request.
+
+    Attributes:
+        chat: Those for the model, as functions of chat completions.
+        shown: All that are offered, as the response repeats them.
+        custom: Names of those whose input is one text.
+        search: The file search; None: the request has none.
+        dropped: Kinds of the tools that are not offered here.
+        choice: What the response says of the model's choice.
+        chat_choice: The same for the model; None: nothing.
+    """
+
+    chat: list[dict[str, Any]] = field(default_factory=list)
+    shown: list[dict[str, Any]] = field(default_factory=list)
+    custom: set[str] = field(default_factory=set)
+    search: FileSearch | None = None
+    dropped: list[str] = field(default_factory=list)
+    choice: Any = "auto"
+    chat_choice: Any = None
+
+
+def read(said: Fields, *, refuse_unknown: bool) -> Tools:
+    """Return the tools of a request.
+
+    Args:
+        said: ``tools`` and ``tool_choice``.
+        refuse_unknown: A tool that is not offered here is refused; else it is dropped.
+
+    Raises:
+        InvalidRequest: One is wrong, or the request insists on one that is not offered.
+    """
+    tools = Tools()
+    for at, tool in enumerate(said.items("tools") or ()):
+        path = f"tools[{at}]"
+        if not isinstance(tool, dict):
+            raise InvalidRequest(f"{path} must be an object.", field=path)
+        _take(Fields(tool, path), tools, refuse_unknown=refuse_unknown)
+    _choose(said, tools)
+    return tools
+
+
+def _take(tool: Fields, tools: Tools, *, refuse_unknown: bool) -> None:
+    kind = tool.text("type")
+    if kind == "function":
+        function: dict[str, Any] = {"name": _name(tool)}
+        if description := tool.text("description"):
+            function["description"] = description
+        if tool.get("parameters") is not None:
+            tool.object("parameters")
+            function["parameters"] = tool.get("parameters")
+        if tool.get("strict") is not None:
+            function["strict"] = tool.flag("strict")
+        tools.chat.append({"type": "function", "function": function})
+        tools.shown.append({"type": kind, "parameters": None, "strict": None, **function})
+    elif kind == "custom":
+        _custom(tool, tools)
+    elif kind == FILE_SEARCH:
+        if tools.search is not None:
+            raise tool.wrong("type", f"must not be {FILE_SEARCH} twice")
+        tools.search = _file_search(tool)
+        known = ("type", "vector_store_ids", "max_num_results", "filters", "ranking_options")
+        tools.shown.append({name: value for name, value in tool.members() if name in known})
+    elif refuse_unknown or not kind:
+        raise tool.wrong("type", f"is not offered here: {kind[:100]!r}")
+    else:
+        tools.dropped.append(kind if _KIND.fullmatch(kind) else "unknown")
+
+
+def _custom(tool: Fields, tools: Tools) -> None:
+    """A tool that takes one text: a function with one argument, which is a string."""
+    name, description, form = _name(tool), tool.text("description"), tool.object("format")
+    shown: dict[str, Any] = {"type": "custom", "name": name}
+    if description:
+        shown["description"] = description
+    if kind := form.one_of("type", ("text", "grammar")):
+        shown["format"] = {"type": kind}
+    if kind == "grammar":
+        syntax, definition = form.one_of("syntax", ("lark", "regex")), form.text("definition")
+        if not syntax or not definition:
+            raise form.wrong("definition", "must stand beside a syntax")
+        shown["format"] |= {"syntax": syntax, "definition": definition}
+        # No model server takes grammars beside a chat's functions: the model is told it in words.
+        description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
+    tools.custom.add(name)
+    tools.shown.append(shown)
+    parameters = {
+        "type": "object",
+        "properties": {CUSTOM_INPUT: {"type": "string"}},
+        "required": [CUSTOM_INPUT],
+        "additionalProperties": False,
+    }
+    function = {"name": name, "description": description.strip(), "parameters": parameters}
+    tools.chat.append({"type": "function", "function": function})
+
+
+def _file_search(tool: Fields) -> FileSearch:
+    field = tool.path("vector_store_ids")
+    names = tool.texts("vector_store_ids")
+    if not names:
+        raise tool.wrong("vector_store_ids", "must name an index at least")
+    ranking = tool.object("ranking_options")
+    weights = ranking.object("hybrid_search")
+    dense, sparse = weights.number("embedding_weight", 0, 1e6), weights.number("text_weight", 0, 1e6)
+    weight = None if not (dense or sparse) else (dense or 0) / ((dense or 0) + (sparse or 0))
+    return FileSearch(
+        tuple(keys.index_name(name, field) for name in names),
+        field,
+        tool.integer("max_num_results", 1, _MOST_RESULTS),
+        ranking.number("score_threshold", 0, 1) or None,
+        _filters(tool.object("filters")),
+        weight,
+    )
+
+
+def _filters(said: Fields) -> tuple[Equals, ...]:
+    """What a filter asks of the metadata; only equality, and several of these, can be searched for."""
+    kind = said.text("type")
+    if not kind:
+        return ()
+    if kind == "and":
+        inner = said.items("filters") or []
+        each = [Fields(item if isinstance(item, dict) else {}, said.path("filters")) for item in inner]
+        return tuple(equals for item in each for equals in _filters(item))
+    if kind != "eq":
+        raise said.wrong("type", "must be eq or and: no other filter is supported")
+    key, value = said.text("key"), said.get("value")
+    if not key or not isinstance(value, str | int | float | bool):
+        raise said.wrong("value", "must be a string, a number or a boolean, beside a key")
+    return (Equals(key, msgspec.json.encode(value).decode()),)
+
+
+def _choose(said: Fields, tools: Tools) -> None:
+    """Read ``tool_choice``.
+
+    Raises:
+        InvalidRequest: It is none, or insists on a tool that is not offered.
+    """
+    choice = said.get("tool_choice")
+    if choice is None:
+        return
+    if isinstance(choice, str):
+        tools.choice = said.one_of("tool_choice", _MODES) or "auto"
+        if choice == "required" and not tools.shown:
+            raise said.wrong("tool_choice", "requires a tool, and none of those that are named is offered here")
+        tools.chat_choice = choice if tools.chat and choice != "auto" else None
+        return
+    chosen = said.object("tool_choice")
+    kind = chosen.text("type")
+    if kind == "allowed_tools":
+        _allow(chosen, tools)
+    elif kind in ("function", "custom"):
+        name = _name(chosen)
+        _offered(chosen, tools, name)
+        tools.choice = {"type": kind, "name": name}
+        tools.chat_choice = {"type": "function", "function": {"name": name}}
+    elif kind == FILE_SEARCH and tools.search is not None:
+        # It is searched before the model is asked, which then answers.
+        tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat else None
+    else:
+        raise chosen.wrong("type", f"is not offered here: {kind[:100]!r}")
+
+
+def _allow(chosen: Fields, tools: Tools) -> None:
+    """Leave only the tools that a choice names."""
+    mode = chosen.one_of("mode", ("auto", "required")) or "auto"
+    listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
+    names = {item.get("name") for item in listed if item.get("type") in ("function", "custom")}
+    for item in listed:
+        if item.get("type") in ("function", "custom"):
+            _offered(chosen, tools, str(item.get("name")))
+    if all(item.get("type") != FILE_SEARCH for item in listed):
+        tools.search = None
+    tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in names]
+    tools.choice = {"type": "allowed_tools", "mode": mode, "tools": listed}
+    tools.chat_choice = "required" if mode == "required" and tools.chat else None
+
+
+def _offered(chosen: Fields, tools: Tools, name: str) -> None:
+    if all(tool["function"]["name"] != name for tool in tools.chat):
+        raise chosen.wrong("name", f"names no tool of the request: {name[:100]!r}")
+
+
+def _name(said: Fields) -> str:
+    name = said.text("name")
+    if not name:
+        raise said.wrong("name", "must be a string that is not empty")
+    return name
+
+
+def parameters(tools: Tools, said: Fields) -> dict[str, Any]:
+    """Return the members of a chat that offer tools to the model; nothing where there is no tool for it."""
+    if not tools.chat:
+        return {}
+    members: dict[str, Any] = {"tools": tools.chat}
+    if tools.chat_choice is not None:
+        members["tool_choice"] = tools.chat_choice
+    if said.get("parallel_tool_calls") is not None:
+        members["parallel_tool_calls"] = said.flag("parallel_tool_calls")
+    return members

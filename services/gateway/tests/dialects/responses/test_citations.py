@@ -1,0 +1,45 @@
+"""Marks in an answer become annotations."""
+
+import itertools
+from typing import Any
+
+from gateway.dialects.responses.citations import Citations
+from gateway.domain import Passage
+from hypothesis import given
+from hypothesis import strategies as st
+
+PASSAGES = [
+    Passage("p1", "docs", "d1", "guide.pdf", "guide.pdf#page=2", "x", 1.0),
+    Passage("p2", "docs", "d2", "b [1].md", "b.md", "y", 1.0),
+]
+TEXT = "See [guide.pdf#page=2][b.md], not [other] nor [a [b.md] ] nor [b.md\n"
+
+
+def found(pieces: list[str]) -> list[dict[str, Any]]:
+    citations = Citations(PASSAGES)
+    return [each for piece in pieces for each in citations.feed(piece)]
+
+
+def test_marks_name_files() -> None:
+    """The file's name and stable id, and the mark's place; what is no name of a passage is text."""
+    first, second, third = found([TEXT])
+    assert first["filename"] == "guide.pdf"
+    assert first["file_id"].startswith("file-")
+    assert [TEXT[each["index"] :][:6] for each in (first, second, third)] == ["[guide", "[b.md]", "[b.md]"]
+    assert second["file_id"] == third["file_id"] != first["file_id"]
+
+
+@given(st.lists(st.integers(0, len(TEXT)), max_size=6).map(sorted))
+def test_wherever_the_text_is_cut(cuts: list[int]) -> None:
+    """The pieces give what the whole gives."""
+    ends = [0, *cuts, len(TEXT)]
+    assert found([TEXT[a:b] for a, b in itertools.pairwise(ends)]) == found([TEXT])
+
+
+def test_a_bracket_that_stays_open_is_forgotten() -> None:
+    """However long the text is, little of it is kept."""
+    citations = Citations(PASSAGES)
+    for _ in range(50):
+        assert citations.feed("[" + "x" * 100) == []
+    assert len(citations._open) <= 400
+    assert len(citations.feed(" [b.md]")) == 1

@@ -1,0 +1,274 @@
+"""The Responses API over the pipeline, with fakes behind it."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
+from servicekit.errors import RateLimited, Unavailable
+
+PATH = "/v1/responses"
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+RUN = {"type": "custom", "name": "run"}
+SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
+
+
+def beside(members: dict[str, Any]) -> Delta:
+    return Delta(0, "", json.dumps(members).encode())
+
+
+def call(arguments: str, index: int = 0, **more: Any) -> Delta:
+    function = {"arguments": arguments, **({"name": more["name"]} if "name" in more else {})}
+    head = {"id": more["id"], "type": "function"} if "id" in more else {}
+    return beside({"tool_calls": [{"index": index, **head, "function": function}]})
+
+
+async def whole(client: httpx.AsyncClient, **body: Any) -> Any:
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    return responses.response(answer.json())
+
+
+async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
+    answer = await client.post(PATH, json={**body, "stream": True})
+    assert answer.status_code == 200, answer.text
+    return responses.events(answer.text)
+
+
+def final(events: list[Any]) -> Any:
+    return events[-1].response
+
+
+async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response repeats what was asked, and has the text and the numbers of tokens."""
+    answer = await whole(
+        client,
+        model="m",
+        input="When?",
+        instructions="Be brief.",
+        temperature=0.5,
+        top_p=0.9,
+        max_output_tokens=20,
+        metadata={"a": "b"},
+        user="ann",
+        service_tier="auto",
+        client_metadata={"x": "y"},
+    )
+    assert answer.output_text == "At nine."
+    assert (answer.status, answer.metadata, answer.instructions) == ("completed", {"a": "b"}, "Be brief.")
+    assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens) == (7, 3, 10)
+    [prompt] = fakes.generator.prompts
+    assert [(message.role, message.text) for message in prompt.messages] == [
+        ("system", "Be brief."),
+        ("user", "When?"),
+    ]
+    parameters = json.loads(prompt.parameters_json)
+    assert parameters == {"temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 20}
+
+
+async def test_the_events_of_a_text(client: httpx.AsyncClient) -> None:
+    """In the reference's order; the pieces are the text of the last event's response."""
+    events = await streamed(client, input="When?")
+    assert [event.type for event in events] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+        *["response.output_text.delta"] * 3,
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    pieces = "".join(event.delta for event in events if event.type.endswith("delta"))
+    assert pieces == final(events).output_text == "At nine."
+
+
+async def test_function_calls(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Two at once: each an item with its arguments, which come in pieces."""
+    fakes.generator.script = [
+        [Start(b'{"model":"m"}'), Delta(0, "I look.")],
+        [call('{"a"', name="find", id="c1"), call("{}", 1, name="find", id="c2")],
+        [call(":1}")],
+        [Finish(0, "tool_calls"), Usage(1, 2)],
+    ]
+    events = await streamed(client, input="Find.", tools=[FIND], parallel_tool_calls=True)
+    assert [item.type for item in final(events).output] == ["message", "function_call", "function_call"]
+    first, second = final(events).output[1:]
+    assert (first.call_id, first.arguments, first.status) == ("c1", '{"a":1}', "completed")
+    assert (second.call_id, second.arguments) == ("c2", "{}")
+    kinds = Counter(event.type for event in events)
+    assert kinds["response.function_call_arguments.delta"] == 3
+    assert kinds["response.function_call_arguments.done"] == 2
+    assert (await whole(client, input="Find.", tools=[FIND])).output[1].arguments == '{"a":1}'
+
+
+async def test_a_custom_tool(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The text that the model writes as an argument is the input; what is no such argument is the input itself."""
+    for arguments, text in (('{"input":"ls -l"}', "ls -l"), ("ls", "ls")):
+        fakes.generator.script = [[Start(b"{}"), call(arguments, name="run", id="c")], [Finish(0, "tool_calls")]]
+        events = await streamed(client, input="Run.", tools=[RUN])
+        [item] = final(events).output
+        assert (item.type, item.name, item.input) == ("custom_tool_call", "run", text)
+        assert "response.custom_tool_call_input.done" in [event.type for event in events]
+
+
+@pytest.mark.parametrize("summary", [None, "auto"])
+async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | None) -> None:
+    """As a summary where one is asked for, else as it is; it ends before the text begins."""
+    fakes.generator.script = [
+        [Start(b"{}"), beside({"reasoning_content": "Hm, "})],
+        [beside({"reasoning_content": "nine."})],
+        [Delta(0, "At nine."), Finish(0, "stop")],
+    ]
+    events = await streamed(client, input="When?", reasoning={"effort": "low", "summary": summary})
+    thought, message = final(events).output
+    assert (thought.type, message.type) == ("reasoning", "message")
+    assert [part.text for part in (thought.summary if summary else thought.content)] == ["Hm, nine."]
+    kinds = [event.type for event in events]
+    kind = "reasoning_summary_text" if summary else "reasoning_text"
+    assert kinds.index(f"response.{kind}.done") < kinds.index("response.output_text.delta")
+    [prompt] = fakes.generator.prompts
+    assert json.loads(prompt.parameters_json)["reasoning_effort"] == "low"
+
+
+async def test_a_refusal(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A part of its own."""
+    fakes.generator.script = [[Start(b"{}"), beside({"refusal": "I "}), beside({"refusal": "can't."})]]
+    fakes.generator.script.append([Finish(0, "stop")])
+    events = await streamed(client, input="Go.")
+    [item] = final(events).output
+    assert [(part.type, part.refusal) for part in item.content] == [("refusal", "I can't.")]
+    assert [event.type for event in events].count("response.refusal.delta") == 2
+
+
+async def test_log_probabilities(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Where they are asked for, of each piece and of the whole."""
+    token = {"token": "Yes", "bytes": [89], "logprob": -0.5, "top_logprobs": [{"token": "No", "logprob": -1}]}
+    said = json.dumps({"logprobs": {"content": [token]}}).encode()
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "Yes", b"", said)], [Finish(0, "stop")]]
+    asked = {"input": "Is it?", "include": ["message.output_text.logprobs"], "top_logprobs": 1}
+    events = await streamed(client, **asked)
+    [delta] = [event for event in events if event.type == "response.output_text.delta"]
+    assert delta.logprobs[0].top_logprobs[0].token == "No"
+    assert final(events).output[0].content[0].logprobs[0].bytes == [89]
+    assert json.loads(fakes.generator.prompts[0].parameters_json)["logprobs"] is True
+
+
+async def test_structured_output(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The schema reaches the model as a chat's, and the response repeats it."""
+    form = {"type": "json_schema", "name": "time", "schema": {"type": "object"}, "strict": True}
+    answer = await whole(client, input="When?", text={"format": form, "verbosity": "low"})
+    assert answer.text.format.name == "time"
+    parameters = json.loads(fakes.generator.prompts[0].parameters_json)
+    assert parameters["response_format"]["json_schema"] == {
+        "name": "time",
+        "schema": {"type": "object"},
+        "strict": True,
+    }
+    assert parameters["verbosity"] == "low"
+
+
+async def test_file_search(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The search is an item before the answer, whose marks are citations, also where they are cut."""
+    fakes.generator.script = [
+        [Start(b"{}"), Delta(0, "At nine [guide-1.p")],
+        [Delta(0, "df#page=1]."), Finish(0, "stop"), Usage(1, 1)],
+    ]
+    asked: dict[str, Any] = {"input": "When does the ferry leave?", "tools": [SEARCH, FIND]}
+    events = await streamed(client, **asked, include=["file_search_call.results"])
+    search, message = final(events).output
+    assert (search.type, search.queries) == ("file_search_call", ["When does the ferry leave?"])
+    assert [result.filename for result in search.results] == ["guide-1.pdf", "guide-2.pdf"]
+    [citation] = message.content[0].annotations
+    assert (citation.file_id, citation.filename, citation.index) == (search.results[0].file_id, "guide-1.pdf", 8)
+    assert "response.output_text.annotation.added" in [event.type for event in events]
+    assert (await whole(client, **asked)).output[0].results is None
+    assert "The ferry leaves at nine." in fakes.generator.prompts[0].messages[0].text
+
+
+async def test_an_index_by_its_name(client: httpx.AsyncClient) -> None:
+    """As with chat completions: the passages stand beside the answer."""
+    answer = (await client.post(PATH, json={"input": "When?", "index_name": "docs"})).json()
+    assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2"]
+    responses.response(answer)
+    missing = await client.post(PATH, json={"input": "When?", "tools": [SEARCH | {"vector_store_ids": ["no"]}]})
+    assert missing.status_code == 404
+
+
+async def test_an_answer_that_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is incomplete for the filter, and says the profile's words."""
+    fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+    fakes.generator.script = fakes.generator.words("The ", "secret", " is out.")
+    events = await streamed(client, input="Well?")
+    assert events[-1].type == "response.incomplete"
+    assert final(events).incomplete_details.reason == "content_filter"
+    assert "withheld" in final(events).output_text
+    assert "secret" not in final(events).output_text
+    assert (await whole(client, input="Well?")).status == "incomplete"
+
+
+async def test_an_answer_that_is_too_long(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is incomplete for its length, and so is its item."""
+    fakes.generator.script = [[Start(b"{}"), Delta(0, "At")], [Finish(0, "length")]]
+    answer = await whole(client, input="When?", max_output_tokens=1)
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert answer.output[0].status == "incomplete"
+
+
+async def test_a_stream_that_fails(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It ends as failed, with what there was; before its first event it is a status."""
+    for error, code in ((Unavailable("Gone."), "server_error"), (RateLimited("Later."), "rate_limit_exceeded")):
+        fakes.generator.script = [[Start(b"{}"), Delta(0, "At")], error]
+        events = await streamed(client, input="When?")
+        assert events[-1].type == "response.failed"
+        assert (final(events).error.code, final(events).output_text) == (code, "At")
+    fakes.generator.script = [Unavailable("Gone.")]
+    assert (await client.post(PATH, json={"input": "When?", "stream": True})).status_code == 503
+
+
+async def test_tools_that_are_not_offered(client: httpx.AsyncClient) -> None:
+    """A header names those that were dropped; an answer without such has none."""
+    body = {"input": "Hi.", "tools": [{"type": "web_search"}, {"type": "web_search"}, FIND], "stream": True}
+    answer = await client.post(PATH, json=body)
+    assert answer.headers["x-causeway-dropped-tools"] == "web_search"
+    assert [tool.name for tool in final(responses.events(answer.text)).tools] == ["find"]
+    assert "x-causeway-dropped-tools" not in (await client.post(PATH, json={"input": "Hi."})).headers
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({}, "input"),
+        ({"input": []}, "input"),
+        ({"input": 3}, "input"),
+        ({"input": "x", "surprise": 1}, "surprise"),
+        ({"input": "x", "background": True}, "background"),
+        ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
+        ({"input": "x", "temperature": 3}, "temperature"),
+        ({"input": "x", "truncation": "some"}, "truncation"),
+        ({"input": "x", "include": ["all"]}, "include"),
+        ({"input": "x", "metadata": {"a": 1}}, "metadata"),
+        ({"input": "x", "text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
+        ({"input": "x", "reasoning": {"effort": "much"}}, "reasoning.effort"),
+        ({"input": [{"role": "user", "content": []}]}, "input[0].content"),
+        ({"input": [{"role": "assistant", "content": "x"}], "index_name": "docs"}, "input"),
+    ],
+)
+async def test_refusals_name_the_member(client: httpx.AsyncClient, fakes: Any, body: Any, param: str) -> None:
+    """Nothing is asked then."""
+    refused = await client.post(PATH, json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param), refused.text
+    assert fakes.generator.prompts == []
+
+
+async def test_a_part_that_detectors_cannot_read(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The refusal names the item of the request."""
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,x"}
+    items = [{"role": "user", "content": "Hi."}, {"role": "user", "content": [picture]}]
+    refused = await client.post(PATH, json={"input": items, "instructions": "Look."})
+    assert refused.json()["error"]["param"] == "input[1].content"

@@ -1,0 +1,105 @@
+"""Input items become messages of a chat."""
+
+import json
+from typing import Any
+
+import pytest
+from gateway.dialects.responses import items
+from servicekit.errors import InvalidRequest
+
+
+def chat(*said: Any) -> list[dict[str, Any]]:
+    talk = items.Conversation()
+    items.read(said, talk)
+    return talk.messages
+
+
+def test_messages_of_every_role() -> None:
+    """Also without a type; a developer is a system to the model; parts of text stay parts."""
+    assert chat(
+        {"role": "developer", "content": "Be brief."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "When?"}]},
+        {"role": "assistant", "content": [{"type": "output_text", "text": "At nine.", "annotations": []}]},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]},
+    ) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "When?"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "At nine."}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "No."}]},
+    ]
+
+
+def test_calls_belong_to_the_answer_before_them() -> None:
+    """Calls in a row are one message; a custom tool's text is a function's argument; outputs are messages."""
+    messages = chat(
+        {"role": "assistant", "content": "I look."},
+        {"type": "function_call", "call_id": "a", "name": "find", "arguments": "{}"},
+        {"type": "custom_tool_call", "call_id": "b", "name": "run", "input": 'say "x"'},
+        {"type": "function_call_output", "call_id": "a", "output": "none"},
+        {"type": "custom_tool_call_output", "call_id": "b", "output": [{"type": "input_text", "text": "x"}]},
+    )
+    assert [message["role"] for message in messages] == ["assistant", "tool", "tool"]
+    first, second = messages[0]["tool_calls"]
+    assert (first["id"], first["function"]) == ("a", {"name": "find", "arguments": "{}"})
+    assert json.loads(second["function"]["arguments"]) == {"input": 'say "x"'}
+    assert [(message["tool_call_id"], message["content"]) for message in messages[1:]] == [
+        ("a", "none"),
+        ("b", [{"type": "text", "text": "x"}]),
+    ]
+
+
+def test_pictures_and_files() -> None:
+    """By their content; an id or an address of a file is refused."""
+    picture = {"type": "input_image", "image_url": "data:image/png;base64,x", "detail": "low"}
+    file = {"type": "input_file", "file_data": "data:application/pdf;base64,x", "filename": "a.pdf"}
+    [message] = chat({"role": "user", "content": [picture, file]})
+    assert message["content"] == [
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,x", "detail": "low"}},
+        {"type": "file", "file": {"file_data": "data:application/pdf;base64,x", "filename": "a.pdf"}},
+    ]
+    for part, name in (
+        ({"type": "input_image", "file_id": "file-1"}, "file_id"),
+        ({"type": "input_file", "file_url": "https://x"}, "file_url"),
+    ):
+        with pytest.raises(InvalidRequest, match=rf"input\[0\].content\[0\].{name}"):
+            chat({"role": "user", "content": [part]})
+
+
+def test_what_a_model_thought_is_stored_and_not_asked() -> None:
+    """Reasoning, with what is encrypted of it."""
+    talk = items.Conversation()
+    thought = {"type": "reasoning", "id": "rs_1", "summary": [{"type": "summary_text", "text": "Hm."}]}
+    [kept] = items.read([thought | {"encrypted_content": "abc"}], talk)
+    assert talk.messages == []
+    assert kept == {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "Hm."}],
+        "encrypted_content": "abc",
+    }
+
+
+@pytest.mark.parametrize(
+    ("item", "path"),
+    [
+        (1, "input[0]"),
+        ({"role": "critic", "content": "x"}, "input[0].role"),
+        ({"role": "user"}, "input[0].content"),
+        ({"role": "user", "content": [1]}, "input[0].content[0]"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "input[0].content[0].type"),
+        ({"type": "function_call", "name": "x"}, "input[0].call_id"),
+        ({"type": "function_call_output", "call_id": "x"}, "input[0].output"),
+        ({"type": "computer_call"}, "input[0].type"),
+    ],
+)
+def test_what_is_wrong_is_named(item: Any, path: str) -> None:
+    """With its place in the request."""
+    with pytest.raises(InvalidRequest) as refused:
+        chat(item)
+    assert refused.value.field == path
+
+
+def test_an_input_is_a_text_or_a_list() -> None:
+    """A text is one message."""
+    assert items.listed("When?") == [{"type": "message", "role": "user", "content": "When?"}]
+    with pytest.raises(InvalidRequest):
+        items.listed(3)

@@ -1,0 +1,97 @@
+"""The tools of a request: for the model, for the platform, or dropped."""
+
+from typing import Any
+
+import pytest
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.responses import tools
+from gateway.dialects.responses.tools import Tools
+from gateway.domain.text_documents import Equals
+from servicekit.errors import InvalidRequest
+
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": True}
+RUN = {"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "regex", "definition": "[a-z]+"}}
+SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
+
+
+def read(*listed: Any, refuse_unknown: bool = False, **more: Any) -> Tools:
+    return tools.read(Fields({"tools": list(listed), **more}), refuse_unknown=refuse_unknown)
+
+
+def test_functions_and_custom_tools_go_to_the_model() -> None:
+    """A custom tool as a function with one string; its grammar is told in words."""
+    found = read(FIND, RUN)
+    find, run = found.chat
+    assert find == {"type": "function", "function": {k: v for k, v in FIND.items() if k != "type"}}
+    assert run["function"]["parameters"]["required"] == ["input"]
+    assert "[a-z]+" in run["function"]["description"]
+    assert (found.custom, found.dropped, found.search) == ({"run"}, [], None)
+    assert [tool["type"] for tool in found.shown] == ["function", "custom"]
+
+
+def test_file_search_names_indexes() -> None:
+    """With what it says of the search."""
+    equal = [{"type": "eq", "key": key, "value": value} for key, value in (("a", "x"), ("b", 2))]
+    both = {"type": "and", "filters": equal}
+    ranking = {"score_threshold": 0.25, "hybrid_search": {"embedding_weight": 3, "text_weight": 1}}
+    search = read(SEARCH | {"max_num_results": 5, "filters": both, "ranking_options": ranking}).search
+    assert search is not None
+    assert (search.indexes, search.top, search.minimum_score, search.dense_weight) == (("docs",), 5, 0.25, 0.75)
+    assert search.metadata == (Equals("a", '"x"'), Equals("b", "2"))
+
+
+@pytest.mark.parametrize(
+    ("tool", "field"),
+    [
+        (SEARCH | {"vector_store_ids": []}, "tools[0].vector_store_ids"),
+        (SEARCH | {"vector_store_ids": ["../x"]}, "tools[0].vector_store_ids"),
+        (SEARCH | {"filters": {"type": "gt", "key": "a", "value": 1}}, "tools[0].filters.type"),
+        (SEARCH | {"filters": {"type": "eq", "key": "a", "value": [1]}}, "tools[0].filters.value"),
+        ({"type": "function"}, "tools[0].name"),
+        ({}, "tools[0].type"),
+        (7, "tools[0]"),
+    ],
+)
+def test_what_is_wrong_is_named(tool: Any, field: str) -> None:
+    """With its place in the request."""
+    with pytest.raises(InvalidRequest) as refused:
+        read(tool)
+    assert refused.value.field == field
+
+
+def test_tools_that_are_not_offered() -> None:
+    """They are dropped and named; or refused where the profile says so, or where the request insists on one."""
+    assert read({"type": "web_search"}, {"type": "Ünknown\n"}, FIND).dropped == ["web_search", "unknown"]
+    with pytest.raises(InvalidRequest, match="web_search"):
+        read({"type": "web_search"}, refuse_unknown=True)
+    with pytest.raises(InvalidRequest, match="web_search"):
+        read({"type": "web_search"}, tool_choice={"type": "web_search"})
+    with pytest.raises(InvalidRequest, match="requires a tool"):
+        read({"type": "web_search"}, tool_choice="required")
+
+
+@pytest.mark.parametrize(
+    ("choice", "chosen"),
+    [
+        ("auto", None),
+        ("none", "none"),
+        ("required", "required"),
+        ({"type": "function", "name": "find"}, {"type": "function", "function": {"name": "find"}}),
+        ({"type": "custom", "name": "run"}, {"type": "function", "function": {"name": "run"}}),
+        ({"type": "file_search"}, "none"),
+    ],
+)
+def test_the_choice(choice: Any, chosen: Any) -> None:
+    """As chats have it; the response repeats it as it came."""
+    found = read(FIND, RUN, SEARCH, tool_choice=choice)
+    assert (found.chat_choice, found.choice) == (chosen, choice)
+
+
+def test_tools_that_are_allowed() -> None:
+    """The others are not offered to the model."""
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "name": "find"}]}
+    found = read(FIND, RUN, SEARCH, tool_choice=choice)
+    assert [tool["function"]["name"] for tool in found.chat] == ["find"]
+    assert (found.chat_choice, found.search) == ("required", None)
+    with pytest.raises(InvalidRequest, match="names no tool"):
+        read(FIND, tool_choice={"type": "function", "name": "other"})

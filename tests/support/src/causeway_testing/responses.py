@@ -1,0 +1,73 @@
+"""Objects and events of the Responses API, checked against the types of the ``openai`` package."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from openai.types.conversations import Conversation, ConversationItem
+from openai.types.responses import Response, ResponseItem, ResponseStreamEvent
+from pydantic import BaseModel, TypeAdapter
+
+OURS = frozenset(("store", "source_nodes", "detections", "warnings"))
+"""Members of a response that the types do not have."""
+
+_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+_RESPONSE: TypeAdapter[Any] = TypeAdapter(Response)
+_ITEM: TypeAdapter[Any] = TypeAdapter(ResponseItem)
+_CONVERSATION: TypeAdapter[Any] = TypeAdapter(Conversation)
+_CONVERSATION_ITEM: TypeAdapter[Any] = TypeAdapter(ConversationItem)
+
+
+def response(said: Mapping[str, Any]) -> Any:
+    """Return a response, every member of which is the type's, without coercion."""
+    return _strict(_RESPONSE, said)
+
+
+def item(said: Mapping[str, Any]) -> Any:
+    """Return an item of a list of input items, likewise."""
+    return _strict(_ITEM, said)
+
+
+def conversation(said: Mapping[str, Any]) -> Any:
+    """Return a conversation, likewise."""
+    return _strict(_CONVERSATION, said)
+
+
+def conversation_item(said: Mapping[str, Any]) -> Any:
+    """Return an item of a conversation, likewise."""
+    return _strict(_CONVERSATION_ITEM, said)
+
+
+def events(body: str) -> list[Any]:
+    """Return the events of a stream: each of its type, named alike outside and inside, numbered without a gap."""
+    found: list[Any] = []
+    *blocks, rest = body.split("\n\n")
+    assert rest == ""
+    for block in blocks:
+        if block.startswith(":"):
+            continue
+        name, _, data = block.partition("\n")
+        said = json.loads(data.removeprefix("data: "))
+        assert name == f"event: {said['type']}"
+        assert said["sequence_number"] == len(found)
+        found.append(_strict(_EVENT, said))
+    return found
+
+
+def _strict(adapter: TypeAdapter[Any], said: Mapping[str, Any]) -> Any:
+    parsed = adapter.validate_python(said, strict=True)
+    assert isinstance(parsed, BaseModel), parsed
+    _check(parsed)
+    return parsed
+
+
+def _check(parsed: Any) -> None:
+    """No model has a member that its type does not know."""
+    if isinstance(parsed, BaseModel):
+        extra = set(parsed.model_extra or {}) - (OURS if isinstance(parsed, Response) else set())
+        assert not extra, (type(parsed).__name__, extra)
+        for name in type(parsed).model_fields:
+            _check(getattr(parsed, name))
+    elif isinstance(parsed, list):
+        for each in parsed:
+            _check(each)
