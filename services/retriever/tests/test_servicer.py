@@ -409,6 +409,12 @@ async def test_snapshots_over_the_wire(stub: Any, edge_bench: Bench) -> None:
     assert (loaded.dimension, loaded.embedding_model) == (DIMENSION, edge_bench.embedder.model)
     request = retriever_pb2.RetrieveRequest(principal=ME, indexes=[INDEX], query="ferry")
     assert (await rpc.unary(stub.Retrieve, request, soon())).passages[0].text == "the ferry"
+    [listed] = (
+        await rpc.unary(stub.ListSnapshots, retriever_pb2.ListSnapshotsRequest(principal=ME), soon())
+    ).snapshots
+    assert (listed.path, listed.index, listed.document_count, listed.chunk_count) == (f"a/b/{INDEX}", INDEX, 1, 2)
+    assert listed.size_bytes > 0
+    assert listed.created_at.seconds > 0
     wrong_loads: list[tuple[dict[str, Any], grpc.StatusCode, str | None]] = [
         ({}, grpc.StatusCode.FAILED_PRECONDITION, f"Index '{INDEX}' exists already."),
         ({"path": "no"}, grpc.StatusCode.NOT_FOUND, f"Path does not exist: no/{INDEX}"),

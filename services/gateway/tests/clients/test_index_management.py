@@ -115,6 +115,23 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
         return retriever_pb2.LoadIndexResponse()
 
+    async def ListSnapshots(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        response = retriever_pb2.ListSnapshotsResponse()
+        for each in await self._fake.stored(self._said(request), Deadline.of(context)):
+            message = response.snapshots.add(
+                path=each.path,
+                index=each.index,
+                document_count=each.documents,
+                chunk_count=each.chunks,
+                size_bytes=each.size_bytes,
+            )
+            message.created_at.FromJsonString(each.created_at)
+        return response
+
+    async def DeleteSnapshot(self, request: Any, context: Any) -> Any:  # noqa: N802  # the contract's name
+        await self._fake.delete_snapshot(self._said(request), request.path, Deadline.of(context))
+        return retriever_pb2.DeleteSnapshotResponse()
+
 
 @contextlib.contextmanager
 def in_the_services_words() -> Iterator[None]:
@@ -264,6 +281,22 @@ async def test_snapshots(indexes: Indexes) -> None:
             await indexes.persist(LOCAL, "docs", path, soon())
         with pytest.raises(InvalidRequest):
             await indexes.load(LOCAL, "more", path, soon())
+
+
+async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
+    """By their paths; what is missing, or lies elsewhere, is refused."""
+    await indexes.persist(LOCAL, "docs", "x/y", soon())
+    await indexes.persist(LOCAL, "empty", "", soon())
+    first, second = await indexes.stored(LOCAL, soon())
+    assert (first.path, first.index, first.documents) == ("empty", "empty", 0)
+    assert (second.path, second.index, second.documents) == ("x/y/docs", "docs", 3)
+    assert second.created_at.startswith("2026-01-01T00:00:00")
+    await indexes.delete_snapshot(LOCAL, "x/y/docs", soon())
+    assert await indexes.stored(LOCAL, soon()) == (first,)
+    with pytest.raises(NotFound, match="There is no snapshot at 'x/y/docs'"):
+        await indexes.delete_snapshot(LOCAL, "x/y/docs", soon())
+    with pytest.raises(InvalidRequest):
+        await indexes.delete_snapshot(LOCAL, "../x", soon())
 
 
 async def test_an_index_with_settings(indexes: Indexes) -> None:

@@ -125,6 +125,21 @@ async def test_snapshots(client: httpx.AsyncClient, fakes: Any) -> None:
     assert len(fakes.indexes.indexes["docs"]) == 15
 
 
+async def test_snapshots_are_listed_and_deleted(client: httpx.AsyncClient, fakes: Any) -> None:
+    """By the path that the list tells; a path that is none is 404, one that leads out 400."""
+    await client.post("/persist/docs?path=a/b")
+    [listed] = (await client.get("/snapshots")).json()["snapshots"]
+    assert (listed["path"], listed["index"], listed["documents"]) == ("a/b/docs", "docs", 15)
+    assert listed.keys() == {"path", "index", "documents", "chunks", "size_bytes", "created_at"}
+    missing = await client.delete("/snapshots/a/b")
+    assert (missing.status_code, missing.json()["detail"]) == (404, "There is no snapshot at 'a/b'.")
+    assert (await client.delete("/snapshots/a%00b")).status_code == 400
+    assert (await client.delete("/snapshots/a/%2e%2e/%2e%2e/x")).status_code == 400
+    gone = await client.delete("/snapshots/a/b/docs")
+    assert gone.json() == {"message": "Successfully deleted snapshot a/b/docs."}
+    assert fakes.indexes.snapshots == {}
+
+
 @pytest.mark.parametrize(
     "path", ["../x", "/etc/passwd", "a/../../b", "%2e%2e%2fx", "a%00b", "x" * 1025, "..%5c..%5cx%00"]
 )

@@ -46,6 +46,8 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/indexes/{index}/rebuild",
         "/persist/{index}",
         "/load/{index}",
+        "/snapshots",
+        "/snapshots/{path}",
         "/retrieve",
         "/v1/models",
         "/v1/models/{model}",

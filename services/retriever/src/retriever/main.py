@@ -67,7 +67,12 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 idle_seconds=settings.retriever_upsert_idle,
             ),
             Catalogue(indexes),
-            Snapshots(indexes, settings.snapshot_dir or settings.data_dir / "snapshots", models),
+            Snapshots(
+                indexes,
+                settings.snapshot_dir or settings.data_dir / "snapshots",
+                models,
+                settings.max_tenant_snapshots,
+            ),
             rebuilds,
             Embeddings(models),
         )

@@ -182,6 +182,20 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         summary = await self._snapshots.load(principal, request.path, request.index, overwrite=request.overwrite)
         return retriever_pb2.LoadIndexResponse(index=messages.from_index(summary))
 
+    async def ListSnapshots(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.ListSnapshotsRequest, _context: _Context
+    ) -> retriever_pb2.ListSnapshotsResponse:
+        """Lists snapshots."""
+        found = await self._snapshots.stored(Principal.from_proto(request.principal))
+        return retriever_pb2.ListSnapshotsResponse(snapshots=[messages.from_snapshot(each) for each in found])
+
+    async def DeleteSnapshot(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.DeleteSnapshotRequest, _context: _Context
+    ) -> retriever_pb2.DeleteSnapshotResponse:
+        """Deletes a snapshot."""
+        await self._snapshots.delete(Principal.from_proto(request.principal), request.path)
+        return retriever_pb2.DeleteSnapshotResponse()
+
     async def CompactIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.CompactIndexRequest, _context: _Context
     ) -> retriever_pb2.CompactIndexResponse:

@@ -40,6 +40,9 @@ class RetrieverSettings(StoreSettings, GrpcServiceSettings):
         description="Snapshots of indexes are written to it and loaded from it, each tenant's below a directory of "
         "its own; none: the subdirectory `snapshots` of the data directory.",
     )
+    max_tenant_snapshots: int = Field(
+        100, ge=1, description="Snapshots that a tenant may have; a further one is refused with 409."
+    )
 
 
 def with_stores(kinds: Sequence[StoreKind[Any]]) -> type[RetrieverSettings]:

@@ -291,3 +291,68 @@ async def test_a_loaded_index_is_there_after_a_restart(reopen: Callable[[], Stor
     await bench.put(Document("x", generation=1), ["ferry anew"], index="gone")
     assert await texts(bench, "gone") == ["ferry anew"]
     await bench.aclose()
+
+
+async def test_snapshots_are_listed_and_deleted(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """The tenant's own, by path, damaged ones too; a deleted one goes with its empty directories, and no other."""
+    for name in (INDEX, "other"):
+        await bench.put(Document("d", generation=1), ["ferry", "bridge"], index=name)
+        await snapshots.persist(LOCAL, name, "a/b")
+    await snapshots.persist(LOCAL, INDEX, "c")
+    mine = root / keys.snapshots(LOCAL.tenant)
+    (mine / "c" / INDEX / "manifest.json").write_text("{")
+    listed = await snapshots.stored(LOCAL)
+    assert [(each.path, each.index, each.documents, each.chunks) for each in listed] == [
+        (f"a/b/{INDEX}", INDEX, 1, 2),
+        ("a/b/other", "other", 1, 2),
+        (f"c/{INDEX}", "", 0, 0),
+    ]
+    assert all(each.size_bytes > 0 and each.created_at.tzinfo for each in listed)
+    assert await snapshots.stored(OTHER) == []
+    for path in (f"a/b/{INDEX}", f"c/{INDEX}"):
+        await snapshots.delete(LOCAL, path)
+        with pytest.raises(NotFound):
+            await snapshots.delete(LOCAL, path)
+    assert [each.path for each in await snapshots.stored(LOCAL)] == ["a/b/other"]
+    assert sorted(each.name for each in mine.iterdir()) == ["a"]
+    with pytest.raises(NotFound, match=f"Path does not exist: c/{INDEX}"):
+        await snapshots.load(LOCAL, "c", INDEX, overwrite=True)
+    await snapshots.load(LOCAL, "a/b", "other", overwrite=True)
+
+
+@pytest.mark.parametrize("path", ["..", "a/../../x", "/etc", "x" * 2000, ""])
+async def test_only_snapshots_of_the_tenant_are_deleted(snapshots: Snapshots, path: str) -> None:
+    """A path outside the tenant's directory, or one without a snapshot, deletes nothing."""
+    with pytest.raises((InvalidRequest, NotFound)):
+        await snapshots.delete(LOCAL, path)
+
+
+async def test_snapshots_are_for_administrators(bench: Bench, snapshots: Snapshots) -> None:
+    """Nobody else lists or deletes them."""
+    await bench.put(Document("d", generation=1), ["ferry"])
+    await snapshots.persist(LOCAL, INDEX, "a")
+    with pytest.raises(PermissionDenied):
+        await snapshots.stored(READER)
+    with pytest.raises(PermissionDenied):
+        await snapshots.delete(READER, f"a/{INDEX}")
+    assert len(await snapshots.stored(LOCAL)) == 1
+
+
+async def test_a_tenant_has_so_many_snapshots(bench: Bench, root: Path) -> None:
+    """One more is refused before anything is written, also while others are; one is replaced all the same."""
+    snapshots = Snapshots(bench.indexes, root, bench.models, most=2)
+    await bench.put(Document("d", generation=1), ["ferry"])
+    written = await asyncio.gather(
+        *(snapshots.persist(LOCAL, INDEX, path) for path in "abc"), return_exceptions=True
+    )
+    assert sorted(type(each).__name__ for each in written) == ["Conflict", "Contents", "Contents"]
+    assert len(await snapshots.stored(LOCAL)) == 2
+    assert len(list((root / keys.snapshots(LOCAL.tenant)).iterdir())) == 2
+    with pytest.raises(Conflict, match="There are 2 snapshots, and at most 2 are kept"):
+        await snapshots.persist(LOCAL, INDEX, "d")
+    [first, _] = await snapshots.stored(LOCAL)
+    await snapshots.persist(LOCAL, INDEX, first.path.rpartition("/")[0])
+    await snapshots.delete(LOCAL, first.path)
+    await snapshots.persist(LOCAL, INDEX, "d")
+    await bench.put(Document("d", generation=1), ["ferry"], index=INDEX, principal=OTHER)
+    await snapshots.persist(OTHER, INDEX, "d")

@@ -11,7 +11,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest
 from servicekit.principal import Principal
 
-from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary
+from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary, StoredSnapshot
 from gateway.domain.text_documents import DocumentPage, Equals, ListedDocument
 
 _FIELDS = {"embedding": "embedding_model"}
@@ -143,6 +143,27 @@ class GrpcIndexes:
         """See `ports.index_management.Indexes`."""
         request = retriever_pb2.PersistIndexRequest(principal=principal.to_proto(), index=index, path=path)
         await rpc.unary(self._stub.PersistIndex, request, deadline)
+
+    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+        """See `ports.index_management.Indexes`."""
+        request = retriever_pb2.ListSnapshotsRequest(principal=principal.to_proto())
+        response: retriever_pb2.ListSnapshotsResponse = await rpc.unary(self._stub.ListSnapshots, request, deadline)
+        return tuple(
+            StoredSnapshot(
+                each.path,
+                each.index,
+                each.document_count,
+                each.chunk_count,
+                each.size_bytes,
+                each.created_at.ToJsonString(),
+            )
+            for each in response.snapshots
+        )
+
+    async def delete_snapshot(self, principal: Principal, path: str, deadline: Deadline) -> None:
+        """See `ports.index_management.Indexes`."""
+        request = retriever_pb2.DeleteSnapshotRequest(principal=principal.to_proto(), path=path)
+        await rpc.unary(self._stub.DeleteSnapshot, request, deadline)
 
     async def load(
         self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False

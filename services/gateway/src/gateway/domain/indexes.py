@@ -55,3 +55,24 @@ class IndexRebuild:
     error: str
     started_at: str
     finished_at: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """A snapshot of an index.
+
+    Attributes:
+        path: Names it among the tenant's.
+        index: Which it is of; empty where it is damaged.
+        documents: Number of documents in it.
+        chunks: Number of passages in it.
+        size_bytes: What it takes on the disk.
+        created_at: RFC 3339.
+    """
+
+    path: str
+    index: str
+    documents: int
+    chunks: int
+    size_bytes: int
+    created_at: str

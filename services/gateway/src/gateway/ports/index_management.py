@@ -11,7 +11,7 @@ from servicekit.principal import Principal
 
 from gateway.domain.documents import Job
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
-from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary
+from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary, StoredSnapshot
 from gateway.domain.text_documents import DocumentPage, Equals, TextDocument
 
 
@@ -128,7 +128,30 @@ class Indexes(Protocol):
         """Write a snapshot to ``path/index``; an empty path is the snapshots' directory.
 
         Raises:
-            Conflict: Something else is there.
+            Conflict: Something else is there, or the tenant has as many snapshots as it may have.
+            InvalidRequest: The path leads out of the snapshots' directory.
+        """
+        ...
+
+    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+        """Return the tenant's snapshots, ordered by path.
+
+        Raises:
+            PermissionDenied: The principal is no administrator.
+        """
+        ...
+
+    async def delete_snapshot(self, principal: Principal, path: str, deadline: Deadline) -> None:
+        """Delete a snapshot.
+
+        Args:
+            principal: Who asks.
+            path: As of `StoredSnapshot`.
+            deadline: When it must be over.
+
+        Raises:
+            NotFound: The path has no snapshot.
+            PermissionDenied: The principal is no administrator.
             InvalidRequest: The path leads out of the snapshots' directory.
         """
         ...

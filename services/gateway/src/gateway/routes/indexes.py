@@ -1,5 +1,6 @@
 """The indexes and their documents, as RAGEngine's clients manage them."""
 
+import dataclasses
 import posixpath
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from gateway.ports.documents import Catalogue, Originals
 from gateway.ports.index_management import Indexes
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.index_configuration import index_json
-from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, answers, body
+from gateway.routes.schemas import DOCUMENTS, INDEX, MESSAGE, REMOVALS, SNAPSHOTS, answers, body
 from gateway.server.request_state import state_of
 
 _LARGEST_OFFSET = 2**53
@@ -38,6 +39,8 @@ _SnapshotPath = Annotated[
         description="A directory below the snapshots' directory; the snapshot is in it, under the index's name",
     ),
 ]
+
+_Snapshot = Annotated[str, Path(max_length=_LONGEST_PATH, description="Its path, as the list tells it")]
 
 
 def router(
@@ -149,6 +152,23 @@ def router(
             state_of(request.scope).principal, name, directory, Deadline.after(timeout), overwrite=overwrite
         )
         return _message(f"Successfully loaded index {name} from {posixpath.join(directory, name)}.")
+
+    @routes.get("/snapshots", summary="The tenant's snapshots", responses=answers(SNAPSHOTS))
+    async def list_snapshots(request: Request) -> Response:
+        """Ordered by path. One that cannot be read has an empty `index`."""
+        found = await indexes.stored(state_of(request.scope).principal, Deadline.after(timeout))
+        return json_answer({"snapshots": [dataclasses.asdict(each) for each in found]})
+
+    @routes.delete(
+        "/snapshots/{path:path}",
+        summary="Delete a snapshot",
+        responses=answers(MESSAGE, {404: "There is no snapshot at the path", 409: "It is being written"}),
+    )
+    async def delete_snapshot(request: Request, path: _Snapshot) -> Response:
+        """Deletes a snapshot, by the path that the list tells."""
+        name = _directory(path)
+        await indexes.delete_snapshot(state_of(request.scope).principal, name, Deadline.after(timeout))
+        return _message(f"Successfully deleted snapshot {name}.")
 
     return routes
 

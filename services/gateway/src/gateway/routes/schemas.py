@@ -71,6 +71,20 @@ CREATION = _object(
 INDEX_SETTINGS = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN)
 _COUNT: Schema = {"type": "integer"}
 INDEX = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN, documents=_COUNT, chunks=_COUNT)
+SNAPSHOTS = _object(
+    ["snapshots"],
+    snapshots=_list(
+        _object(
+            [],
+            path=_TEXT,
+            index=_TEXT,
+            documents=_COUNT,
+            chunks=_COUNT,
+            size_bytes=_COUNT,
+            created_at={"type": "string", "format": "date-time"},
+        )
+    ),
+)
 REBUILD = _object(
     [],
     state={"type": "string", "enum": ["running", "succeeded", "failed"]},

@@ -113,6 +113,8 @@ ROUTES = (
     Route("/indexes/{index}/rebuild", "POST", _ADMIN, _TENANT),
     Route("/persist/{index}", "POST", _ADMIN, _TENANT),
     Route("/load/{index}", "POST", _ADMIN, _TENANT),
+    Route("/snapshots", "GET", _ADMIN, _TENANT),
+    Route("/snapshots/{path:path}", "DELETE", _ADMIN, _TENANT),
     Route(METRICS, "GET", _ADMIN),
 )
 

@@ -2,17 +2,19 @@
 
 import asyncio
 import posixpath
+from collections import Counter
 from pathlib import Path
 
 from embedding.models import EmbeddingModels
 from servicekit import keys
-from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
+from servicekit.errors import Conflict, InvalidRequest, NotFound, PermissionDenied, Unavailable
 from servicekit.principal import Principal
 
 from retriever.domain.index import Contents, IndexSpec, IndexSummary
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.storage import snapshot_reader
+from retriever.storage import snapshot_reader, snapshot_shelf
+from retriever.storage.snapshot_shelf import StoredSnapshot
 from retriever.storage.snapshot_writer import MANIFEST, Manifest
 
 _LONGEST_PATH = 1024
@@ -26,12 +28,16 @@ class Snapshots:
         indexes: The indexes.
         directory: Made when the first snapshot is written.
         models: Those that are configured; what no one of them made is not loaded.
+        most: Snapshots that a tenant may have.
     """
 
-    def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels) -> None:
+    def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels, most: int = 100) -> None:
         self._indexes = indexes
         self._directory = directory
         self._models = models
+        self._most = most
+        self._writing: Counter[Path] = Counter()
+        self._counting = asyncio.Lock()
 
     async def persist(self, principal: Principal, index_name: str, path: str) -> Contents:
         """Write a snapshot to the subdirectory of ``path`` that has the index's name; replace one that is there.
@@ -39,15 +45,55 @@ class Snapshots:
         Raises:
             NotFound: There is no such index.
             InvalidRequest: The path lies outside the tenant's directory.
-            Conflict: Something else is there, or a snapshot of another index.
+            Conflict: Something else is there, or a snapshot of another index; or the tenant has as many snapshots
+                as it may have, and this one is new.
             PermissionDenied: The index holds documents that the asker may not see.
             Unavailable: It could not be done; a snapshot that was there still is.
         """
         index = await self._indexes.get(principal.tenant, index_name)
         directory, _ = await asyncio.to_thread(self._places, principal.tenant, path, index_name)
         await index.check_sees_all(principal)
-        await asyncio.to_thread(_make, directory, index_name, posixpath.join(path, index_name))
-        return await index.collection.persist(directory)
+        async with self._counting:
+            await asyncio.to_thread(self._check_room, principal.tenant, directory)
+            self._writing[directory] += 1
+        try:
+            await asyncio.to_thread(_make, directory, index_name, posixpath.join(path, index_name))
+            return await index.collection.persist(directory)
+        finally:
+            self._writing[directory] -= 1
+            self._writing += Counter()  # keeps those that are still written
+
+    async def stored(self, principal: Principal) -> list[StoredSnapshot]:
+        """Return the tenant's snapshots, ordered by path.
+
+        Raises:
+            PermissionDenied: The asker is no administrator.
+        """
+        _check_administrator(principal, "list")
+        return await asyncio.to_thread(snapshot_shelf.stored, self._root(principal.tenant))
+
+    async def delete(self, principal: Principal, path: str) -> None:
+        """Delete a snapshot, by the path that `stored` tells.
+
+        Raises:
+            PermissionDenied: The asker is no administrator.
+            InvalidRequest: The path lies outside the tenant's directory.
+            NotFound: There is no snapshot at the path.
+            Conflict: It is being written.
+            Unavailable: It could not be deleted.
+        """
+        _check_administrator(principal, "delete")
+        root = self._root(principal.tenant)
+        place = await asyncio.to_thread(self._place, root, path)
+        async with self._counting:
+            if self._writing[place]:
+                raise Conflict("The snapshot is being written.", resource=path)
+            try:
+                was_there = await asyncio.to_thread(snapshot_shelf.delete, place, root)
+            except OSError as error:
+                raise Unavailable("The snapshot directory cannot be written to.") from error
+        if not was_there:
+            raise NotFound(f"There is no snapshot at {path[:200]!r}.", resource=path)
 
     async def load(self, principal: Principal, path: str, index_name: str, *, overwrite: bool) -> IndexSummary:
         """Make an index from its snapshot below ``path``, or from one that an earlier version wrote at ``path``.
@@ -86,20 +132,41 @@ class Snapshots:
             spec, await index.collection.count_documents(scope), await index.collection.count_chunks(scope)
         )
 
+    def _check_room(self, tenant: str, directory: Path) -> None:
+        """Refuse a snapshot more than the tenant may have; those that are being written count."""
+        root = self._root(tenant)
+        there = {*snapshot_shelf.places(root), *(each for each in self._writing if each.is_relative_to(root))}
+        if directory not in there and len(there) >= self._most:
+            raise Conflict(
+                f"There are {len(there)} snapshots, and at most {self._most} are kept "
+                "(CAUSEWAY_MAX_TENANT_SNAPSHOTS). Delete one first.",
+                resource=directory.name,
+            )
+
+    def _root(self, tenant: str) -> Path:
+        return (self._directory / keys.snapshots(tenant)).resolve()
+
     def _places(self, tenant: str, path: str, index_name: str) -> tuple[Path, Path]:
         """Return the directory of an index's snapshot below a path, and the path's own directory."""
+        root = self._root(tenant)
+        parent = self._place(root, path)
+        place = self._place(root, str(parent / index_name))
+        if place == root:  # by a link
+            raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
+        return place, parent
+
+    def _place(self, root: Path, path: str) -> Path:
+        """Return the directory that a path below a tenant's root means."""
         if len(path) > _LONGEST_PATH or not path.isprintable():
             raise InvalidRequest(f"A path has at most {_LONGEST_PATH} characters, all printable.", field="path")
         if any(len(part.encode(errors="replace")) > _LONGEST_NAME for part in Path(path).parts):
             raise InvalidRequest(f"A name in a path has at most {_LONGEST_NAME} bytes.", field="path")
         try:
-            root = (self._directory / keys.snapshots(tenant)).resolve()
             # An absolute path takes the root's place here. Links are followed, so that what they hide is seen.
-            parent = (root / path).resolve()
-            place = (parent / index_name).resolve()
-            if place == root or not place.is_relative_to(root) or not parent.is_relative_to(root):
+            place = (root / path).resolve()
+            if not place.is_relative_to(root):
                 raise InvalidRequest("The path lies outside the snapshot directory.", field="path")
-            return place, parent
+            return place
         except (OSError, RuntimeError) as error:  # a link to itself
             raise InvalidRequest("That is no path.", field="path") from error
 
@@ -111,6 +178,11 @@ class Snapshots:
                 f"{manifest.dimension} numbers each. Configured are: {known}.",
                 field="path",
             )
+
+
+def _check_administrator(principal: Principal, what: str) -> None:
+    if not principal.sees_everything:
+        raise PermissionDenied(f"Only administrators can {what} snapshots.")
 
 
 def _find(directory: Path, parent: Path) -> tuple[Manifest, Path]:

@@ -12,6 +12,7 @@ from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, Te
 from retriever.domain.query import DEFAULT_TOP, Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.embedding.text_vectors import Embedded
 from retriever.indexes.rebuild_jobs import Rebuild, RebuildState
+from retriever.storage.snapshot_shelf import StoredSnapshot
 from retriever.wire.filters import to_filter
 
 _MODES = {
@@ -242,6 +243,19 @@ def from_index(summary: IndexSummary) -> retriever_pb2.Index:
         chunk_count=summary.chunks,
         settings=from_settings(summary.spec),
     )
+
+
+def from_snapshot(snapshot: StoredSnapshot) -> retriever_pb2.Snapshot:
+    """An entry of the list of snapshots."""
+    message = retriever_pb2.Snapshot(
+        path=snapshot.path,
+        index=snapshot.index,
+        document_count=snapshot.documents,
+        chunk_count=snapshot.chunks,
+        size_bytes=snapshot.size_bytes,
+    )
+    message.created_at.FromDatetime(snapshot.created_at)
+    return message
 
 
 def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:

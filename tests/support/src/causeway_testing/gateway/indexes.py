@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 from gateway.domain.documents import Job
 from gateway.domain.embeddings import EmbeddingModel, Embeddings
-from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary
+from gateway.domain.indexes import IndexRebuild, IndexSettings, IndexSummary, StoredSnapshot
 from gateway.domain.text_documents import DocumentPage, Equals, ListedDocument, TextDocument, TextOutcome
 from servicekit import keys
 from servicekit.deadline import Deadline
@@ -113,6 +113,18 @@ class FakeIndexes:
     async def persist(self, principal: Principal, index: str, path: str, deadline: Deadline) -> None:
         """See `ports.index_management.Indexes`."""
         self.snapshots[posixpath.join(_inside(path), index)] = dict(self.there(index))
+
+    async def stored(self, principal: Principal, deadline: Deadline) -> tuple[StoredSnapshot, ...]:
+        """See `ports.index_management.Indexes`."""
+        return tuple(
+            StoredSnapshot(path, path.rpartition("/")[2], len(there), len(there), 4096, "2026-01-01T00:00:00Z")
+            for path, there in sorted(self.snapshots.items())
+        )
+
+    async def delete_snapshot(self, principal: Principal, path: str, deadline: Deadline) -> None:
+        """See `ports.index_management.Indexes`."""
+        if self.snapshots.pop(_inside(path), None) is None:
+            raise NotFound(f"There is no snapshot at {path!r}.", resource=path)
 
     async def load(
         self, principal: Principal, index: str, path: str, deadline: Deadline, *, overwrite: bool = False

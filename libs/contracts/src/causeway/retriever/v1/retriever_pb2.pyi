@@ -1563,6 +1563,143 @@ class PersistIndexResponse(_message.Message):
 Global___PersistIndexResponse: _TypeAlias = PersistIndexResponse  # noqa: Y015
 
 @_typing.final
+class ListSnapshotsRequest(_message.Message):
+    """Whose snapshots."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsRequest: _TypeAlias = ListSnapshotsRequest  # noqa: Y015
+
+@_typing.final
+class ListSnapshotsResponse(_message.Message):
+    """What there is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SNAPSHOTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def snapshots(self) -> _containers.RepeatedCompositeFieldContainer[Global___Snapshot]:
+        """Ordered by path."""
+
+    def __init__(
+        self,
+        *,
+        snapshots: _abc.Iterable[Global___Snapshot] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["snapshots", b"snapshots"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListSnapshotsResponse: _TypeAlias = ListSnapshotsResponse  # noqa: Y015
+
+@_typing.final
+class Snapshot(_message.Message):
+    """A snapshot of an index."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DOCUMENT_COUNT_FIELD_NUMBER: _builtins.int
+    CHUNK_COUNT_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Where it is below the tenant's snapshot directory."""
+    index: _builtins.str
+    """Which index it is of. Empty: it is damaged, and all numbers but its size are 0."""
+    document_count: _builtins.int
+    """Number of documents in it."""
+    chunk_count: _builtins.int
+    """Number of chunks in it."""
+    size_bytes: _builtins.int
+    """Bytes that it takes on the disk."""
+    @_builtins.property
+    def created_at(self) -> _timestamp_pb2.Timestamp:
+        """When it was written."""
+
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        index: _builtins.str = ...,
+        document_count: _builtins.int = ...,
+        chunk_count: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        created_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_count", b"chunk_count", "created_at", b"created_at", "document_count", b"document_count", "index", b"index", "path", b"path", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Snapshot: _TypeAlias = Snapshot  # noqa: Y015
+
+@_typing.final
+class DeleteSnapshotRequest(_message.Message):
+    """Which snapshot."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    PATH_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """As Snapshot.path has it."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        path: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSnapshotRequest: _TypeAlias = DeleteSnapshotRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSnapshotResponse(_message.Message):
+    """The snapshot is gone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSnapshotResponse: _TypeAlias = DeleteSnapshotResponse  # noqa: Y015
+
+@_typing.final
 class LoadIndexRequest(_message.Message):
     """What to load, and as what."""
 

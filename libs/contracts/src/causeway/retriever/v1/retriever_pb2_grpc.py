@@ -110,6 +110,16 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.FromString,
                 _registered_method=True)
+        self.ListSnapshots = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/ListSnapshots',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsResponse.FromString,
+                _registered_method=True)
+        self.DeleteSnapshot = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/DeleteSnapshot',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotResponse.FromString,
+                _registered_method=True)
         self.CompactIndex = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/CompactIndex',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.CompactIndexRequest.SerializeToString,
@@ -245,6 +255,21 @@ class RetrieverServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListSnapshots(self, request, context):
+        """The tenant's snapshots, ordered by path. For administrators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSnapshot(self, request, context):
+        """Deletes a snapshot. NOT_FOUND where the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being written. For
+        administrators.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def CompactIndex(self, request, context):
         """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
         For administrators.
@@ -344,6 +369,16 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.LoadIndex,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.SerializeToString,
+            ),
+            'ListSnapshots': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListSnapshots,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsResponse.SerializeToString,
+            ),
+            'DeleteSnapshot': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSnapshot,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotResponse.SerializeToString,
             ),
             'CompactIndex': grpc.unary_unary_rpc_method_handler(
                     servicer.CompactIndex,
@@ -767,6 +802,60 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/LoadIndex',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.LoadIndexResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListSnapshots(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/ListSnapshots',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListSnapshotsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSnapshot(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/DeleteSnapshot',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.DeleteSnapshotResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -78,6 +78,12 @@ class RetrieverServiceStub:
     """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
     to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
     """
+    ListSnapshots: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]
+    """The tenant's snapshots, ordered by path. For administrators."""
+    DeleteSnapshot: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.DeleteSnapshotRequest, _retriever_pb2.DeleteSnapshotResponse]
+    """Deletes a snapshot. NOT_FOUND where the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being written. For
+    administrators.
+    """
     CompactIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]
     """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
     For administrators.
@@ -136,6 +142,12 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     LoadIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.LoadIndexRequest, _retriever_pb2.LoadIndexResponse]  # type: ignore[assignment]
     """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
     to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+    """
+    ListSnapshots: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListSnapshotsRequest, _retriever_pb2.ListSnapshotsResponse]  # type: ignore[assignment]
+    """The tenant's snapshots, ordered by path. For administrators."""
+    DeleteSnapshot: _aio.UnaryUnaryMultiCallable[_retriever_pb2.DeleteSnapshotRequest, _retriever_pb2.DeleteSnapshotResponse]  # type: ignore[assignment]
+    """Deletes a snapshot. NOT_FOUND where the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being written. For
+    administrators.
     """
     CompactIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CompactIndexRequest, _retriever_pb2.CompactIndexResponse]  # type: ignore[assignment]
     """Rebuilds an index without what was deleted from it, while it serves; it happens by itself where it is worth it.
@@ -282,6 +294,24 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_retriever_pb2.LoadIndexResponse, _abc.Awaitable[_retriever_pb2.LoadIndexResponse]]:
         """Makes an index from a snapshot, in one step. FAILED_PRECONDITION (CONFLICT) where the index is there and is not
         to be overwritten; NOT_FOUND where there is no snapshot; INVALID_ARGUMENT where it is damaged or not one.
+        """
+
+    @_abc_1.abstractmethod
+    def ListSnapshots(
+        self,
+        request: _retriever_pb2.ListSnapshotsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.ListSnapshotsResponse, _abc.Awaitable[_retriever_pb2.ListSnapshotsResponse]]:
+        """The tenant's snapshots, ordered by path. For administrators."""
+
+    @_abc_1.abstractmethod
+    def DeleteSnapshot(
+        self,
+        request: _retriever_pb2.DeleteSnapshotRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.DeleteSnapshotResponse, _abc.Awaitable[_retriever_pb2.DeleteSnapshotResponse]]:
+        """Deletes a snapshot. NOT_FOUND where the path has no snapshot; FAILED_PRECONDITION (CONFLICT) while it is being written. For
+        administrators.
         """
 
     @_abc_1.abstractmethod
