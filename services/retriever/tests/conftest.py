@@ -15,7 +15,8 @@ from qdrant_client import AsyncQdrantClient
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
 from retriever.stores.edge.store import EdgeStore
-from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 
 EXTENDING = Path(__file__).parents[3] / "docs" / "extending.md"

@@ -21,7 +21,8 @@ from retriever.domain.ranking import Hit, ranked
 from retriever.ports.store import EVERYTHING, ChunkPoint, Collection, Scope, Store, Terms
 from retriever.stores.bm25 import Bm25Encoder
 from retriever.stores.edge.store import EdgeStore
-from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit import keys
 

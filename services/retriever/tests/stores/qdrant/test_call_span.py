@@ -10,9 +10,11 @@ from causeway_testing.servers import span_exporter
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
+from qdrant_client import AsyncQdrantClient
 from retriever.domain.index import IndexSpec
 from retriever.ports.store import EVERYTHING, Terms
-from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import Unavailable
 
@@ -70,11 +72,13 @@ async def test_what_is_not_there_is_an_answer_and_what_fails_is_an_error() -> No
         server.before = away
         with trace.get_tracer(__name__).start_as_current_span("later") as parent, pytest.raises(Unavailable):
             await store.collections()
-        [failed] = below(parent)
-        assert failed.attributes is not None
-        assert failed.attributes["db.response.status_code"] == grpc.StatusCode.UNAVAILABLE.name
-        assert failed.attributes["error.type"] == grpc.StatusCode.UNAVAILABLE.name
-        assert failed.status.status_code is StatusCode.ERROR
+        tries = below(parent)
+        assert len(tries) == 2
+        for failed in tries:
+            assert failed.attributes is not None
+            assert failed.attributes["db.response.status_code"] == grpc.StatusCode.UNAVAILABLE.name
+            assert failed.attributes["error.type"] == grpc.StatusCode.UNAVAILABLE.name
+            assert failed.status.status_code is StatusCode.ERROR
         server.before = None
         await store.aclose()
 
@@ -86,6 +90,6 @@ async def test_outside_of_a_trace_nothing_is_recorded() -> None:
         connection = Connection.to(server.url, None, 5.0)
         before = len(exporter.get_finished_spans())
         await connection.check()
-        await connection.call(connection.client.get_collections)
+        await connection.read(AsyncQdrantClient.get_collections)
         await connection.aclose()
         assert len(exporter.get_finished_spans()) == before

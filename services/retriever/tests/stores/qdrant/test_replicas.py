@@ -14,7 +14,8 @@ from retriever.domain.filter import NO_FILTER
 from retriever.domain.listing import PageRequest
 from retriever.domain.query import Mode
 from retriever.ports.store import EVERYTHING, ChunkPoint
-from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import NotFound, StaleGeneration, Unavailable
 from servicekit.principal import LOCAL

@@ -18,8 +18,9 @@ from retriever.domain.document import Document
 from retriever.domain.index import IndexSpec
 from retriever.ports.store import EVERYTHING
 from retriever.stores.qdrant.collection import QdrantCollection
-from retriever.stores.qdrant.connection import Connection, Layout
+from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
 
@@ -98,7 +99,7 @@ async def test_an_index_is_looked_for_alone() -> None:
         found = await other.find(SPEC.tenant, "notes 3")
         assert found is not None
         assert found.spec.name == "notes 3"
-        assert server.calls == ["Get", "ListAliases", "Get"]
+        assert server.calls == ["Get", "ListAliases", "Get", "Get"]
         assert await other.find(SPEC.tenant, "notes 3") is found
 
 

@@ -1,22 +1,27 @@
 """For tests: a Qdrant server's stand-in. The client's local mode does what is asked, in the process or over gRPC.
 
 What it proves of a real server: that each call is one of its API, with what it takes, and that what is asked for
-means what is expected, as far as local mode is like the server. Quantization, shards, copies are taken and ignored.
+means what is expected, as far as local mode is like the server. Quantization and shards are taken and ignored;
+`qdrant_cluster` has nodes with copies that fail.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
-from qdrant_client import AsyncQdrantClient
+from qdrant_client import AsyncQdrantClient, models
 from qdrant_client import grpc as q
 from qdrant_client.conversions.conversion import GrpcToRest, RestToGrpc, grpc_to_payload
 from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.node import Node
 
 from causeway_testing.servers import free_ports
 
 VERSION = "1.19.0"
+
+T = TypeVar("T")
+Apply = Callable[[AsyncQdrantClient], Awaitable[T]]
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -24,17 +29,24 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 class LocalConnection(Connection):
     """Calls of a client in local mode, which outlives the store that uses it."""
 
+    def __init__(self, client: AsyncQdrantClient, seconds: float) -> None:
+        super().__init__([Node(client)], seconds)
+
     async def check(self) -> None:
         """Local mode is no server, and has no version."""
 
-    async def call(self, method: Any, *args: Any, **options: Any) -> Any:
+    async def write(self, method: Any, *args: Any, **options: Any) -> Any:
         """Leaves out what local mode has no use for, and warns of."""
         if method.__name__ == "create_payload_index":
             return None
-        return await super().call(method, *args, **options)
+        return await super().write(method, *args, **options)
 
     async def aclose(self) -> None:
         """The client stays open."""
+
+
+class Internal(Exception):
+    """A cluster cannot do it at the moment."""
 
 
 class Server:
@@ -46,18 +58,38 @@ class Server:
         calls: Names of the calls that came.
         created: The requests that made collections.
         before: Awaited before each call with its name; may wait, or abort.
+        cut_off: Number of following calls that are answered without a message.
+        params: Of each collection: copies, write consistency, fan-out delay.
         api_key: Calls without it are refused; None: none is wanted.
     """
 
     def __init__(self, url: str, client: AsyncQdrantClient) -> None:
         self.url = url
         self.client = client
+        self.params: dict[str, dict[str, int]] = {}
         self.version = VERSION
         self.calls: list[str] = []
         self.created: list[q.CreateCollection] = []
         self.metadata: dict[str, Any] = {}
         self.before: Callable[[str], Awaitable[None]] | None = None
         self.api_key: str | None = None
+        self.cut_off = 0
+
+    async def change(self, apply: Apply[T]) -> T:
+        """Change collections or aliases."""
+        return await apply(self.client)
+
+    async def write(self, request: Any, apply: Apply[Any]) -> Any:
+        """Change points."""
+        return await apply(self.client)
+
+    async def read(self, request: Any, ask: Apply[T]) -> T:
+        """Search, or count."""
+        return await ask(self.client)
+
+    async def points(self, request: Any, ask: Apply[list[models.Record]]) -> list[models.Record]:
+        """Read points."""
+        return await ask(self.client)
 
 
 @asynccontextmanager
@@ -68,7 +100,16 @@ async def serving(
     (port,) = free_ports(1)
     scheme = "http" if credentials is None else "https"
     told = Server(f"{scheme}://127.0.0.1:{port}", client or AsyncQdrantClient(":memory:"))
-    server = grpc.aio.server(interceptors=[_Watching(told)])
+    server = await listen(told, port, credentials)
+    try:
+        yield told
+    finally:
+        await server.stop(None)
+
+
+async def listen(told: Server, port: int, credentials: grpc.ServerCredentials | None = None) -> grpc.aio.Server:
+    """Return a started gRPC server that answers for a node."""
+    server = grpc.aio.server(interceptors=[_Watching(told)], options=[("grpc.so_reuseport", 0)])
     generated: Any = q  # it has no types
     generated.add_PointsServicer_to_server(_Points(told), server)
     generated.add_CollectionsServicer_to_server(_Collections(told), server)
@@ -78,10 +119,7 @@ async def serving(
     else:
         server.add_secure_port(f"127.0.0.1:{port}", credentials)
     await server.start()
-    try:
-        yield told
-    finally:
-        await server.stop(None)
+    return server
 
 
 class _Watching(grpc.aio.ServerInterceptor):
@@ -93,17 +131,23 @@ class _Watching(grpc.aio.ServerInterceptor):
         self._told.calls.append(name)
         self._told.metadata = dict(details.invocation_metadata)
         handler = await continuation(details)
+        if self._told.cut_off:
+            self._told.cut_off -= 1
+            return grpc.unary_stream_rpc_method_handler(
+                _nothing, handler.request_deserializer, handler.response_serializer
+            )
 
         async def handle(request: Any, context: _Context) -> Any:
             if self._told.api_key not in (None, self._told.metadata.get("api-key")):
                 await context.abort(grpc.StatusCode.UNAUTHENTICATED, "Must provide an API key")
-            if self._told.before is not None:
-                try:
-                    await self._told.before(name)
-                except ConnectionError:
-                    await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
             try:
+                if self._told.before is not None:
+                    await self._told.before(name)
                 return await handler.unary_unary(request, context)
+            except ConnectionError:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "away")
+            except Internal as error:
+                await context.abort(grpc.StatusCode.INTERNAL, f"Service internal error: {error}")
             except ValueError as error:
                 missing = "not found" in str(error)
                 code = grpc.StatusCode.NOT_FOUND if missing else grpc.StatusCode.INVALID_ARGUMENT
@@ -112,6 +156,13 @@ class _Watching(grpc.aio.ServerInterceptor):
         return grpc.unary_unary_rpc_method_handler(
             handle, handler.request_deserializer, handler.response_serializer
         )
+
+
+async def _nothing(_request: Any, _context: _Context) -> AsyncIterator[Any]:
+    """End a call well and without a message, as a client sees a node that dies while it answers."""
+    messages: tuple[Any, ...] = ()
+    for message in messages:
+        yield message
 
 
 class _Root(q.qdrant_pb2_grpc.QdrantServicer):
@@ -124,73 +175,87 @@ class _Root(q.qdrant_pb2_grpc.QdrantServicer):
 
 class _Points(q.points_service_pb2_grpc.PointsServicer):
     def __init__(self, told: Server) -> None:
-        self._client = told.client
+        self._told = told
 
     async def Upsert(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        result = await self._client.upsert(
-            request.collection_name,
-            [GrpcToRest.convert_point_struct(point) for point in request.points],
-            update_filter=_filter(request, "update_filter"),
+        points = [GrpcToRest.convert_point_struct(point) for point in request.points]
+        condition = _filter(request, "update_filter")
+        return await self._write(
+            request, lambda client: client.upsert(request.collection_name, points, update_filter=condition)
         )
-        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
 
     async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         selector = GrpcToRest.convert_points_selector(request.points)
-        result = await self._client.delete(request.collection_name, selector)
-        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
+        return await self._write(request, lambda client: client.delete(request.collection_name, selector))
 
     async def SetPayload(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        result = await self._client.set_payload(
-            request.collection_name,
-            grpc_to_payload(request.payload),
-            GrpcToRest.convert_points_selector(request.points_selector),
+        said = grpc_to_payload(request.payload)
+        selector = GrpcToRest.convert_points_selector(request.points_selector)
+        return await self._write(
+            request, lambda client: client.set_payload(request.collection_name, said, selector)
         )
-        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
 
     async def CreateFieldIndex(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        if not await self._client.collection_exists(request.collection_name):
+        if not await self._told.client.collection_exists(request.collection_name):
             raise ValueError(f"Collection {request.collection_name} not found")
         return q.PointsOperationResponse(result=q.UpdateResult(operation_id=0, status=q.UpdateStatus.Completed))
 
     async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        found = await self._client.retrieve(
-            request.collection_name,
-            [GrpcToRest.convert_point_id(each) for each in request.ids],
-            with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
-            with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+        found = await self._told.points(
+            request,
+            lambda client: client.retrieve(
+                request.collection_name,
+                [GrpcToRest.convert_point_id(each) for each in request.ids],
+                with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
+                with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+            ),
         )
-        return q.GetResponse(result=[RestToGrpc.convert_retrieved_point(each) for each in found])
+        return q.GetResponse(result=[_record(each) for each in found])
 
     async def Scroll(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        following: Any
-        found, following = await self._client.scroll(
-            request.collection_name,
-            scroll_filter=_filter(request),
-            limit=request.limit,
-            offset=GrpcToRest.convert_point_id(request.offset) if request.HasField("offset") else None,
-            with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
-            with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
-        )
+        async def page(client: AsyncQdrantClient) -> list[models.Record]:
+            found, _ = await client.scroll(
+                request.collection_name,
+                scroll_filter=_filter(request),
+                limit=request.limit + 1,
+                offset=GrpcToRest.convert_point_id(request.offset) if request.HasField("offset") else None,
+                with_payload=GrpcToRest.convert_with_payload_interface(request.with_payload),
+                with_vectors=GrpcToRest.convert_with_vectors_selector(request.with_vectors),
+            )
+            return found
+
+        found = await self._told.points(request, page)
+        following: Any = found[request.limit].id if len(found) > request.limit else None
         return q.ScrollResponse(
-            result=[RestToGrpc.convert_retrieved_point(each) for each in found],
+            result=[_record(each) for each in found[: request.limit]],
             next_page_offset=None if following is None else RestToGrpc.convert_extended_point_id(following),
         )
 
     async def Query(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        found = await self._client.query_points(
-            request.collection_name,
-            GrpcToRest.convert_query(request.query),
-            using=request.using,
-            query_filter=_filter(request),
-            search_params=GrpcToRest.convert_search_params(request.params) if request.HasField("params") else None,
-            limit=request.limit,
-            with_payload=False,
+        params = GrpcToRest.convert_search_params(request.params) if request.HasField("params") else None
+        found = await self._told.read(
+            request,
+            lambda client: client.query_points(
+                request.collection_name,
+                GrpcToRest.convert_query(request.query),
+                using=request.using,
+                query_filter=_filter(request),
+                search_params=params,
+                limit=request.limit,
+                with_payload=False,
+            ),
         )
         return q.QueryResponse(result=[RestToGrpc.convert_scored_point(each) for each in found.points])
 
     async def Count(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        counted = await self._client.count(request.collection_name, _filter(request), exact=request.exact)
+        counted = await self._told.read(
+            request, lambda client: client.count(request.collection_name, _filter(request), exact=request.exact)
+        )
         return q.CountResponse(result=q.CountResult(count=counted.count))
+
+    async def _write(self, request: Any, apply: Apply[Any]) -> Any:
+        result = await self._told.write(request, apply)
+        return q.PointsOperationResponse(result=RestToGrpc.convert_update_result(result))
 
 
 class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
@@ -202,18 +267,37 @@ class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
         exists = await self._client.collection_exists(request.collection_name)
         return q.CollectionExistsResponse(result=q.CollectionExists(exists=exists))
 
+    async def Get(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        info = RestToGrpc.convert_collection_info(await self._client.get_collection(request.collection_name))
+        for name, value in self._told.params.get(request.collection_name, {}).items():
+            setattr(info.config.params, name, value)
+        return q.GetCollectionInfoResponse(result=info)
+
     async def Create(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         self._told.created.append(request)
         sparse = GrpcToRest.convert_sparse_vector_config(request.sparse_vectors_config)
-        await self._client.create_collection(
-            request.collection_name,
-            vectors_config=GrpcToRest.convert_vectors_config(request.vectors_config),
-            sparse_vectors_config=sparse,
+        await self._told.change(
+            lambda client: client.create_collection(
+                request.collection_name,
+                vectors_config=GrpcToRest.convert_vectors_config(request.vectors_config),
+                sparse_vectors_config=sparse,
+            )
         )
+        self._told.params[request.collection_name] = {
+            "replication_factor": request.replication_factor or 1,
+            "write_consistency_factor": request.write_consistency_factor or 1,
+        }
+        return q.CollectionOperationResponse(result=True)
+
+    async def Update(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        params = self._told.params[request.collection_name]
+        params |= {field.name: value for field, value in request.params.ListFields()}
         return q.CollectionOperationResponse(result=True)
 
     async def Delete(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        return q.CollectionOperationResponse(result=await self._client.delete_collection(request.collection_name))
+        removed = await self._told.change(lambda client: client.delete_collection(request.collection_name))
+        self._told.params.pop(request.collection_name, None)
+        return q.CollectionOperationResponse(result=removed)
 
     async def List(self, _request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         found = (await self._client.get_collections()).collections
@@ -229,8 +313,13 @@ class _Collections(q.collections_service_pb2_grpc.CollectionsServicer):
 
     async def UpdateAliases(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         changes = [GrpcToRest.convert_alias_operations(each) for each in request.actions]
-        return q.CollectionOperationResponse(result=await self._client.update_collection_aliases(changes))
+        changed = await self._told.change(lambda client: client.update_collection_aliases(changes))
+        return q.CollectionOperationResponse(result=changed)
 
 
 def _filter(request: Any, field: str = "filter") -> Any:
     return GrpcToRest.convert_filter(getattr(request, field)) if request.HasField(field) else None
+
+
+def _record(point: models.Record) -> Any:
+    return RestToGrpc.convert_retrieved_point(point.model_copy(update={"payload": point.payload or {}}))

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from qdrant_client import models
+from qdrant_client import AsyncQdrantClient, models
 from servicekit import keys
 from servicekit.errors import NotFound, Unavailable
 
@@ -25,9 +25,9 @@ from retriever.domain.ranking import Hit
 from retriever.ports.store import ChunkPoint, Scope, StoredChunk, Terms
 from retriever.stores import payload
 from retriever.stores.qdrant import schema, snapshots
-from retriever.stores.qdrant.connection import Missing
 from retriever.stores.qdrant.leases import Lease, Leases
 from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.points import Points
 
 _POINTS = 64
@@ -90,7 +90,8 @@ class QdrantCollection:
         """Lets the alias lead to it, and removes the other."""
         if instead_of is not None:
             instead_of._check_lease(_FROZEN)
-        await self._points.call_with(self._location.take_alias, instead_of._location if instead_of else None)
+        with self._points.there():
+            await self._location.take_alias(instead_of._location if instead_of else None)
         self.leases.forget(self._location.index_point)
         if instead_of is not None:
             instead_of._points.gone = Replaced(self.spec.name)
@@ -138,8 +139,8 @@ class QdrantCollection:
         wanted: models.Filter,
         params: models.SearchParams | None,
     ) -> list[Hit]:
-        found = await self._points.call(
-            self._location.client.query_points,
+        found = await self._points.read(
+            AsyncQdrantClient.query_points,
             query=query,
             using=using,
             limit=limit,
@@ -151,13 +152,13 @@ class QdrantCollection:
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Chunks by id."""
-        points = await self._points.retrieve(ids, schema.STORED_CHUNK_FIELDS)
+        points = await self._points.retrieve_any(ids, schema.STORED_CHUNK_FIELDS)
         return {str(point.id): schema.stored_chunk(str(point.id), point.payload or {}) for point in points}
 
     async def chunks_of(self, version: Version, first: int, count: int) -> list[StoredChunk]:
         """Some chunks of a version, in order."""
-        points, _ = await self._points.call(
-            self._location.client.scroll,
+        points, _ = await self._points.read(
+            AsyncQdrantClient.scroll,
             scroll_filter=schema.numbered(version, first, count),
             limit=count,
             with_payload=schema.STORED_CHUNK_FIELDS,
@@ -168,7 +169,7 @@ class QdrantCollection:
     async def points_of(self, version: Version) -> AsyncIterator[list[ChunkPoint]]:
         """All chunks of a version with their vectors."""
         wanted = schema.has(payload.version(version))
-        async for points in self._points.pages(wanted, with_payload=True, with_vectors=True, size=_POINTS):
+        async for points in self._points.whole(wanted, _POINTS):
             yield [schema.chunk_point(point) for point in points]
 
     async def count_chunks(self, scope: Scope) -> int:
@@ -180,30 +181,25 @@ class QdrantCollection:
         for start in range(0, len(points), _POINTS):
             self._check_lease(document.document_id)
             made = schema.chunk_points(document, points[start : start + _POINTS])
-            await self._points.call(self._location.client.upsert, made, wait=True)
+            await self._points.write(AsyncQdrantClient.upsert, made, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Removes chunks."""
         self._check_lease(document_id)
         others = models.FilterSelector(filter=schema.chunks_of(document_id, keep))
-        await self._points.call(self._location.client.delete, others, wait=True)
+        await self._points.write(AsyncQdrantClient.delete, others, wait=True)
 
     async def put_record(self, document: Document) -> None:
         """Writes a record; of a document that was marked, where it is the one that was there then."""
         lease = await self._about_to_commit(document.document_id)
         point = schema.record_point(self._record_id(document.document_id), document)
         condition = None if lease is None else schema.has(schema.names(lease.generation))
-        await self._points.call(
-            self._location.client.upsert,
-            [point],
-            wait=True,
-            ordering=models.WriteOrdering.STRONG,
-            update_filter=condition,
-        )
-        if lease is not None:
+        failure = await self._points.upsert_where(point, condition)
+        if lease is not None or failure is not None:
             there = (await self.records([document.document_id])).get(document.document_id)
             if there != document:
-                raise Unavailable(f"Document '{document.document_id}' was written by another process just now.")
+                raise failure or Unavailable(f"Document '{document.document_id}' was written by another process.")
+        if lease is not None:
             lease.generation = document.generation
         self.outdated()
 
@@ -236,12 +232,14 @@ class QdrantCollection:
     async def mark(self, document_id: str) -> None:
         """Takes the lease on a document."""
         lease = Lease(self._mark_id(document_id), payload.of_mark(document_id), payload.MARK, 0.0)
-        if not await self._points.call_with(self.leases.take, lease):
-            raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
+        with self._points.there():
+            if not await self.leases.take(lease):
+                raise Unavailable(f"Document '{document_id}' is being written by another process.", retry_after=1)
         try:
             record = (await self.records([document_id])).get(document_id)
         except BaseException:
-            await self._points.call_with(self.leases.give_up, lease.id)
+            with self._points.there():
+                await self.leases.give_up(lease.id)
             raise
         lease.generation = record.generation if record else None
         self.outdated()
@@ -249,12 +247,13 @@ class QdrantCollection:
     async def unmark(self, document_id: str) -> None:
         """Gives the lease on a document up."""
         self._check_lease(document_id)
-        await self._points.call_with(self.leases.give_up, self._mark_id(document_id))
+        with self._points.there():
+            await self.leases.give_up(self._mark_id(document_id))
         self.outdated()
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
-        return [said["document_id"] async for said in self._points.said(schema.of_kind(payload.MARK))]
+        return [said["document_id"] for said in await self._points.said_by_any(schema.of_kind(payload.MARK))]
 
     async def abandoned(self) -> list[str]:
         """Ids of those whose lease has run out."""
@@ -270,7 +269,7 @@ class QdrantCollection:
         async with asyncio.timeout(seconds):
             while True:
                 now = time.time()
-                found = [said async for said in self._points.said(committing, ["holder", schema.UNTIL])]
+                found = await self._points.said_by_any(committing, ["holder", schema.UNTIL])
                 if all(said["holder"] == mine or said[schema.UNTIL] < now for said in found):
                     return
                 await asyncio.sleep(_POLL_SECONDS)
@@ -295,7 +294,7 @@ class QdrantCollection:
         lease = self.leases.held(self._location.index_point)
         if lease is not None:
             lease.said.update(said)
-        await self._points.call(self._location.client.set_payload, payload=said, points=index, wait=True)
+        await self._points.write(AsyncQdrantClient.set_payload, payload=said, points=index, wait=True)
 
     async def note(self) -> bytes:
         """What is kept."""
@@ -331,8 +330,11 @@ class QdrantCollection:
     async def _about_to_commit(self, document_id: str) -> Lease | None:
         """The lease on the document, if it was marked, when it is sure that nobody minds."""
         lease = self._check_lease(document_id)
-        if lease is not None and not await self._points.call_with(self.leases.check, lease, self._mark_id(_FROZEN)):
-            raise Unavailable(f"Index '{self.spec.name}' is about to be replaced.", retry_after=1)
+        if lease is None:
+            return None
+        with self._points.there():
+            if not await self.leases.check(lease, self._mark_id(_FROZEN)):
+                raise Unavailable(f"Index '{self.spec.name}' is about to be replaced.", retry_after=1)
         return lease
 
     def _check_lease(self, document_id: str) -> Lease | None:

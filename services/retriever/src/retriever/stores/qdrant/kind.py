@@ -20,6 +20,11 @@ class QdrantSettings(StoreSettings):
         description="A Qdrant server, `http://host:6334`, with the port of its gRPC (docs/qdrant.md); "
         "none: the embedded engine.",
     )
+    qdrant_hosts: str = Field(
+        "",
+        description="Hosts of all nodes of a cluster, separated by commas, in place of the URL's host. Where one "
+        "fails, the retriever asks another one. Each may have a port.",
+    )
     qdrant_api_key: SecretStr | None = Field(None, description="The server's API key.")
     qdrant_api_key_file: Path | None = Field(
         None, description="File that holds the key instead, as of a mounted Secret; read again when it changes."
@@ -34,6 +39,12 @@ class QdrantSettings(StoreSettings):
         description="Begins the names of collections, so that several installations can share a server.",
     )
     qdrant_timeout: float = Field(10.0, gt=0, description="Seconds for one call of the server.")
+    qdrant_try_timeout: float = Field(
+        1.0,
+        gt=0,
+        description="Seconds after which a read is repeated at another node of the cluster; a write has four times "
+        "as many.",
+    )
     qdrant_shards: int = Field(0, ge=0, description="Shards of a new collection; 0: as many as the server wants.")
     qdrant_replicas: int = Field(1, ge=1, description="Copies of each shard of a new collection.")
     qdrant_write_consistency: int = Field(
@@ -47,7 +58,8 @@ class QdrantSettings(StoreSettings):
 
 async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
     # The client takes longer to import than all else together, and the embedded engine does without it.
-    from retriever.stores.qdrant.connection import Connection, Layout
+    from retriever.stores.qdrant.connection import Connection
+    from retriever.stores.qdrant.layout import Layout, needed_write_consistency
     from retriever.stores.qdrant.store import QdrantStore
 
     assert settings.qdrant_url is not None
@@ -59,8 +71,19 @@ async def _open(settings: QdrantSettings, _scheduler: Scheduler) -> Store:
         settings.qdrant_quantization,
         settings.qdrant_on_disk,
     )
+    least = needed_write_consistency(layout.replicas)
+    if layout.write_consistency < least:
+        raise InvalidRequest(
+            f"CAUSEWAY_QDRANT_WRITE_CONSISTENCY is {layout.write_consistency}: {layout.replicas} copies need "
+            f"{least} or more, so that a read of more than half of the copies meets every write."
+        )
     connection = Connection.to(
-        settings.qdrant_url, _key(settings), settings.qdrant_timeout, settings.qdrant_ca_file
+        settings.qdrant_url,
+        _key(settings),
+        settings.qdrant_timeout,
+        settings.qdrant_ca_file,
+        [host.strip() for host in settings.qdrant_hosts.split(",") if host.strip()],
+        settings.qdrant_try_timeout,
     )
     return await QdrantStore.open(connection, layout)
 

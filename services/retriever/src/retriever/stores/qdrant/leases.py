@@ -7,17 +7,21 @@ within a few seconds, as any time service has them.
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import structlog
-from qdrant_client import models
-from servicekit.errors import CausewayError, Unavailable
+from qdrant_client import AsyncQdrantClient, models
+from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
-from retriever.stores.qdrant.connection import Connection, Layout, Missing
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.copies import Copies
+from retriever.stores.qdrant.layout import ORDERING
+from retriever.stores.qdrant.node import Missing
 
 _log = structlog.get_logger(__name__)
 
@@ -56,17 +60,17 @@ class Leases:
 
     Args:
         connection: To the server.
-        layout: Says how to write and read.
+        copies: Reads the collection's points.
         collection: Name of the collection on the server.
         holder: Names the process.
         seconds: How long a lease lasts.
     """
 
     def __init__(
-        self, connection: Connection, layout: Layout, collection: str, holder: str, seconds: float = SECONDS
+        self, connection: Connection, copies: Copies, collection: str, holder: str, seconds: float = SECONDS
     ) -> None:
         self._connection = connection
-        self._layout = layout
+        self._copies = copies
         self._collection = collection
         self.holder = holder
         self._seconds = seconds
@@ -88,10 +92,11 @@ class Leases:
             Missing: The collection is gone.
             Unavailable: The server does not answer.
         """
-        began = time.monotonic()
-        await self._write([lease], schema.free_for(self.holder, time.time()))
+        began, until = time.monotonic(), self._end()
+        with contextlib.suppress(DeadlineExceeded, Unavailable):  # what is read back tells whether it was applied
+            await self._write([lease], schema.free_for(self.holder, time.time()), until)
         lease.until = began + self._seconds * 0.8  # the rest is for clocks that differ
-        if lease.id not in await self._mine([lease.id]):
+        if lease.id not in await self._mine([lease.id], until):
             return False
         self._held[lease.id] = lease
         return True
@@ -118,12 +123,12 @@ class Leases:
         async with self._renewing:
             self._held.pop(id_, None)
         mine = models.Filter(must=[models.HasIdCondition(has_id=[id_]), schema.free_for(self.holder, time.time())])
-        await self._connection.call(
-            self._connection.client.delete,
+        await self._connection.write(
+            AsyncQdrantClient.delete,
             self._collection,
             models.FilterSelector(filter=mine),
             wait=True,
-            ordering=models.WriteOrdering.STRONG,
+            ordering=ORDERING,
         )
 
     def forget(self, id_: str) -> None:
@@ -135,7 +140,7 @@ class Leases:
         leases = [lease for lease in self._held.values() if lease.until]
         self._held.clear()
         if leases:
-            await self._write(leases, schema.has(schema.held_by(self.holder)), until=1.0)
+            await self._write(leases, schema.has(schema.held_by(self.holder)), 1.0)
 
     async def renew(self) -> None:
         """Renews all that are held; those that another process has taken over are not held any more."""
@@ -145,11 +150,12 @@ class Leases:
         if not leases:
             return
         async with self._renewing:
-            began = time.monotonic()
+            began, until = time.monotonic(), self._end()
             # Those that were given up meanwhile must not come back.
             held = [lease for lease in leases if self._held.get(lease.id) is lease]
-            await self._write(held, schema.has(schema.held_by(self.holder)))
-            mine = await self._mine([lease.id for lease in held])
+            with contextlib.suppress(DeadlineExceeded, Unavailable):
+                await self._write(held, schema.has(schema.held_by(self.holder)), until)
+            mine = await self._mine([lease.id for lease in held], until)
             for lease in held:
                 if lease.id in mine:
                     lease.until = began + self._seconds * 0.8
@@ -157,34 +163,31 @@ class Leases:
                     _log.warning("a lease was lost", collection=self._collection)
                     lease.until = 0.0  # it stays among the held, so that who works under it finds out
 
-    async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float | None = None) -> None:
-        until = time.time() + self._seconds if until is None else until
-        await self._connection.call(
-            self._connection.client.upsert,
+    async def _write(self, leases: Iterable[Lease], condition: models.Filter, until: float) -> None:
+        await self._connection.write(
+            AsyncQdrantClient.upsert,
             self._collection,
             [
                 schema.lease(each.id, each.said, each.kind, self.holder, until, committing=each.committing)
                 for each in leases
             ],
             wait=True,
-            ordering=models.WriteOrdering.STRONG,
+            ordering=ORDERING,
             update_filter=condition,
         )
 
-    async def _mine(self, ids: list[str]) -> set[str]:
-        found = await self._read(ids, ["holder"])
-        return {id_ for id_, said in found.items() if said.get("holder") == self.holder}
+    def _end(self) -> float:
+        """The end of a lease that is taken now, in seconds since 1970."""
+        return time.time() + self._seconds
+
+    async def _mine(self, ids: list[str], until: float) -> set[str]:
+        """Those that this process holds until that time, or longer."""
+        found = await self._read(ids, ["holder", schema.UNTIL])
+        return {id_ for id_, said in found.items() if said["holder"] == self.holder and said[schema.UNTIL] >= until}
 
     async def _read(self, ids: list[str], fields: list[str]) -> dict[str, payload.Payload]:
-        found = await self._connection.call(
-            self._connection.client.retrieve,
-            self._collection,
-            ids,
-            with_payload=fields,
-            with_vectors=False,
-            consistency=self._layout.reading,
-        )
-        return {str(point.id): point.payload or {} for point in found}
+        found = await self._copies.retrieve(ids, fields)
+        return {id_: point.payload or {} for id_, point in found.items()}
 
 
 async def keep(leases: Iterable[Leases]) -> None:

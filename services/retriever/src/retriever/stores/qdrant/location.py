@@ -15,15 +15,21 @@ import uuid
 from typing import Any
 
 import msgspec
+import structlog
 from qdrant_client import AsyncQdrantClient, models
 from servicekit import keys
-from servicekit.errors import Unavailable
+from servicekit.errors import DeadlineExceeded, Unavailable
 
 from retriever.domain.index import IndexSpec
 from retriever.stores import payload
 from retriever.stores.qdrant import schema
-from retriever.stores.qdrant.connection import Connection, Layout, Missing
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.copies import Copies
+from retriever.stores.qdrant.layout import FAN_OUT_DELAY_MS, Layout, needed_write_consistency
 from retriever.stores.qdrant.leases import Lease
+from retriever.stores.qdrant.node import Missing
+
+_log = structlog.get_logger(__name__)
 
 _spec = msgspec.json.Decoder(IndexSpec)
 
@@ -34,6 +40,7 @@ class Location:
     Attributes:
         name: The collection's.
         alias: The index's.
+        copies: Reads its points.
     """
 
     def __init__(self, connection: Connection, layout: Layout, name: str, alias: str) -> None:
@@ -41,6 +48,7 @@ class Location:
         self.layout = layout
         self.name = name
         self.alias = alias
+        self.copies = Copies(connection, name, layout.replicas)
 
     @classmethod
     def of(cls, connection: Connection, layout: Layout, spec: IndexSpec, *, beside: bool) -> "Location":
@@ -48,11 +56,6 @@ class Location:
         alias = keys.server_alias(layout.prefix, spec.tenant, spec.name)
         kept = uuid.uuid4().hex if beside else hashlib.sha256(msgspec.json.encode(spec)).hexdigest()[:32]
         return cls(connection, layout, f"{alias}.{kept}", alias)
-
-    @property
-    def client(self) -> AsyncQdrantClient:
-        """The client; its methods go through `Connection.call`."""
-        return self.connection.client
 
     @property
     def index_point(self) -> str:
@@ -65,18 +68,47 @@ class Location:
         Raises:
             Unavailable: The server does not do it.
         """
-        if not await self.connection.call(self.client.collection_exists, self.name):
+        if not await self._exists():
             try:
                 await self._create(spec)
-            except Unavailable:
-                if not await self.connection.call(self.client.collection_exists, self.name):
-                    raise  # else somebody was faster
+            except (DeadlineExceeded, Unavailable):
+                if not await self._exists():
+                    raise  # else somebody was faster, or it was made without an answer
+        await self.adapt()
         for field, kind in schema.PAYLOAD_INDEXES:
-            await self.connection.call(self.client.create_payload_index, self.name, field, kind, wait=True)
+            await self.connection.write(AsyncQdrantClient.create_payload_index, self.name, field, kind, wait=True)
+
+    async def adapt(self) -> None:
+        """Learn how many copies the collection has, and correct how they are read and written.
+
+        Reads that decide must meet every write, and a node that hangs must not hold reads. Collections that an
+        older version made, or another configuration, may have it otherwise.
+
+        Raises:
+            Missing: It is gone.
+        """
+        told = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
+        params = told.config.params
+        replicas = self.copies.replicas = params.replication_factor or 1
+        if replicas == 1:
+            return
+        least = needed_write_consistency(replicas)
+        taken = params.write_consistency_factor or 1
+        if taken >= least and params.read_fan_out_delay_ms == FAN_OUT_DELAY_MS:
+            return
+        if taken < least:
+            _log.warning("a collection has its write consistency raised", collection=self.name, copies=least)
+        changed = models.CollectionParamsDiff(
+            write_consistency_factor=max(taken, least), read_fan_out_delay_ms=FAN_OUT_DELAY_MS
+        )
+        await self.connection.write(AsyncQdrantClient.update_collection, self.name, collection_params=changed)
+
+    async def _exists(self) -> bool:
+        return await self.connection.read(AsyncQdrantClient.collection_exists, self.name)
 
     async def _create(self, spec: IndexSpec) -> None:
-        await self.connection.call(
-            self.client.create_collection,
+        await self.connection.write_once(
+            AsyncQdrantClient.create_collection,
             self.name,
             vectors_config={payload.DENSE: self.layout.dense(spec.dimension)},
             sparse_vectors_config={payload.SPARSE: models.SparseVectorParams(modifier=models.Modifier.IDF)},
@@ -109,7 +141,7 @@ class Location:
     async def is_aliased(self) -> bool:
         """Whether the alias leads here."""
         try:
-            told = await self.connection.call(self.client.get_collection_aliases, self.name)
+            told = await self.connection.read(AsyncQdrantClient.get_collection_aliases, self.name)
         except Missing:
             return False
         return any(each.alias_name == self.alias for each in told.aliases)
@@ -120,7 +152,7 @@ class Location:
         Raises:
             Unavailable: It leads elsewhere than it should by now.
         """
-        aliases = await self.connection.call(self.client.get_aliases)
+        aliases = await self.connection.read(AsyncQdrantClient.get_aliases)
         leads_to = {each.alias_name: each.collection_name for each in aliases.aliases}.get(self.alias)
         if leads_to not in (None, self.name, instead_of.name if instead_of else None):
             raise Unavailable("Another process has made the index meanwhile.")
@@ -129,22 +161,15 @@ class Location:
             changes.append(models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=self.alias)))
         made = models.CreateAlias(collection_name=self.name, alias_name=self.alias)
         changes.append(models.CreateAliasOperation(create_alias=made))
-        await self.connection.call(self.client.update_collection_aliases, changes)
+        await self.connection.write_once(AsyncQdrantClient.update_collection_aliases, changes)
 
     async def remove(self) -> None:
         """Removes the collection, and its alias with it."""
         try:
-            await self.connection.call(self.client.delete_collection, self.name)
+            await self.connection.write(AsyncQdrantClient.delete_collection, self.name)
         except Missing:
             return
 
     async def _said(self) -> payload.Payload:
-        points = await self.connection.call(
-            self.client.retrieve,
-            self.name,
-            [self.index_point],
-            with_payload=True,
-            with_vectors=False,
-            consistency=self.layout.reading,
-        )
-        return (points[0].payload or {}) if points else {}
+        points = await self.copies.retrieve([self.index_point], fields=True)
+        return (points[self.index_point].payload or {}) if points else {}

@@ -1,28 +1,28 @@
-"""Reading and removing points of one collection on a Qdrant server."""
+"""The points of one index on a Qdrant server: reading and writing them for as long as its collection is there."""
 
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from qdrant_client import models
-from servicekit.errors import CausewayError
+from qdrant_client import AsyncQdrantClient, models
+from servicekit.errors import CausewayError, DeadlineExceeded, Unavailable
 
 from retriever.domain.index import Replaced
 from retriever.stores import payload
-from retriever.stores.qdrant.connection import Missing
+from retriever.stores.qdrant.layout import ORDERING
 from retriever.stores.qdrant.location import Location
-
-_PAGE = 1000
+from retriever.stores.qdrant.node import Method, Missing
 
 
 class Points:
-    """The points of a collection.
+    """The points of a collection. Every method raises `gone` once the collection is known to be no more.
 
     Args:
         location: Where it is.
         index: The index's name, for messages.
 
     Attributes:
-        gone: What every call raises, once the collection is known to be no more.
+        gone: `Replaced` or `NotFound`; None while the collection is there.
     """
 
     def __init__(self, location: Location, index: str) -> None:
@@ -34,58 +34,72 @@ class Points:
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
     ) -> AsyncIterator[payload.Payload]:
         """The payloads of all points that a filter holds for."""
-        async for points in self.pages(wanted, with_payload=list(fields), with_vectors=False, size=_PAGE):
-            for point in points:
-                yield point.payload or {}
+        with self.there():
+            async for points in self._location.copies.pages(wanted, fields=list(fields)):
+                for point in points:
+                    yield point.payload or {}
 
-    async def pages(
-        self, wanted: models.Filter, *, with_payload: bool | list[str], with_vectors: bool, size: int
-    ) -> AsyncIterator[list[models.Record]]:
-        """All points that a filter holds for, some at a time."""
-        offset: Any = None
-        while True:
-            points, offset = await self.call(
-                self._location.client.scroll,
-                scroll_filter=wanted,
-                limit=size,
-                offset=offset,
-                with_payload=with_payload,
-                with_vectors=with_vectors,
-                consistency=self._location.layout.reading,
-            )
-            yield points
-            if offset is None:
-                return
+    async def said_by_any(
+        self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
+    ) -> list[payload.Payload]:
+        """Return what any copy says; see `Copies.said_by_any`."""
+        with self.there():
+            return await self._location.copies.said_by_any(wanted, fields)
+
+    async def whole(self, wanted: models.Filter, size: int) -> AsyncIterator[list[models.Record]]:
+        """Yield all points that a filter holds for with their vectors, some at a time."""
+        with self.there():
+            async for points in self._location.copies.pages(wanted, fields=True, with_vectors=True, size=size):
+                yield points
 
     async def retrieve(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
         """Points by id; those that are not there are left out."""
-        if not ids:
-            return []
-        found: list[models.Record] = await self.call(
-            self._location.client.retrieve,
-            list(ids),
-            with_payload=fields,
-            with_vectors=False,
-            consistency=self._location.layout.reading,
-        )
-        return found
+        with self.there():
+            return list((await self._location.copies.retrieve(ids, fields)).values())
+
+    async def retrieve_any(self, ids: Sequence[str], fields: list[str]) -> list[models.Record]:
+        """Points by id, each from any copy that has it."""
+        with self.there():
+            return list((await self._location.copies.retrieve_any(ids, fields)).values())
+
+    async def upsert_where(
+        self, point: models.PointStruct, condition: models.Filter | None
+    ) -> DeadlineExceeded | Unavailable | None:
+        """Write a point where a condition holds of the one that is there. Return the failure, if it fails.
+
+        A write that fails may have been applied nevertheless: the caller reads the point back.
+        """
+        try:
+            await self.write(
+                AsyncQdrantClient.upsert, [point], wait=True, ordering=ORDERING, update_filter=condition
+            )
+        except (DeadlineExceeded, Unavailable) as failure:
+            return failure
+        return None
 
     async def delete(self, ids: list[str]) -> None:
         """Removes points, if they are there."""
         points = models.PointIdsList(points=list(ids))
-        await self.call(self._location.client.delete, points, wait=True, ordering=models.WriteOrdering.STRONG)
+        await self.write(AsyncQdrantClient.delete, points, wait=True, ordering=ORDERING)
 
     async def count(self, wanted: models.Filter) -> int:
         """How many points a filter holds for."""
-        counted: models.CountResult = await self.call(self._location.client.count, count_filter=wanted, exact=True)
+        counted: models.CountResult = await self.read(AsyncQdrantClient.count, count_filter=wanted, exact=True)
         return counted.count
 
-    async def call(self, method: Any, *args: Any, **options: Any) -> Any:
-        """Calls a method of the client with the name of the collection."""
-        return await self.call_with(self._location.connection.call, method, self._location.name, *args, **options)
+    async def read(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
+        """Calls a method of the client that changes nothing, with the name of the collection."""
+        with self.there():
+            return await self._location.connection.read(method, self._location.name, *args, **options)
 
-    async def call_with(self, method: Any, *args: Any, **options: Any) -> Any:
-        """Calls something that calls the client.
+    async def write(self, method: Method[..., Any], *args: Any, **options: Any) -> Any:
+        """Calls a method of the client that may be called twice, with the name of the collection."""
+        with self.there():
+            return await self._location.connection.write(method, self._location.name, *args, **options)
+
+    @contextlib.contextmanager
+    def there(self) -> Iterator[None]:
+        """Notice when the collection is gone.
 
         Raises:
             Replaced, NotFound: The collection is no more.
@@ -93,7 +107,7 @@ class Points:
         if self.gone is not None:
             raise self.gone
         try:
-            return await method(*args, **options)
+            yield
         except Missing as error:
             self.gone = Replaced(self._index)
             raise self.gone from error

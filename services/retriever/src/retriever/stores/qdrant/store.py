@@ -11,15 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import structlog
+from qdrant_client import AsyncQdrantClient
 from servicekit import keys
 from servicekit.errors import CausewayError
 
 from retriever.domain.index import IndexSpec
 from retriever.stores.qdrant import leases, snapshots
 from retriever.stores.qdrant.collection import QdrantCollection
-from retriever.stores.qdrant.connection import Connection, Layout, Missing
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.leases import Leases
 from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.node import Missing
 
 _log = structlog.get_logger(__name__)
 
@@ -61,7 +64,7 @@ class QdrantStore:
     async def collections(self) -> Sequence[QdrantCollection]:
         """The collections that aliases lead to."""
         begin = f"{self._layout.prefix}."
-        told = await self._connection.call(self._connection.client.get_aliases)
+        told = await self._connection.read(AsyncQdrantClient.get_aliases)
         locations = [
             Location(self._connection, self._layout, each.collection_name, each.alias_name)
             for each in told.aliases
@@ -78,7 +81,7 @@ class QdrantStore:
             await Location(self._connection, self._layout, alias, alias).spec()
         except Missing:
             return None
-        told = await self._connection.call(self._connection.client.get_aliases)
+        told = await self._connection.read(AsyncQdrantClient.get_aliases)
         leads_to = {each.alias_name: each.collection_name for each in told.aliases}.get(alias)
         return (
             None if leads_to is None else await self._at(Location(self._connection, self._layout, leads_to, alias))
@@ -105,9 +108,9 @@ class QdrantStore:
 
     async def tidy(self) -> None:
         """Removes collections without an alias whose lease has run out."""
-        told = await self._connection.call(self._connection.client.get_aliases)
+        told = await self._connection.read(AsyncQdrantClient.get_aliases)
         aliased = {each.collection_name for each in told.aliases}
-        found = await self._connection.call(self._connection.client.get_collections)
+        found = await self._connection.read(AsyncQdrantClient.get_collections)
         for each in found.collections:
             alias, _, _ = each.name.rpartition(".")
             if each.name in aliased or not alias.startswith(f"{self._layout.prefix}."):
@@ -133,6 +136,7 @@ class QdrantStore:
         if known is not None and not known.is_gone:
             return known
         try:
+            await location.adapt()
             spec = await location.spec()
         except Missing:
             return None
@@ -141,7 +145,7 @@ class QdrantStore:
     def _known(self, location: Location, spec: IndexSpec) -> QdrantCollection:
         known = self._collections.get(location.name)
         if known is None or known.is_gone:
-            leases = Leases(self._connection, self._layout, location.name, self._holder, self._lease_seconds)
+            leases = Leases(self._connection, location.copies, location.name, self._holder, self._lease_seconds)
             known = QdrantCollection(location, leases, spec)
             self._collections = {name: each for name, each in self._collections.items() if not each.is_gone}
             self._collections[location.name] = known

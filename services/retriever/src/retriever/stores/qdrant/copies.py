@@ -1,0 +1,152 @@
+"""Reading points of one collection whose copies may differ.
+
+A write reaches the copies of a point one after the other. A read that decides asks more than half of them, and
+leaves out a point on which they differ. So what one read does not find need not be absent: `Copies.retrieve` looks
+on every node before it says so, and `Copies.said_by_any` takes the word of any node.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from typing import Any
+
+from qdrant_client import AsyncQdrantClient, models
+from servicekit.errors import Unavailable
+
+from retriever.stores import payload
+from retriever.stores.qdrant.connection import Connection, Read
+from retriever.stores.qdrant.layout import CONSISTENCY
+
+_PAGE = 1000
+_SETTLED_SECONDS = 2.0
+_AGAIN_SECONDS = 0.05
+_ONE_COPY = 1
+
+
+class Copies:
+    """The points of a collection, as its copies have them.
+
+    Args:
+        connection: To the cluster.
+        collection: Name of the collection.
+        replicas: Number of copies.
+    """
+
+    def __init__(self, connection: Connection, collection: str, replicas: int) -> None:
+        self.replicas = replicas
+        self._connection = connection
+        self._collection = collection
+
+    async def retrieve(self, ids: Sequence[str], fields: list[str] | bool) -> dict[str, models.Record]:
+        """Return points by id; those that are not there are left out.
+
+        Raises:
+            Missing: The collection is gone.
+            Unavailable: The copies of a point differ, and go on to differ.
+        """
+        found: dict[str, models.Record] = {}
+        missing: Collection[str] = ids
+        until = time.monotonic() + _SETTLED_SECONDS
+        while missing:
+            found |= await self._retrieve(self._connection.read, missing, fields, CONSISTENCY)
+            missing = [each for each in missing if each not in found]
+            if missing and self.replicas > 1:
+                missing = await self._on_any_node(missing)
+                if missing and time.monotonic() >= until:
+                    raise Unavailable("The copies of the index differ at the moment.", retry_after=1)
+                await asyncio.sleep(_AGAIN_SECONDS if missing else 0)
+            else:
+                break
+        return found
+
+    async def retrieve_any(self, ids: Sequence[str], fields: list[str]) -> dict[str, models.Record]:
+        """Return points by id, each from any copy that has it.
+
+        Raises:
+            Missing: The collection is gone.
+        """
+        found: dict[str, models.Record] = {}
+        if ids:
+            found = await self._retrieve(self._connection.read, ids, fields, None)
+        missing = [each for each in ids if each not in found]
+        if missing and self.replicas > 1:
+            found |= await self.retrieve(missing, fields)
+        return found
+
+    async def pages(
+        self,
+        wanted: models.Filter,
+        *,
+        fields: bool | list[str],
+        with_vectors: bool = False,
+        size: int = _PAGE,
+        read: Read | None = None,
+    ) -> AsyncIterator[list[models.Record]]:
+        """Yield all points that a filter holds for, some at a time.
+
+        Args:
+            wanted: The filter.
+            fields: Of the payload; True: all.
+            with_vectors: Whether the vectors are wanted, too.
+            size: Most points of a page.
+            read: Reads from the copy of one node; None: from as many as it takes to decide.
+
+        Raises:
+            Missing: The collection is gone.
+        """
+        start: Any = None
+        last: Any = None
+        while True:
+            points, following = await (read or self._connection.read)(
+                AsyncQdrantClient.scroll,
+                self._collection,
+                scroll_filter=wanted,
+                limit=size,
+                offset=start,
+                with_payload=fields,
+                with_vectors=with_vectors,
+                consistency=_ONE_COPY if read else CONSISTENCY,
+            )
+            fresh = [point for point in points if point.id != last]
+            if fresh:
+                yield fresh
+            # A page that lost a point on which the copies differ looks like the last one. Only an empty one is.
+            if following is None and (not fresh or self.replicas == 1):
+                return
+            last = fresh[-1].id if fresh else last
+            start = following if following is not None else last
+
+    async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> list[payload.Payload]:
+        """Return the payloads of all points that a filter holds for on any node; of one that differs, any.
+
+        Raises:
+            Missing: The collection is gone.
+            DeadlineExceeded, Unavailable: Too few nodes answer.
+        """
+
+        async def ask(read: Read | None) -> dict[str, payload.Payload]:
+            pages = self.pages(wanted, fields=list(fields), read=read)
+            return {str(point.id): point.payload or {} async for points in pages for point in points}
+
+        answers = [await ask(None)] if self.replicas == 1 else await self._connection.read_each(ask)
+        return list({id_: said for answer in answers for id_, said in answer.items()}.values())
+
+    async def _on_any_node(self, ids: Collection[str]) -> list[str]:
+        answers = await self._connection.read_each(
+            partial(self._retrieve, ids=ids, fields=False, consistency=_ONE_COPY)
+        )
+        return [each for each in ids if any(each in answer for answer in answers)]
+
+    async def _retrieve(
+        self, read: Read, ids: Collection[str], fields: list[str] | bool, consistency: Any
+    ) -> dict[str, models.Record]:
+        points = await read(
+            AsyncQdrantClient.retrieve,
+            self._collection,
+            list(ids),
+            with_payload=fields,
+            with_vectors=False,
+            consistency=consistency,
+        )
+        return {str(point.id): point for point in points}

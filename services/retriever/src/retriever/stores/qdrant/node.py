@@ -1,0 +1,221 @@
+"""One node of a Qdrant cluster: its client, and whether it has failed lately."""
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import urlsplit
+
+import structlog
+from grpc import StatusCode
+from grpc.aio import AioRpcError
+from pydantic import SecretStr
+from qdrant_client import AsyncQdrantClient
+from qdrant_client.common.client_exceptions import QdrantException
+from qdrant_client.context_headers import headers
+from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, Unavailable
+
+from retriever.stores.qdrant.call_span import call_span
+
+_log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Method = Callable[Concatenate[AsyncQdrantClient, P], Awaitable[T]]
+
+_SIZE = 64 * 1024 * 1024
+_AVOIDED_SECONDS = (1.0, 30.0)
+_SILENT_SECONDS = 10.0
+_AWAY = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED)
+_TRANSIENT = (*_AWAY, StatusCode.INTERNAL, StatusCode.ABORTED)
+
+
+class Missing(Exception):
+    """There is no such collection."""
+
+
+class Transient(Exception):
+    """A try failed in a way that another node, or the same one a moment later, may not fail in.
+
+    Attributes:
+        error: What the caller gets where no other try succeeds.
+    """
+
+    def __init__(self, error: CausewayError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Node:
+    """A node, and when it is to be tried again after it failed.
+
+    Args:
+        client: Not yet connected; closed by `aclose`.
+        server: The node's address, as spans tell it.
+        api_key: Sent with each call, as it is then; None where the server wants none.
+    """
+
+    def __init__(
+        self,
+        client: AsyncQdrantClient,
+        server: Mapping[str, str | int] | None = None,
+        api_key: SecretStr | None = None,
+    ) -> None:
+        self._client = client
+        self._server = server or {}
+        self._api_key = api_key
+        self._failures = 0
+        self._avoided_until = 0.0
+        self._silent_until = 0.0
+
+    @classmethod
+    def at(cls, url: str, api_key: SecretStr | None, seconds: float, authority: Path | None = None) -> "Node":
+        """Return the node at a URL.
+
+        Args:
+            url: ``http://host:6334``, or ``https`` for an encrypted connection; the port is gRPC's.
+            api_key: None where the server wants none.
+            seconds: Longest time of a call.
+            authority: PEM file of the authority that vouches for the server's certificate; None: those that the
+                system trusts.
+
+        Raises:
+            InvalidRequest: The URL is malformed, or the file cannot be used.
+        """
+        host, port, encrypted = _address(url)
+        options: dict[str, Any] = {
+            "grpc.max_receive_message_length": _SIZE,
+            "grpc.max_send_message_length": _SIZE,
+            # A node that hangs is noticed while it is called. Both time-outs are needed: see `servicekit.channel`.
+            "grpc.keepalive_time_ms": 5_000,
+            "grpc.keepalive_timeout_ms": 2_000,
+            "grpc.http2.ping_timeout_ms": 2_000,
+        }
+        if authority is not None:
+            options["root_certificates"] = _certificates(authority, encrypted=encrypted)
+        client = AsyncQdrantClient(
+            host=host,
+            grpc_port=port,
+            prefer_grpc=True,
+            https=encrypted,
+            timeout=max(1, math.ceil(seconds)),
+            check_compatibility=False,  # it asks the REST port; `Connection.check` asks ours
+            grpc_options=options,
+        )
+        return cls(client, {"server.address": host, "server.port": port}, api_key)
+
+    @property
+    def avoided_until(self) -> float:
+        """The time on the monotonic clock from which it is preferred again; in the past where it has not failed."""
+        return self._avoided_until
+
+    async def call(self, seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Return what a method of the client returns.
+
+        Raises:
+            Missing: There is no such collection.
+            Transient: The node is away, does not answer in time, or its cluster fails at the moment.
+            Unavailable: The node refuses the call.
+        """
+        collection = args[0] if args and isinstance(args[0], str) else None
+        try:
+            with call_span(method.__name__, collection, self._server):
+                async with asyncio.timeout(seconds):
+                    answer = await self._identified(method, *args, **options)
+        except AioRpcError as error:
+            raise self._told(error) from error
+        except TimeoutError:
+            self.failed("no answer in time")
+            raise Transient(DeadlineExceeded("The Qdrant server did not answer in time.")) from None
+        except QdrantException as error:
+            raise Unavailable("The Qdrant server is busy.") from error
+        except AttributeError as error:
+            # A response that a dying node cuts off is empty, and the client reads a field of it.
+            if "'NoneType'" not in str(error):
+                raise
+            self.failed("an incomplete answer")
+            raise Transient(Unavailable("The Qdrant server broke off its answer.", retry_after=1)) from None
+        except ValueError as error:  # the client's local mode
+            if "not found" in str(error):
+                raise Missing from error
+            if "already exists" in str(error):
+                raise Unavailable("It is there already.") from error
+            raise
+        self._answered()
+        return answer
+
+    def failed(self, why: str) -> None:
+        """Avoid the node for a while, each time longer."""
+        now = time.monotonic()
+        if now < self._avoided_until:
+            return  # of the calls that were under way when it failed, the first one counts
+        least, most = _AVOIDED_SECONDS
+        self._avoided_until = now + min(least * 2**self._failures, most)
+        self._failures += 1
+        self._warn("a Qdrant node does not answer", why)
+
+    async def aclose(self) -> None:
+        """Close the connection."""
+        await self._client.close()
+
+    async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
+        # Not the client's own argument: a key that is rotated would be sent as it was at the start.
+        if self._api_key is None:
+            return await method(self._client, *args, **options)
+        with headers({"api-key": self._api_key.get_secret_value()}):
+            return await method(self._client, *args, **options)
+
+    def _told(self, error: AioRpcError) -> Exception:
+        code, said = error.code(), error.details() or ""
+        if code is StatusCode.NOT_FOUND:
+            return Missing()
+        if code in _AWAY:
+            self.failed(f"{code.name}: {said}")
+        elif code in _TRANSIENT:
+            self._warn("a Qdrant node fails at the moment", f"{code.name}: {said}")
+        if code is StatusCode.DEADLINE_EXCEEDED:
+            return Transient(DeadlineExceeded("The Qdrant server did not answer in time."))
+        if code in _TRANSIENT:
+            return Transient(Unavailable("The Qdrant server cannot be reached.", retry_after=1))
+        if code is StatusCode.RESOURCE_EXHAUSTED:
+            return Unavailable("The Qdrant server is busy.")
+        _log.error("the qdrant server refuses a call", code=code.name, details=said)
+        return Unavailable("The Qdrant server refuses what was asked of it.", retry_after=30)
+
+    def _answered(self) -> None:
+        if self._failures:
+            _log.info("a Qdrant node answers again", **self._server)
+        self._failures = 0
+        self._avoided_until = 0.0
+
+    def _warn(self, event: str, why: str) -> None:
+        """Log one warning for many calls that fail at once."""
+        now = time.monotonic()
+        if now >= self._silent_until:
+            self._silent_until = now + _SILENT_SECONDS
+            _log.warning(event, why=why, **self._server)
+
+
+def _address(url: str) -> tuple[str, int, bool]:
+    parts = urlsplit(url)
+    try:
+        port = parts.port or 6334
+    except ValueError:
+        port = 0
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port:
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_URL is no address like http://host:6334: {url!r}.")
+    return parts.hostname, port, parts.scheme == "https"
+
+
+def _certificates(path: Path, *, encrypted: bool) -> bytes:
+    if not encrypted:
+        raise InvalidRequest("CAUSEWAY_QDRANT_CA_FILE needs a CAUSEWAY_QDRANT_URL that begins with https://.")
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} cannot be read: {error.strerror}.") from error
+    if b"-----BEGIN CERTIFICATE-----" not in found:
+        raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {path} holds no certificate in PEM.")
+    return found

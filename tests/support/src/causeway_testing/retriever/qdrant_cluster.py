@@ -1,0 +1,238 @@
+"""For tests: three nodes of a Qdrant cluster, each with a copy of everything, that a test stops, freezes, restarts.
+
+It behaves as a real cluster of version 1.19 was seen to:
+
+- A write reaches the copies one after the other, and each evaluates its condition for itself. It goes through the
+  highest node (`STRONG`, alive or not) or the highest one alive (`MEDIUM`). It succeeds when as many copies as the
+  collection's write consistency have taken it. A copy that missed a write is not read until its node has recovered.
+- A read without a consistency asks the copy of the node that was called, and after the fan-out delay another one.
+  `QUORUM` asks more than half of the copies, `MAJORITY` and `ALL` want all of them. Points on which the answers
+  differ are left out.
+- What the cluster cannot do at the moment is the gRPC status INTERNAL.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client import grpc as q
+
+from causeway_testing.retriever.qdrant import Apply, Internal, Server, listen
+from causeway_testing.servers import free_ports
+
+T = TypeVar("T")
+
+_FORWARD_SECONDS = 1.0
+"""After this time a node gives up waiting for another one."""
+
+
+class Node(Server):
+    """A node; see `Server`.
+
+    Attributes:
+        is_up: Whether its process runs.
+        thawed: Cleared while its process is frozen.
+        outdated: Collections of which its copy has missed a write.
+        lag: Seconds after which a write reaches its copy.
+    """
+
+    def __init__(self, cluster: "Cluster", port: int) -> None:
+        super().__init__(f"http://127.0.0.1:{port}", AsyncQdrantClient(":memory:"))
+        self.params = cluster.params
+        self.port = port
+        self.is_up = False
+        self.thawed = asyncio.Event()
+        self.thawed.set()
+        self.outdated: set[str] = set()
+        self.lag = 0.0
+        self.serving: grpc.aio.Server | None = None
+        self._cluster = cluster
+
+    async def change(self, apply: Apply[T]) -> T:
+        """Change collections or aliases on all nodes: those that are away learn it when they return."""
+        *_, changed = [await apply(node.client) for node in self._cluster.nodes]
+        return changed
+
+    async def write(self, request: Any, apply: Apply[Any]) -> Any:
+        """Change points on all copies."""
+        await self.thawed.wait()
+        return await self._cluster.write(request, apply)
+
+    async def read(self, request: Any, ask: Apply[T]) -> T:
+        """Search, or count, on one copy."""
+        await self.thawed.wait()
+        readable = self._cluster.readable(request.collection_name, self)
+        delay = self.params[request.collection_name].get("read_fan_out_delay_ms")
+        for number, node in enumerate(readable):
+            try:
+                is_last = delay is None or number == len(readable) - 1
+                async with asyncio.timeout(_FORWARD_SECONDS if is_last else (delay or 0) / 1000):
+                    return await node.answer(ask)
+            except TimeoutError:
+                continue
+        raise Internal("1 of 1 read operations failed")
+
+    async def points(self, request: Any, ask: Apply[list[models.Record]]) -> list[models.Record]:
+        """Read points from as many copies as the consistency says."""
+        consistency = request.read_consistency
+        if consistency.WhichOneof("value") != "type":
+            return await self.read(request, ask)
+        await self.thawed.wait()
+        copies = len(self._cluster.nodes)
+        wanted = copies // 2 + 1 if consistency.type == q.Quorum else copies
+        readable = self._cluster.readable(request.collection_name, self)
+        if len(readable) < wanted:
+            raise Internal(f"{wanted - len(readable)} of {wanted} read operations failed")
+        asked = [asyncio.create_task(node.answer(ask)) for node in readable]
+        try:
+            given = [await each for each in await _first(asked, wanted)]
+        finally:
+            for each in asked:
+                each.cancel()
+        others = [{point.id: point for point in answer} for answer in given[1:]]
+        return [point for point in given[0] if all(other.get(point.id) == point for other in others)]
+
+    async def answer(self, ask: Apply[T]) -> T:
+        """Return what its copy says, once it is not frozen any more."""
+        await self.thawed.wait()
+        return await ask(self.client)
+
+
+class Cluster:
+    """Nodes, the last one with the highest id. Each has a copy of every collection."""
+
+    def __init__(self, count: int = 3) -> None:
+        self.params: dict[str, dict[str, int]] = {}
+        self.nodes = [Node(self, port) for port in free_ports(count)]
+        self._background: set[asyncio.Task[Any]] = set()
+
+    @property
+    def hosts(self) -> list[str]:
+        """The nodes' hosts with their ports."""
+        return [f"127.0.0.1:{node.port}" for node in self.nodes]
+
+    async def kill(self, node: Node) -> None:
+        """End a node's process."""
+        node.is_up = False
+        if node.serving is not None:
+            await node.serving.stop(None)
+            node.serving = None
+
+    async def start(self, node: Node) -> None:
+        """Start a node's process, which gets what it has missed."""
+        await self.recover(node)
+        node.is_up = True
+        node.before = _interrupted(node)
+        node.serving = await listen(node, node.port)
+
+    def freeze(self, node: Node) -> None:
+        """Stop a node's process as SIGSTOP does: its connections stay, and nothing is answered."""
+        node.thawed.clear()
+
+    async def thaw(self, node: Node) -> None:
+        """Let a frozen process go on."""
+        node.thawed.set()
+        await self.recover(node)
+
+    async def recover(self, node: Node) -> None:
+        """Copy what a node has missed from another one."""
+        for name in list(node.outdated):
+            source = next(each for each in self.nodes if each is not node and name not in each.outdated)
+            if await source.client.collection_exists(name):
+                await _copy(source.client, node.client, name)
+            node.outdated.discard(name)
+
+    def readable(self, collection: str, first: Node) -> list[Node]:
+        """Return the nodes whose copies may be read, the one that was called first."""
+        nodes = sorted(self.nodes, key=lambda node: node is not first)
+        return [node for node in nodes if node.is_up and collection not in node.outdated]
+
+    async def write(self, request: Any, apply: Apply[Any]) -> Any:
+        """Bring a write to all copies; see the module's text.
+
+        Raises:
+            Internal: Too few copies have taken it.
+        """
+        name = request.collection_name
+        if request.ordering.type == q.Strong and not self.nodes[-1].is_up:
+            raise Internal("Failed to apply update with Strong ordering via leader peer")
+        writing = [asyncio.create_task(self._apply(node, name, apply)) for node in reversed(self.nodes)]
+        self._background.update(writing)
+        for task in writing:
+            task.add_done_callback(self._background.discard)
+        wanted = self.params[name]["write_consistency_factor"]
+        done = await _first(writing, wanted)
+        if len(done) < wanted:
+            raise Internal(f"{len(done)} of {wanted}: collection does not have enough active replicas")
+        return done[0].result()
+
+    async def _apply(self, node: Node, name: str, apply: Apply[Any]) -> Any:
+        try:
+            if not node.is_up or name in node.outdated:
+                raise Internal("away")
+            async with asyncio.timeout(_FORWARD_SECONDS):
+                await node.thawed.wait()
+            if node.lag:
+                await asyncio.sleep(node.lag)
+            return await apply(node.client)
+        except (Internal, TimeoutError):
+            node.outdated.add(name)
+            raise
+
+    async def aclose(self) -> None:
+        """End all nodes."""
+        for node in self.nodes:
+            node.thawed.set()
+            await self.kill(node)
+        await asyncio.gather(*self._background, return_exceptions=True)
+
+
+@asynccontextmanager
+async def running(count: int = 3) -> AsyncIterator[Cluster]:
+    """A cluster on free ports of this machine."""
+    cluster = Cluster(count)
+    for node in cluster.nodes:
+        await cluster.start(node)
+    try:
+        yield cluster
+    finally:
+        await cluster.aclose()
+
+
+async def _first(tasks: Sequence["asyncio.Task[T]"], count: int) -> list["asyncio.Task[T]"]:
+    """Return the first tasks that succeed, fewer than wanted where too many fail."""
+    succeeded: list[asyncio.Task[T]] = []
+    pending: set[asyncio.Task[T]] = set(tasks)
+    while pending and len(succeeded) < count:
+        done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            error = task.exception()
+            if error is None:
+                succeeded.append(task)
+            elif not isinstance(error, Internal | TimeoutError):
+                raise error
+    return succeeded
+
+
+async def _copy(source: AsyncQdrantClient, target: AsyncQdrantClient, name: str) -> None:
+    await target.delete(name, models.FilterSelector(filter=models.Filter()))
+    offset: Any = None
+    while True:
+        points, offset = await source.scroll(name, limit=256, offset=offset, with_payload=True, with_vectors=True)
+        if points:
+            made = [
+                models.PointStruct(id=each.id, payload=each.payload, vector=each.vector or {}) for each in points
+            ]
+            await target.upsert(name, made)
+        if offset is None:
+            return
+
+
+def _interrupted(node: Node) -> Any:
+    async def before(_: str) -> None:
+        await node.thawed.wait()
+
+    return before
