@@ -491,6 +491,12 @@ def called(arguments: str) -> Delta:
     return beside({"tool_calls": [{"index": 0, "function": {"name": "find", "arguments": arguments}}]})
 
 
+def alternative(token: str) -> Delta:
+    """A word, and beside it a token that the model might have said."""
+    probable = {"token": " yes", "top_logprobs": [{"token": token, "bytes": [ord(token)]}]}
+    return Delta(0, " yes", b"", json.dumps({"logprobs": {"content": [probable]}}).encode())
+
+
 def halves(text: str) -> tuple[str, str]:
     """A text that is cut inside the secret."""
     at = text.index(SECRET) + 4
@@ -533,6 +539,11 @@ PLACES: dict[str, list[Any]] = {
         [START, Delta(0, "Yes."), Finish(0, "stop")],
         [Usage(1, 1, json.dumps({"prompt_tokens": 1, "completion_tokens": 1, "note": SECRET}).encode())],
     ],
+    "log probabilities": [
+        [START, Delta(0, "Yes.", b"", json.dumps({"logprobs": {"content": [{"token": SECRET}]}}).encode())],
+        END,
+    ],
+    "what could have been said": [[START], *([alternative(each)] for each in SECRET), END],
     "error text": [UpstreamRejected("refused", status=400, body=json.dumps({"error": {"message": SECRET}}))],
     "plain error text": [UpstreamRejected("refused", status=503, body=f"no {SECRET}")],
     "error in a stream": [
@@ -676,6 +687,14 @@ SAID |= {
         ]
     },
     "function": {"messages": [*ASKED, {"role": "function", "name": "f", "content": SECRET}]},
+    "earlier assistant": {"messages": [*ASKED, {"role": "assistant", "content": SECRET}, *ASKED]},
+    "earlier call": {
+        "messages": [
+            *ASKED,
+            {"role": "assistant", "content": None, "tool_calls": [CALL]},
+            {"role": "tool", "tool_call_id": "c", "content": "found"},
+        ]
+    },
     "final assistant": {"messages": [*ASKED, {"role": "assistant", "content": SECRET}]},
     "two parts": {"messages": [{"role": "user", "content": [{"type": "text", "text": t} for t in halves(SECRET)]}]},
     "prediction": {"prediction": {"type": "content", "content": SECRET}},
@@ -698,6 +717,18 @@ async def test_no_role_of_a_request_tells_the_model(world: World, way: Way, role
         assert "".join(halves(SECRET)) not in prompts
         if role == "user" and way != GENERATION:
             assert (status, bool(world.generator.prompts)) == ((200, mount == "redact"))
+
+
+@EVERYWHERE
+async def test_what_no_detector_reads_of_a_prompt_is_refused(world: World, way: Way) -> None:
+    """Where a policy applies: text behind the answer's place, and a template of the request's own."""
+    if not way.openai or way == GENERATION:
+        return  # there they are no members of a request
+    for name in ("suffix", "chat_template", "prompt_embeds"):
+        world.generator.prompts.clear()
+        status, _ = await world.asks(way, "redact", ["Yes."], **{name: SECRET})
+        refused = 400 if (name, way.path) == ("suffix", "/v1/completions") else 403
+        assert (status, world.generator.prompts) == (refused, []), name
 
 
 @EVERYWHERE

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
-from gateway.answering.checks import WITHHELD, BlockedQuestion, Checks
+from gateway.answering.checks import BlockedQuestion, Checks
+from gateway.answering.request_texts import WITHHELD
 from gateway.answering.timeline import QUERY, Timeline
 from gateway.domain import (
     Action,
@@ -96,8 +97,22 @@ async def test_an_old_message_does_not_close_a_conversation() -> None:
     """What was found before the latest answer is told, but stops nothing: only the message itself goes nowhere."""
     asked = turn(Action.BLOCK, history=(*HISTORY[:3], Message("tool", "a clean result")))
     checked, found = await of_input(asked)
-    assert [message.text for message in checked.history] == [WITHHELD, WITHHELD, "no secret", "a clean result"]
-    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, 0), (Direction.INPUT, 1)]
+    assert [message.text for message in checked.history] == [*[WITHHELD] * 3, "a clean result"]
+    assert [(event.direction, event.item) for event in found] == [(Direction.INPUT, at) for at in range(3)]
+
+
+async def test_an_old_call_of_a_tool_does_not_close_a_conversation() -> None:
+    """What a policy blocks in it is replaced; in the last message it stops the request."""
+    calls = b'{"tool_calls":[{"id":"c","function":{"name":"f","arguments":"{\\"a\\":\\"secret\\"}"}}]}'
+    called = Message("assistant", "", b"", calls)
+    asked = turn(Action.BLOCK, history=(Message("user", "Find it."), called, Message("tool", "Here.")))
+    checked, _ = await of_input(asked)
+    assert (b"secret" in checked.history[1].extra_json, WITHHELD.encode() in checked.history[1].extra_json) == (
+        False,
+        True,
+    )
+    with pytest.raises(Blocked):
+        await of_input(turn(Action.BLOCK, question="", history=(Message("user", "Find it."), called)))
 
 
 async def test_a_tools_result_since_the_latest_answer_can_block() -> None:
@@ -281,4 +296,4 @@ async def test_a_requests_own_detectors_judge_the_last_message_alone() -> None:
     guardrails = FakeGuardrails()
     with pytest.raises(Blocked):
         await of_input(replace(both, detectors=both.detectors + own), guardrails)
-    assert guardrails.judged == ["secret of the system", "an old secret", "my secret"]
+    assert guardrails.judged == ["secret of the system", "an old secret", "no secret", "my secret"]

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -285,19 +286,31 @@ async def test_a_redaction_that_leaves_nothing_keeps_what_stands_beside() -> Non
     assert Finish(0, "stop", kept) in events
 
 
-@given(st.text("ab", min_size=1, max_size=12), st.data())
-@settings(max_examples=80)
-def test_log_probabilities_tell_no_more_than_the_text(text: str, data: st.DataObject) -> None:
-    """Those of a token leave with or after its last character, and never where some of it was redacted."""
-    cuts = sorted({0, len(text), *data.draw(st.lists(st.integers(0, len(text)), max_size=6))})
-    start, end = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
-    spans = [finding(start, end)] if start < end else []
-    tokens = [(a, b, b'{"logprobs":{"content":[{"token":%d}]}}' % a) for a, b in itertools.pairwise(cuts)]
-    batches: list[Batch] = [[Delta(0, text[a:b], b"", raw)] for a, b, raw in tokens]
-    events = asyncio.run(guarded(Detector({0: spans}, data.draw(SHARES)), *batches, [Finish(0, "stop")]))
-    told = [event.choice_json for event in events if isinstance(event, Delta) and event.choice_json]
-    clean = [raw for a, b, raw in tokens if not any(a < s.end and s.start < b for s in spans)]  # type: ignore[operator]
-    assert told == clean
+async def test_log_probabilities_are_left_out() -> None:
+    """They spell out what was said and what could have been; a warning names them once, a null says nothing."""
+    raw = b'{"logprobs":{"content":[{"token":"a","top_logprobs":[{"token":"123-45-6789"}]}]},"token_ids":[5]}'
+    for finish, left_out in ((raw, ("choices[0].logprobs", "choices[0].token_ids")), (b'{"logprobs":null}', ())):
+        deltas = [[Delta(0, "a", b"", finish)], [Delta(0, "b", b"", finish)]]
+        events = await guarded(Detector(), *deltas, [Finish(0, "stop", finish)])
+        assert said(events) == "ab"
+        assert not any(event.choice_json for event in events if isinstance(event, Delta))
+        assert [event.left_out for event in events if isinstance(event, Detections)] == [left_out] * bool(left_out)
+
+
+async def test_a_choice_without_text_brings_its_members_once() -> None:
+    """Before its finish."""
+    events = await guarded(Detector(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
+    assert events == [Delta(0, "", b'{"annotations":["x"]}'), Finish(0, "stop")]
+
+
+async def test_what_stands_beside_an_answer_is_bounded() -> None:
+    """More than detectors can judge is not kept until the end, but left out and named."""
+    piece = json.dumps({"annotations": ["x" * 50_000]}).encode()
+    deltas: list[Batch] = [[Delta(0, "", piece)] for _ in range(20)]
+    events = await guarded(Detector(), *deltas, [Finish(0, "stop")])
+    assert [event.left_out for event in events if isinstance(event, Detections)] == [
+        ("choices[0].message.annotations",)
+    ]
 
 
 CALL = b'{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{"}}]}'
@@ -410,7 +423,7 @@ async def test_a_chunk_is_one_event() -> None:
             Delta(0, "f", b"", b'{"logprobs":{"content":[3]}}'),
         ],
     ]
-    events = await guarded(Cutting(), *batches, [Finish(0, "stop")], chunked=True)
+    events = await guarded(Cutting(), *batches, [Finish(0, "stop")], protected=False, chunked=True)
     assert [type(events[0]), *events[1:]] == [
         Detections,
         Delta(0, "abcd", b"", b'{"logprobs":{"content":[1]}}'),

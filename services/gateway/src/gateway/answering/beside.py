@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.json_texts import JsonTexts, Unjudgeable
+from gateway.answering.json_texts import LONGEST, JsonTexts, Unjudgeable
 from gateway.domain import Action, Delta, Finding, Finish
 from gateway.domain.deltas import members_of, merge
 from gateway.ports.answering import Clearance
@@ -16,11 +16,20 @@ from gateway.ports.answering import Clearance
 STREAMED = ("reasoning_content", "reasoning", "refusal")
 """Members of a delta that are texts, and grow as the content does."""
 
-UNJUDGEABLE = frozenset(("audio", "encrypted_content", "prompt_logprobs", "prompt_token_ids"))
-"""Members that no detector of texts can read: they are left out."""
+UNJUDGEABLE = frozenset(
+    (
+        "audio",
+        "encrypted_content",
+        "logprobs",
+        "prompt_logprobs",
+        "prompt_token_ids",
+        "token_ids",
+    )
+)
+"""Members that no detector of texts can read, because they spell texts out in other ways: they are left out."""
 
-_WITH_TEXT = ("logprobs", "token_ids")
-"""Members of a choice that spell its text out: they leave with that text, or not at all."""
+_LEFT_OUT = object()
+"""Stands for the value of a member that is left out unread."""
 
 _CALLS = ("tool_calls", "function_call")
 _IDENTIFIERS = frozenset(("id", "object", "created", "model", "system_fingerprint", "service_tier"))
@@ -53,9 +62,10 @@ class Document:
     def __init__(self, members: dict[str, Any], path: str) -> None:
         self.names = tuple(members)
         self.found: dict[Finding, None] = {}
-        self.left_out = [f"{path}{name}" for name in members if name in UNJUDGEABLE]
+        judged = {name: value for name, value in members.items() if not _unread(name, value)}
+        self.left_out = [f"{path}{name}" for name in members if name not in judged]
         self._path = path
-        judged = {name: value for name, value in members.items() if name not in UNJUDGEABLE}
+        self._judged = tuple(judged)
         self._texts: JsonTexts | None = None
         try:
             self._texts = JsonTexts(judged) if judged else None
@@ -82,12 +92,12 @@ class Document:
         if clearance.judged:
             self._open -= 1
             if clearance.cleared_until < len(self.texts[at]) and self._texts is not None:
-                self._leave_out(name for name in self.names if name not in UNJUDGEABLE)
+                self._leave_out(self._judged)
 
     def give_up(self) -> None:
         """There is too much for the detectors: all of it is left out."""
         self._open, self.texts = 0, ()
-        self._leave_out(name for name in self.names if name not in UNJUDGEABLE)
+        self._leave_out(self._judged)
 
     def told(self) -> tuple[Finding, ...]:
         """Return the findings that clients learn of: who only reports tells nothing of what is replaced."""
@@ -121,11 +131,11 @@ class BesideChoice:
     calls_document: Document | None = None
     delta_document: Document | None = None
     choice_document: Document | None = None
-    _delta: dict[str, Any] = field(default_factory=dict)
-    _choice: dict[str, Any] = field(default_factory=dict)
+    _delta: "_Gathered" = field(default_factory=lambda: _Gathered())
+    _choice: "_Gathered" = field(default_factory=lambda: _Gathered())
 
     def take(self, event: E) -> E:
-        """Takes an event's members; returns the event with what leaves with its text."""
+        """Takes an event's members; returns the event without them."""
         if isinstance(event, Delta) and event.delta_json:
             for name, value in members_of(event.delta_json).items():
                 if name in _CALLS:
@@ -133,14 +143,12 @@ class BesideChoice:
                 if name in STREAMED and isinstance(value, str):
                     self.pieces.append((name, value))
                 else:
-                    merge(self._delta, {name: value})
+                    self._delta.add(name, value, len(event.delta_json))
             event = msgspec.structs.replace(event, delta_json=b"")
         if event.choice_json:
-            members = members_of(event.choice_json)
-            kept = {name: members.pop(name) for name in _WITH_TEXT if name in members}
-            merge(self._choice, members)
-            spelt = kept and (isinstance(event, Finish) or event.text)
-            event = msgspec.structs.replace(event, choice_json=_encode(kept) if spelt else b"")
+            for name, value in members_of(event.choice_json).items():
+                self._choice.add(name, value, len(event.choice_json))
+            event = msgspec.structs.replace(event, choice_json=b"")
         return event
 
     def complete(self, reply: dict[str, Any]) -> list[Document]:
@@ -151,10 +159,10 @@ class BesideChoice:
             self.calls_document = Document(calls, f"{path}message.")
             if self.calls_document.left_out:
                 raise Unavailable("The model calls tools with more than can be judged.")
-        if self._delta:
-            self.delta_document = Document(self._delta, f"{path}message.")
-        if self._choice:
-            self.choice_document = Document(self._choice, path)
+        if self._delta.members:
+            self.delta_document = Document(self._delta.members, f"{path}message.")
+        if self._choice.members:
+            self.choice_document = Document(self._choice.members, path)
         documents = (self.calls_document, self.delta_document, self.choice_document)
         return [document for document in documents if document is not None]
 
@@ -176,8 +184,26 @@ class BesideChoice:
         """Return the choice's end with the members that stand on it."""
         if self.choice_document is None or not (members := self.choice_document.members()):
             return finish
-        own = members_of(finish.choice_json) if finish.choice_json else {}
-        return msgspec.structs.replace(finish, choice_json=_encode(members | own))
+        return msgspec.structs.replace(finish, choice_json=_encode(members))
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Members of a growing choice, put together. What is more than can be judged is not kept."""
+
+    members: dict[str, Any] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, name: str, value: Any, size: int) -> None:
+        self.size += size
+        if _unread(name, value) or self.members.get(name) is _LEFT_OUT or self.size > LONGEST:
+            self.members[name] = _LEFT_OUT
+        else:
+            merge(self.members, {name: value})
+
+
+def _unread(name: str, value: Any) -> bool:
+    return value is _LEFT_OUT or (name in UNJUDGEABLE and value is not None)
 
 
 def split_start(raw_json: bytes) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -9,7 +9,7 @@ from servicekit.errors import Blocked, DeadlineExceeded, RateLimited, Unavailabl
 from gateway.answering import detection_context
 from gateway.answering.hold_back import withheld
 from gateway.answering.message_positions import in_request
-from gateway.answering.request_texts import RequestTexts
+from gateway.answering.request_texts import WITHHELD, RequestTexts
 from gateway.answering.timeline import QUERY, Timeline
 from gateway.domain import (
     Action,
@@ -24,9 +24,6 @@ from gateway.domain import (
     Verdict,
 )
 from gateway.ports.answering import Guardrails
-
-WITHHELD = "(withheld)"
-"""Stands for an old message that a detector stops: its place must not be empty, models differ in what they take."""
 
 _CHECKED = ("user", "tool", "function")
 _SYSTEM = ("system", "developer")
@@ -73,8 +70,8 @@ class Checks:
 
         Users and tools are checked, however long ago they spoke, but only what came since the latest answer stops
         the request: one old message does not close a conversation for ever. It does not reach a model, either.
-        `Turn.input_scope` may say otherwise. A policy's detectors check the system's messages, too, an answer that
-        the model is to go on with, and what the request tells the model beside its messages.
+        `Turn.input_scope` may say otherwise. A policy's detectors check all messages, the system's and the
+        assistant's, too, and what the request tells the model beside its messages.
 
         Raises:
             BlockedQuestion: A detector stops it.
@@ -96,7 +93,8 @@ class Checks:
         found: tuple[Detections, ...] = ()
         for chosen, members in ((of_policy, True), (detectors, False)):
             places = [at for _, spoken in _judged(turn, chosen) for at in spoken]
-            beside = RequestTexts(turn, places, members=members) if chosen else None
+            answered = min(_answered(turn), _count(turn) - 2)  # the last message is new
+            beside = RequestTexts(turn, places, members=members, answered=answered) if chosen else None
             if beside is None or not beside.texts:
                 continue
             with timeline.step("check input"):
@@ -217,14 +215,13 @@ def _judged(turn: Turn, detectors: tuple[Detector, ...]) -> list[tuple[tuple[Det
     The question's number is behind those of the history.
     """
     roles = [*(message.role for message in turn.history), *(["user"] if turn.question else [])]
-    # A policy judges all that a request tells a model; what the model is to go on with, too.
-    told = [at for at, role in enumerate(roles) if role != "assistant" or at == len(roles) - 1]
     checked = (*_CHECKED, *_SYSTEM) if turn.detection.input_scope is InputScope.ALL else _CHECKED
     spoken = [at for at, role in enumerate(roles) if role in checked]
     if (last := _last(turn)) is not None:
         spoken = [last]
     of_policy = tuple(each for each in detectors if not each.requested)
-    judged = [(of_policy, [at for at in told if at not in spoken]), (detectors, spoken)]
+    # A policy judges all that a request tells a model, and what the request says that a model has said.
+    judged = [(of_policy, [at for at in range(len(roles)) if at not in spoken]), (detectors, spoken)]
     return [(chosen, places) for chosen, places in judged if chosen and places]
 
 

@@ -121,7 +121,7 @@ class OutputGuard:
                     self._room.clear()
                     await self._room.wait()
         for choice in self._choices.values():
-            if not choice.told:
+            if not (choice.told or choice.judged):  # it has no finish
                 self._complete(choice)
                 choice.told = True
                 if choice.fed:

@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -26,9 +26,8 @@ def size_of(event: Delta | Finish) -> int:
 class HeldChoice:
     """One choice: its events go in as the model sends them, and come out as far as they are cleared.
 
-    Where its text is protected (some detector redacts or blocks), what stands beside the text leaves no earlier and
-    tells no more than the text does: log probabilities go with their text, and not at all where it was redacted;
-    all else is judged by itself (`BesideChoice`), and tool calls go when all is judged.
+    Where its text is protected (some detector redacts or blocks), what stands beside the text is judged by itself
+    (`BesideChoice`), and tool calls go when all is judged.
 
     Args:
         index: Which choice.
@@ -77,8 +76,6 @@ class HeldChoice:
         self._redactions: deque[Finding] = deque()
         self._taken: list[tuple[int, int]] = []
         self._offset = 0
-        # Whether the part of the first pending event that has left already was redacted.
-        self._changed = False
 
     @property
     def empty(self) -> bool:
@@ -158,7 +155,7 @@ class HeldChoice:
                 self.finished = True
                 if self.beside is not None:
                     out += self.beside.last()
-                    event = self.beside.ended(_bare(event) if self._taken else event)
+                    event = self.beside.ended(event)
                 out.append(event)
                 continue
             room = self.cleared - self._offset
@@ -166,12 +163,12 @@ class HeldChoice:
                 if room > 0:
                     # What stands beside the text goes with its last piece.
                     self.size -= room
-                    self._pass(Delta(event.choice, event.text[:room]), out, begin, whole=False)
+                    self._pass(Delta(event.choice, event.text[:room]), out, begin)
                     self._pending[0] = msgspec.structs.replace(event, text=event.text[room:])
                 break
             self.size -= size_of(event)
             self._pending.popleft()
-            self._pass(event, out, begin, whole=True)
+            self._pass(event, out, begin)
         if self.judged and not self._pending and self.beside is not None and not self._waits:
             # A model that ends without a finish.
             out += self.beside.last()
@@ -185,15 +182,9 @@ class HeldChoice:
             self._pending.append(Delta(self.index, "".join(self._run)))
             self._run = []
 
-    def _pass(self, delta: Delta, out: list[Event], begin: int, *, whole: bool) -> None:
-        if self._redactions:
-            text, changed = self._redacted(delta.text)
-            self._changed = self._changed or changed
-        else:
-            text = delta.text
+    def _pass(self, delta: Delta, out: list[Event], begin: int) -> None:
+        text = self._redacted(delta.text) if self._redactions else delta.text
         self._offset += len(delta.text)
-        if whole and self._changed:
-            delta, self._changed = _bare(delta), False
         if text is not delta.text:
             if not (text or delta.delta_json or delta.choice_json):
                 return
@@ -204,20 +195,19 @@ class HeldChoice:
         else:
             out.append(delta)
 
-    def _redacted(self, text: str) -> tuple[str, bool]:
-        """The text, which begins at the offset, with the findings replaced; whether there were any.
+    def _redacted(self, text: str) -> str:
+        """The text, which begins at the offset, with the findings replaced.
 
         A span that began in an earlier piece was replaced there; only its rest is cut off here.
         """
         begin, end = self._offset, self._offset + len(text)
-        pieces, at, changed = [], begin, False
+        pieces, at = [], begin
         while self._redactions:
             finding = self._redactions[0]
             assert finding.start is not None
             assert finding.end is not None
             if finding.start >= end:
                 break
-            changed = True
             if finding.start >= at:
                 pieces += [text[at - begin : finding.start - begin], finding.replacement]
             at = max(at, min(finding.end, end))
@@ -225,7 +215,7 @@ class HeldChoice:
                 break
             self._redactions.popleft()
         pieces.append(text[at - begin :])
-        return "".join(pieces), changed
+        return "".join(pieces)
 
 
 def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:
@@ -247,14 +237,6 @@ def _overlaps(finding: Finding, taken: list[tuple[int, int]]) -> bool:
     if finding.start is None or finding.end is None:
         return bool(finding.text or finding.extra_json)  # it quotes the text, from wherever
     return any(start < finding.end for start, end in taken if end > finding.start)
-
-
-E = TypeVar("E", Delta, Finish)
-
-
-def _bare(event: E) -> E:
-    """The event without what spells its text out."""
-    return msgspec.structs.replace(event, choice_json=b"") if event.choice_json else event
 
 
 def _raw(delta: Delta) -> bool:

@@ -21,6 +21,9 @@ _SETTINGS = frozenset((
 # fmt: on
 """Parameters that tell a model nothing: how it speaks, and who asks."""
 
+WITHHELD = "(withheld)"
+"""Stands for an old message that a detector stops: its place must not be empty, models differ in what they take."""
+
 _NUMBERS = ("tool_call_id",)
 _object = msgspec.json.Decoder(dict[str, Any])
 _encode = msgspec.json.encode
@@ -36,6 +39,7 @@ class RequestTexts:
         turn: The turn.
         places: Numbers of the messages whose members are judged; the question's is behind those of the history.
         members: Judge members and parameters, too; else only what is in several parts.
+        answered: Number of the latest answer; what is blocked in messages up to it is replaced, and stops nothing.
 
     Raises:
         InvalidRequest: It is more than detectors can judge.
@@ -44,8 +48,9 @@ class RequestTexts:
         texts: What detectors judge.
     """
 
-    def __init__(self, turn: Turn, places: Sequence[int], *, members: bool) -> None:
+    def __init__(self, turn: Turn, places: Sequence[int], *, members: bool, answered: int = -1) -> None:
         self._turn = turn
+        self._answered = answered
         self._last = len(turn.history) + bool(turn.question) - 1
         self._documents: list[tuple[int | None, JsonTexts]] = []
         self._joined: list[tuple[int, Gaps]] = []
@@ -73,7 +78,7 @@ class RequestTexts:
             verdicts: One for each text, none of which stops the request.
         """
         told: dict[tuple[int, Finding], None] = {}
-        left = iter(verdicts)
+        left = iter(self._softened(verdicts))
         turn = self._turn
         for place, document in self._documents:
             item = self._last if place is None else place
@@ -95,7 +100,7 @@ class RequestTexts:
     def stopping(self, verdicts: Sequence[Verdict]) -> Verdict | None:
         """Return the first verdict that stops the request; of joined parts, for what no part holds by itself."""
         alone = len(self.texts) - len(self._joined)
-        for verdict in verdicts[:alone]:
+        for verdict in self._softened(verdicts)[:alone]:
             if verdict.action is Action.BLOCK:
                 return verdict
         for verdict, (_, gaps) in zip(verdicts[alone:], self._joined, strict=True):
@@ -103,6 +108,17 @@ class RequestTexts:
             if across:
                 return replace(verdict, findings=across)
         return None
+
+    def _softened(self, verdicts: Sequence[Verdict]) -> list[Verdict]:
+        """Return the verdicts; what has a place in an old message is replaced where it would be blocked."""
+        old = [
+            place is not None and place <= self._answered
+            for place, document in self._documents
+            for _ in document.texts
+        ]
+        return [
+            _replacing(verdict) if at < len(old) and old[at] else verdict for at, verdict in enumerate(verdicts)
+        ]
 
     def _add(self, place: int | None, members: dict[str, Any]) -> None:
         if not members:
@@ -114,6 +130,18 @@ class RequestTexts:
             raise InvalidRequest(f"{where} hold more than the detectors can judge.", field="messages") from None
         if any(document.texts):
             self._documents.append((place, document))
+
+
+def _replacing(verdict: Verdict) -> Verdict:
+    if verdict.action is not Action.BLOCK or any(each.start is None for each in verdict.findings):
+        return verdict
+    if not any(each.action is Action.BLOCK for each in verdict.findings):
+        return verdict  # a detector failed
+    findings = tuple(
+        replace(each, action=Action.REDACT, replacement=WITHHELD) if each.action is Action.BLOCK else each
+        for each in verdict.findings
+    )
+    return replace(verdict, action=Action.REDACT, findings=findings)
 
 
 def crossing(verdict: Verdict, gaps: Gaps) -> list[Finding]:

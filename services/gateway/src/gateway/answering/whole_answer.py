@@ -13,8 +13,7 @@ from gateway.domain import Action, Detections, Direction, Finding, Usage
 from gateway.domain.deltas import drop_numbers, members_of
 from gateway.ports.answering import Clearance
 
-_CHOICE = ("index", "finish_reason", "message", "text", "logprobs", "token_ids")
-_SPELLING = ("logprobs", "token_ids")
+_CHOICE = ("index", "finish_reason", "message", "text")
 _GAP = "\n"
 """Separates the parts of a content where each is judged by itself."""
 
@@ -92,12 +91,9 @@ class _Choice:
             if document.changed:
                 changed = True
                 _put(members, document)
-        if any(self.spans):
-            for name in _SPELLING:
-                self.said.pop(name, None)
-            if isinstance(self.content, str):
-                holder, name = (self.said, "text") if self.plain else (self.message, "content")
-                holder[name] = replaced(self.content, self.spans[0])
+        if any(self.spans) and isinstance(self.content, str):
+            holder, name = (self.said, "text") if self.plain else (self.message, "content")
+            holder[name] = replaced(self.content, self.spans[0])
         if isinstance(self.content, list) and (changed or any(self.spans)):
             now = iter(zip(texts, self.spans, strict=True))
             kept = self.message.get("content")
