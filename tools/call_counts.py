@@ -170,6 +170,7 @@ class _Models:
             messages_count=sum(len(message.text.split()) for message in request.messages),
             context_window=_WINDOW,
             exact=True,
+            counting="words",
         )
 
 
@@ -191,7 +192,12 @@ class _Passages:
     async def Retrieve(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.RetrieveRequest, _: object
     ) -> retriever_pb2.RetrieveResponse:
-        return retriever_pb2.RetrieveResponse(passages=[_passage(at) for at in range(request.top)])
+        return retriever_pb2.RetrieveResponse(passages=_passages(request.top))
+
+
+@functools.cache
+def _passages(top: int) -> list[retriever_pb2.Passage]:
+    return [_passage(at) for at in range(top)]
 
 
 def _passage(at: int) -> retriever_pb2.Passage:

@@ -192,7 +192,7 @@ async def test_tokens_are_counted_text_by_text(serve: Serve) -> None:
         answer = await rpc.unary(generator.CountTokens, request, Deadline.after(5))
         assert (list(answer.counts), answer.messages_count) == ([1, 0, 3], 3)
         assert not answer.only_quotes
-        assert (answer.context_window, answer.exact) == (777, True)
+        assert (answer.context_window, answer.exact, answer.counting) == (777, True, "fake")
         request = pb.CountTokensRequest(principal=LOCAL.to_proto(), model="nobody", texts=["a"])
         with pytest.raises(NotFound):
             await rpc.unary(generator.CountTokens, request, Deadline.after(5))

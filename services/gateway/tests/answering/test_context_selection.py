@@ -10,7 +10,17 @@ from gateway.answering import prompts
 from gateway.answering.budget import NODE_TOKENS
 from gateway.answering.context_selection import ContextSelection, labelled
 from gateway.answering.timeline import Timeline
-from gateway.domain import Found, Message, OriginalRequest, Passage, PromptStyle, Retrieval, Selection, Turn
+from gateway.domain import (
+    Found,
+    Message,
+    OriginalRequest,
+    Passage,
+    PromptStyle,
+    Retrieval,
+    Selection,
+    TokenCounts,
+    Turn,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 from servicekit.deadline import Deadline
@@ -220,14 +230,51 @@ async def test_the_window_decides_how_many_are_fetched(window: int, fetched: int
 async def test_a_question_that_is_too_long_is_not_searched_for() -> None:
     """It is refused, an unknown index before it."""
     retriever = FakeRetriever({"docs": []})
-    stage = ContextSelection(retriever, FakeGenerator(window=9), NODE_TOKENS)
-    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
-        await stage.search(turn(10), "query", Timeline(), Deadline.after(5))
     nowhere = replace(turn(10), retrieval=Retrieval(("nowhere",)))
-    with pytest.raises(NotFound, match="nowhere"):
-        await stage.search(nowhere, "query", Timeline(), Deadline.after(5))
+    for asked, error, words in (
+        (turn(10), InvalidRequest, "Prompt length exceeds context window"),
+        (nowhere, NotFound, "nowhere"),
+    ):
+        stage = ContextSelection(retriever, FakeGenerator(window=9), NODE_TOKENS)
+        with pytest.raises(error, match=words):
+            await stage.search(asked, "query", Timeline(), Deadline.after(5))
     await stage.search(turn(9), "query", Timeline(), Deadline.after(5))
     assert len(retriever.queries) == 1
+
+
+class Counting(FakeGenerator):
+    """Knows how often it has counted."""
+
+    counted = 0
+
+    async def count_tokens(self, *args: Any) -> TokenCounts:
+        self.counted += 1
+        return await super().count_tokens(*args)
+
+
+@pytest.mark.parametrize(("window", "calls"), [(8192, 1), (128_000, 2)])
+async def test_a_known_window_spares_a_call(window: int, calls: int) -> None:
+    """Where it decides by itself how many passages are fetched; the passages are those of the first turn."""
+    generator = Counting(window=window)
+    stage = ContextSelection(InOrder({"docs": [passage(at, 300) for at in range(1, 40)]}), generator, NODE_TOKENS)
+    selected = []
+    for _ in range(2):
+        before = generator.counted
+        found = await stage.search(turn(500), "query", *clock())
+        assert found is not None
+        selected.append(await stage.select(turn(500), found, *clock()))
+    assert generator.counted - before == calls
+    assert selected[0] == selected[1]
+
+
+async def test_a_question_that_is_too_long_is_refused_after_a_search() -> None:
+    """Where the window was known before, and the question was searched for."""
+    window = Window(9)
+    await window.prompt_tokens(turn(1), Selection(()))
+    found = await window.stage.search(turn(10), "query", *clock())
+    assert found is not None
+    with pytest.raises(InvalidRequest, match="Prompt length exceeds context window"):
+        await window.stage.select(turn(10), found, *clock())
 
 
 @given(st.integers(1, 1000), RATIOS)

@@ -1,7 +1,9 @@
 """What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+import hashlib
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
@@ -9,7 +11,11 @@ import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
 from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import eventually, grpc_service
+from gateway.answering.budget import NODE_TOKENS
+from gateway.answering.context_selection import ContextSelection
+from gateway.answering.timeline import Timeline
 from gateway.clients.generator import DESCRIPTOR, GrpcGenerator
 from gateway.domain import (
     Batch,
@@ -18,11 +24,14 @@ from gateway.domain import (
     Delta,
     Event,
     Finish,
+    Found,
     Message,
     Model,
     Passage,
+    Retrieval,
     Start,
     TokenCounts,
+    Turn,
     Usage,
 )
 from gateway.ports.answering import Generator, Prompt
@@ -46,6 +55,8 @@ class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
     def __init__(self, fake: FakeGenerator) -> None:
         self._fake = fake
         self.raw: list[pb.GenerateResponse] = []
+        self.counting = "words"
+        self.counted: list[list[str]] = []
 
     async def Generate(  # noqa: N802  # the contract's name
         self, request: pb.GenerateRequest, context: Any
@@ -58,6 +69,7 @@ class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
 
     async def CountTokens(self, request: pb.CountTokensRequest, context: Any) -> pb.CountTokensResponse:  # noqa: N802  # the contract's name
         messages = [Message(message.role, message.text) for message in request.messages]
+        self.counted.append(list(request.texts))
         counts = await self._fake.count_tokens(
             Principal.from_proto(request.principal), request.model, request.texts, messages, Deadline.of(context)
         )
@@ -66,6 +78,7 @@ class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
             messages_count=counts.messages,
             context_window=counts.context_window,
             only_quotes=counts.only_quotes,
+            counting=self.counting,
         )
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Any) -> pb.ListModelsResponse:  # noqa: N802  # the contract's name
@@ -216,6 +229,109 @@ async def test_tokens_are_counted(generator: Generator) -> None:
     """Texts one by one, messages as a whole."""
     counts = await generator.count_tokens(LOCAL, "m", ["a b", ""], [Message("user", "c d e")], Deadline.after(5))
     assert counts == TokenCounts((2, 0), 3, 8192)
+
+
+async def test_the_window_is_known_once_tokens_were_counted(generator: Generator) -> None:
+    """For the model that was asked for, and for no other."""
+    assert generator.known_window("m") is None
+    await generator.count_tokens(LOCAL, "m", (), (), Deadline.after(5))
+    assert (generator.known_window("m"), generator.known_window("other")) == (8192, None)
+
+
+async def counts(generator: Generator, *texts: str) -> tuple[int, ...]:
+    return (await generator.count_tokens(LOCAL, "m", texts, (), Deadline.after(5))).texts
+
+
+async def test_a_text_is_counted_once(adapter: GrpcGenerator, servicer: Servicer) -> None:
+    """Its count is kept, and it may come again in another place."""
+    assert await counts(adapter, "a b", "c") == (2, 1)
+    assert await counts(adapter, "d e f", "c", "a b", "") == (3, 1, 2, 0)
+    assert servicer.counted == [["a b", "c"], ["d e f", ""]]
+
+
+async def test_texts_are_counted_again_once_the_model_counts_otherwise(
+    adapter: GrpcGenerator, servicer: Servicer, fake: FakeGenerator
+) -> None:
+    """Its file, or its tokenizer, was replaced: no count of before is mixed with one of now."""
+    await counts(adapter, "a b")
+    servicer.counting = "others"
+    assert await counts(adapter, "a b", "c") == (2, 1)
+    assert servicer.counted == [["a b"], ["c"], ["a b", "c"]]
+
+
+async def test_kept_counts_select_the_same_passages(servicer: Servicer, fake: FakeGenerator) -> None:
+    """Over a seeded corpus and many turns, a client that keeps counts and one that is new each time agree."""
+    dice = random.Random(7)
+    words = [
+        "ferry",
+        "bridge",
+        "harbour",
+        "bearing",
+        "valve",
+        "pump",
+        "rope",
+        "lamp",
+        "mast",
+        "sail",
+        "oar",
+        "deck",
+    ]
+    corpus = [
+        Passage(f"p{at}", "docs", f"d{at}", f"{at}.md", f"{at}.md", " ".join(dice.choices(words, k=size)), 1.0)
+        for at, size in enumerate(dice.choices(range(5, 400), k=200))
+    ]
+
+    class Best(FakeRetriever):
+        async def retrieve(self, *args: Any) -> Found:
+            return Found(tuple(random.Random(args[2]).sample(corpus, args[3])))
+
+    retriever = Best({"docs": corpus})
+
+    async def digest(client: Callable[[], GrpcGenerator]) -> str:
+        said = hashlib.sha256()
+        for number in range(30):
+            fake.window = (2048, 8192, 60_000)[number % 3]
+            asked = Turn(LOCAL, f"why {number}?", retrieval=Retrieval(("docs",)), model=f"m{number % 3}")
+            stage = ContextSelection(retriever, client(), NODE_TOKENS)
+            found = await stage.search(asked, asked.question, Timeline(), Deadline.after(30))
+            assert found is not None
+            _, selection = await stage.select(asked, found, Timeline(), Deadline.after(30))
+            said.update(repr([each.id for each in selection.passages]).encode() + b"%d" % selection.tokens)
+        return said.hexdigest()
+
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        fresh = await digest(lambda: GrpcGenerator(channel))
+        sent, servicer.counted = len(servicer.counted), []
+        keeping = GrpcGenerator(channel)
+        assert await digest(lambda: keeping) == fresh
+        assert len(servicer.counted) < sent
+
+
+async def test_estimates_that_may_change_are_not_kept(adapter: GrpcGenerator, servicer: Servicer) -> None:
+    """A generator that promises nothing is asked each time."""
+    servicer.counting = ""
+    for _ in range(2):
+        assert await counts(adapter, "a b") == (2,)
+    assert servicer.counted == [["a b"]] * 2
+
+
+async def test_a_window_is_believed_for_seconds(servicer: Servicer) -> None:
+    """Afterwards the generator is asked again: its configuration may have changed."""
+    now = 0.0
+
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
+
+    async with grpc_service(DESCRIPTOR, add) as channel:
+        generator = GrpcGenerator(channel, lambda: now)
+        await counts(generator)
+        now = 4.9
+        assert generator.known_window("m") == 8192
+        now = 5.0
+        assert generator.known_window("m") is None
 
 
 async def test_models_are_listed(generator: Generator) -> None:

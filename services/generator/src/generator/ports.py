@@ -14,6 +14,14 @@ class TokenCounter(Protocol):
         """It is the model's own tokenizer, not an estimate."""
         ...
 
+    @property
+    def counting(self) -> str:
+        """Name of the way of counting, the same in each process; equal names count a text alike.
+
+        Empty where the count of a text may change.
+        """
+        ...
+
     def count(self, text: str) -> int:
         """Tokens of a plain text, without what a chat template adds."""
         ...

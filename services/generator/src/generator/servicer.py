@@ -66,6 +66,8 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
         messages = tuple(_message(each, f"messages[{at}]") for at, each in enumerate(request.messages))
         with self._catalogue.held() as models:
             model = models.get(request.model)
+            # Asked before and after: what was estimated in between is not to be kept.
+            counting = model.tokens.counting
             # Counting megabytes, or loading a tokenizer first, would hold up everybody else's streams.
             counts, total = await asyncio.to_thread(_count, model, request.texts, messages)
             return pb.CountTokensResponse(
@@ -75,6 +77,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
                 exact=model.tokens.exact,
                 only_quotes=model.only_quotes,
                 takes_pictures=model.takes_pictures,
+                counting=counting if counting == model.tokens.counting else "",
             )
 
     async def ListModels(  # noqa: N802  # the contract's name

@@ -45,6 +45,19 @@ def test_a_file_brings_the_template_beside_it(tokenizer_directory: Path) -> None
     assert [each.count_messages(MESSAGES) for each in (*beside, other)] == [ferry + 4, ferry + 4, ferry]
 
 
+def test_equal_ways_of_counting_have_one_name(tokenizer_directory: Path, tmp_path: Path) -> None:
+    """The names of the model and of the file do not matter; other ways of counting have other names."""
+    file = (tokenizer_directory / "tokenizer.json").read_text()
+    copy, other = tmp_path / "copy.json", tmp_path / "other.json"
+    copy.write_text(file)
+    other.write_text(file.replace("\n", ""))
+    specs = [str(copy), str(other), "words", "estimate", "cl100k_base", "o200k_base", "vllm+http://127.0.0.1:1"]
+    names = [counter(TokenizerSpec(each)).counting for each in specs]
+    assert len(set(names)) == len(specs)
+    assert counter(TokenizerSpec(str(tokenizer_directory))).counting == names[0]
+    assert counter(TokenizerSpec(model="gpt-4o")).counting == "o200k_base"
+
+
 def test_what_is_not_understood_is_named(tmp_path: Path) -> None:
     """With what would be."""
     with pytest.raises(ValueError, match=r"'o201k' is neither a file nor one of: estimate, words, cl100k_base"):

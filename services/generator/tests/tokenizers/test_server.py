@@ -130,9 +130,9 @@ def test_a_server_that_does_not_count_is_left_alone(server: Tokenizing, answer: 
     server.answers = [answer]
     with counting(server, "vllm", clock=lambda: now[0]) as counter:
         text = "one two three"
-        assert [counter.exact] == [True]
+        assert (counter.exact, counter.counting) == (True, f"vllm+{server.url}#llm")
         assert counter.count(text) == counter.count(text) == EstimatedTokens().count(text)
-        assert [counter.exact] == [False]
+        assert (counter.exact, counter.counting) == (False, "")
         assert len(server.requests) == 1
         now[0] += 11
         assert counter.count(text) == 3

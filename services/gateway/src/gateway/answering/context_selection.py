@@ -51,16 +51,25 @@ class ContextSelection:
         with timeline.step("retrieve"):
             top = turn.retrieval.top
             if top is None:
-                counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)
-                if too_long(counts):
-                    # An unknown index is what clients are told of first.
-                    await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
-                    raise prompt_too_long()
-                top = budget.candidates(counts.context_window, counts.messages, self._node_tokens)
+                top = await self._candidates(turn, deadline)
             found = await self._retriever.retrieve(turn.principal, turn.retrieval, query, top, deadline)
             timeline.inside("retrieve", found.steps)
         near = _near(labelled(found.passages), turn.retrieval.similarity_threshold)
         return replace(near, not_reranked=found.not_reranked)
+
+    async def _candidates(self, turn: Turn, deadline: Deadline) -> int:
+        """Number of passages to fetch."""
+        window = self._generator.known_window(turn.model)
+        if window is not None:
+            most = budget.candidates(window, 0, self._node_tokens)
+            if most == budget.LEAST_CANDIDATES:  # however long the conversation is; `select` refuses one too long
+                return most
+        counts = await self._count(turn, (), prompts.compose(turn, ()), deadline)
+        if too_long(counts):
+            # An unknown index is what clients are told of first.
+            await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
+            raise prompt_too_long()
+        return budget.candidates(counts.context_window, counts.messages, self._node_tokens)
 
     async def select(
         self, turn: Turn, found: Selection, timeline: Timeline, deadline: Deadline

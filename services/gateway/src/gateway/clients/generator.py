@@ -1,7 +1,9 @@
 """Generator over gRPC."""
 
+import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import grpc
 from causeway.generator.v1 import generator_pb2, generator_pb2_grpc
@@ -10,6 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import UpstreamRejected
 from servicekit.principal import Principal
 
+from gateway.clients.text_counts import TextCounts
 from gateway.domain import (
     Batch,
     Chunk,
@@ -28,11 +31,31 @@ from gateway.ports.answering import Prompt
 DESCRIPTOR = generator_pb2.DESCRIPTOR.services_by_name["GeneratorService"]
 
 
-class GrpcGenerator:
-    """`ports.answering.Generator` over a channel."""
+_BELIEVED_SECONDS = 5.0
 
-    def __init__(self, channel: grpc.aio.Channel) -> None:
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a generator said of a model when it counted, and until when its window is believed."""
+
+    counting: str
+    window: int
+    until: float
+
+
+class GrpcGenerator:
+    """`ports.answering.Generator` over a channel.
+
+    Args:
+        channel: To the generator.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, clock: Callable[[], float] = time.monotonic) -> None:
         self._stub = generator_pb2_grpc.GeneratorServiceStub(channel)
+        self._clock = clock
+        self._texts = TextCounts()
+        self._told: dict[str, _Told] = {}
 
     async def generate(self, prompt: Prompt, deadline: Deadline) -> AsyncGenerator[Batch, None]:
         """See `ports.answering.Generator`."""
@@ -54,17 +77,46 @@ class GrpcGenerator:
         deadline: Deadline,
     ) -> TokenCounts:
         """See `ports.answering.Generator`."""
-        request = generator_pb2.CountTokensRequest(
-            principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
-        )
-        response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
+        told = self._told.get(model)
+        counting = told.counting if told is not None else ""
+        known = self._texts.known(counting, texts) if counting else [None] * len(texts)
+        new = [text for text, count in zip(texts, known, strict=True) if count is None]
+        response = await self._count(principal, model, new, messages, deadline)
+        if len(new) < len(texts) and response.counting != counting:
+            # The model counts otherwise now.
+            known, new = [None] * len(texts), list(texts)
+            response = await self._count(principal, model, new, messages, deadline)
+        if response.counting:
+            self._texts.keep(response.counting, new, response.counts)
+        counted = iter(response.counts)
         return TokenCounts(
-            tuple(response.counts),
+            tuple(next(counted) if count is None else count for count in known),
             response.messages_count,
             response.context_window,
             response.only_quotes,
             response.takes_pictures,
         )
+
+    async def _count(
+        self,
+        principal: Principal,
+        model: str,
+        texts: Sequence[str],
+        messages: Sequence[Message],
+        deadline: Deadline,
+    ) -> generator_pb2.CountTokensResponse:
+        request = generator_pb2.CountTokensRequest(
+            principal=principal.to_proto(), model=model, texts=texts, messages=_messages(messages)
+        )
+        response: generator_pb2.CountTokensResponse = await rpc.unary(self._stub.CountTokens, request, deadline)
+        # Only a model that there is gets here, so that there are no more of these than models.
+        self._told[model] = _Told(response.counting, response.context_window, self._clock() + _BELIEVED_SECONDS)
+        return response
+
+    def known_window(self, model: str) -> int | None:
+        """See `ports.answering.Generator`."""
+        told = self._told.get(model)
+        return told.window if told is not None and self._clock() < told.until else None
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.answering.Generator`."""

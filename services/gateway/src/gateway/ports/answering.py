@@ -95,6 +95,13 @@ class Generator(Protocol):
         """Numbers of tokens as the model counts them."""
         ...
 
+    def known_window(self, model: str) -> int | None:
+        """The context window that the last count of this model's tokens told; None where that was a while ago.
+
+        It spares a call where the window decides without the conversation.
+        """
+        ...
+
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """The models, the default one first."""
         ...

@@ -28,6 +28,7 @@ class EstimatedTokens:
     """
 
     exact = False
+    counting = "estimate"
 
     def count(self, text: str) -> int:
         """Tokens, about."""

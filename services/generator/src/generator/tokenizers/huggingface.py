@@ -1,5 +1,6 @@
 """Tokenizers in Hugging Face's format, ``tokenizer.json``: https://huggingface.co/docs/tokenizers."""
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ class HuggingFaceTokens:
         self._texts.encode_special_tokens = True  # in a text "<|endoftext|>" is its characters
         self._prompts = _load(path)
         self._template = template
+        self.counting = f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"
 
     def count(self, text: str) -> int:
         """Tokens; special tokens that stand in the text count as the text they are."""

@@ -45,6 +45,11 @@ class OpenAITokens:
     def __init__(self, encoding: str) -> None:
         self._name = encoding
 
+    @property
+    def counting(self) -> str:
+        """As the encoding is called."""
+        return self._name
+
     def count(self, text: str) -> int:
         """Tokens; special tokens that stand in the text count as the text they are."""
         encoding = _encoding(self._name)

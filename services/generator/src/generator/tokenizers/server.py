@@ -60,6 +60,7 @@ class ServerTokens:
         self.close = weakref.finalize(self, self._http.close)
         self._dialect = dialect
         self._model = model
+        self._name = f"{dialect}+{url}#{model}"
         self._clock = clock
         self._estimate = EstimatedTokens()
         self._kept: OrderedDict[bytes, int] = OrderedDict()
@@ -70,6 +71,11 @@ class ServerTokens:
     def exact(self) -> bool:
         """Nothing had to be estimated of late."""
         return self._clock() >= self._rests_until
+
+    @property
+    def counting(self) -> str:
+        """By server and model; empty while texts are estimated."""
+        return self._name if self.exact else ""
 
     def count(self, text: str) -> int:
         """Tokens; none that the tokenizer would put around a text."""

@@ -20,6 +20,7 @@ class PieceCounter:
     """Counts what `pieces` gives."""
 
     exact = True
+    counting = "words"
 
     def count(self, text: str) -> int:
         """Pieces of a text."""

@@ -48,6 +48,7 @@ class FakeGenerator:
         only_quotes: What it says of itself.
         takes_pictures: Likewise.
         offered: The models that it lists; empty: one of its own.
+        told: Models that tokens were counted for.
     """
 
     script: list[Batch | CausewayError] = field(default_factory=list)
@@ -59,6 +60,7 @@ class FakeGenerator:
     only_quotes: bool = False
     takes_pictures: bool = False
     offered: tuple[Model, ...] = ()
+    told: set[str] = field(default_factory=set)
 
     @classmethod
     def saying(cls, *texts: str) -> "FakeGenerator":
@@ -97,7 +99,12 @@ class FakeGenerator:
         """See `ports.answering.Generator`."""
         counts = tuple(len(text.split()) for text in texts)
         total = sum(len(message.text.split()) for message in messages)
+        self.told.add(model)
         return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures)
+
+    def known_window(self, model: str) -> int | None:
+        """See `ports.answering.Generator`."""
+        return self.window if model in self.told else None
 
     async def models(self, principal: Principal, deadline: Deadline) -> tuple[Model, ...]:
         """See `ports.answering.Generator`."""

@@ -380,6 +380,7 @@ class CountTokensResponse(_message.Message):
     EXACT_FIELD_NUMBER: _builtins.int
     ONLY_QUOTES_FIELD_NUMBER: _builtins.int
     TAKES_PICTURES_FIELD_NUMBER: _builtins.int
+    COUNTING_FIELD_NUMBER: _builtins.int
     messages_count: _builtins.int
     """Count of the conversation."""
     context_window: _builtins.int
@@ -392,6 +393,8 @@ class CountTokensResponse(_message.Message):
     """
     takes_pictures: _builtins.bool
     """The model takes pictures among a message's parts."""
+    counting: _builtins.str
+    """Names the way of counting: as long as it is the same, so is the count of a text. Empty: nothing is promised."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One count a text, in order."""
@@ -405,10 +408,11 @@ class CountTokensResponse(_message.Message):
         exact: _builtins.bool = ...,
         only_quotes: _builtins.bool = ...,
         takes_pictures: _builtins.bool = ...,
+        counting: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes", "takes_pictures", b"takes_pictures"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counting", b"counting", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes", "takes_pictures", b"takes_pictures"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,27 @@
+"""Counts that are kept: those of the texts, as long as there is room."""
+
+from gateway.clients.text_counts import TextCounts
+from hypothesis import given
+from hypothesis import strategies as st
+
+ENTRIES = st.dictionaries(st.tuples(st.sampled_from("ab"), st.text(max_size=3)), st.integers(0, 9))
+
+
+@given(ENTRIES)
+def test_what_is_kept_is_known(entries: dict[tuple[str, str], int]) -> None:
+    """Each count by its way of counting and its text, also of texts that are no Unicode; no other one."""
+    counts = TextCounts()
+    for (counting, text), count in entries.items():
+        counts.keep(counting, [text], [count])
+    for (counting, text), count in entries.items():
+        assert counts.known(counting, [text, "\ud800"]) == [count, None]
+        assert counts.known("c", [text]) == [None]
+
+
+def test_those_used_last_stay() -> None:
+    """Their number is bounded."""
+    counts = TextCounts(most=2)
+    counts.keep("a", ["x", "y"], [1, 2])
+    counts.known("a", ["x"])
+    counts.keep("a", ["z"], [3])
+    assert counts.known("a", ["x", "y", "z"]) == [1, None, 3]
