@@ -162,25 +162,44 @@ class Checks:
         self, turn: Turn, passages: tuple[Passage, ...], timeline: Timeline, deadline: Deadline
     ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
         """The passages, less those that a detector stops: documents can carry instructions for the model."""
-        if not turn.detectors.context or not passages:
+        return await self.of_passages(turn, Direction.CONTEXT, passages, timeline, deadline)
+
+    async def of_passages(
+        self,
+        turn: Turn,
+        direction: Direction,
+        passages: tuple[Passage, ...],
+        timeline: Timeline,
+        deadline: Deadline,
+    ) -> tuple[tuple[Passage, ...], tuple[Detections, ...]]:
+        """The passages, less those that a detector of a direction stops: the output detectors judge passages that
+        are themselves the answer.
+        """
+        texts = [passage.text for passage in passages]
+        verdicts, found = await self.judged(turn, direction, texts, timeline, deadline)
+        if not verdicts:
             return passages, ()
-        with timeline.step("check context"):
-            verdicts, failures = await self._guardrails.detect(
-                turn.principal,
-                Direction.CONTEXT,
-                turn.detectors.context,
-                [passage.text for passage in passages],
-                deadline,
-                detection_context.of_turn(turn),
-            )
         kept = tuple(
             _with_text(passage, _text_after(verdict, passage.text))
             for passage, verdict in zip(passages, verdicts, strict=True)
             if verdict.action is not Action.BLOCK
         )
-        found = _detections(Direction.CONTEXT, range(len(passages)), verdicts, failures)
-        timeline.detections += found
         return kept, found
+
+    async def judged(
+        self, turn: Turn, direction: Direction, texts: Sequence[str], timeline: Timeline, deadline: Deadline
+    ) -> tuple[tuple[Verdict, ...], tuple[Detections, ...]]:
+        """A verdict for each text; no verdicts where the turn has no detectors of this direction."""
+        detectors = getattr(turn.detectors, direction.value)
+        if not detectors or not texts:
+            return (), ()
+        with timeline.step(f"check {direction.value}"):
+            verdicts, failures = await self._guardrails.detect(
+                turn.principal, direction, detectors, texts, deadline, detection_context.of_turn(turn)
+            )
+        found = _detections(direction, range(len(texts)), verdicts, failures)
+        timeline.detections += found
+        return verdicts, found
 
     async def clears(self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline) -> bool:
         """Whether a search query that a model made may be shown as it is."""

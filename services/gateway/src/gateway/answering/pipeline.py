@@ -1,10 +1,9 @@
 """How a turn is answered, step by step. Knows no protocol and no transport."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
 
 from servicekit.deadline import Deadline
 from servicekit.errors import PermissionDenied
@@ -19,6 +18,7 @@ from gateway.answering.notes import notes
 from gateway.answering.page_pictures import PagePictures
 from gateway.answering.query_rewriting import QueryRewriting
 from gateway.answering.timeline import Timeline
+from gateway.answering.together import beside, together
 from gateway.domain import (
     Batch,
     Context,
@@ -37,9 +37,6 @@ from gateway.domain import (
     Usage,
 )
 from gateway.ports.answering import Generator, Guardrails, Pictures, Prompt, Retriever
-
-A = TypeVar("A")
-B = TypeVar("B")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class Pipeline:
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
-        async with _beside(self._checks.reports(turn, timeline, deadline)) as reports:
+        async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
             try:
                 prepared = await self._prepare(turn, timeline, deadline)
                 if reports.done():
@@ -172,7 +169,7 @@ class Pipeline:
         if turn.original.passthrough:
             return Prepared(turn)
         # Together: the search stays on the platform, nothing else happens before the verdict.
-        (checked, found_in_input), found = await _together(
+        (checked, found_in_input), found = await together(
             self._checks.of_input(turn, timeline, deadline),
             self._context.search(turn, turn.query, timeline, deadline),
         )
@@ -235,28 +232,6 @@ class Pipeline:
             raise blocked
         answer = Delta(0, turn.blocked_message), Finish(0, "content_filter"), Usage(0, 0)
         return [*said, *answer, Done(timeline.steps)]
-
-
-@asynccontextmanager
-async def _beside(work: Coroutine[Any, Any, A]) -> AsyncIterator["asyncio.Future[A]"]:
-    """Runs it beside the block, and no longer than that."""
-    task = asyncio.ensure_future(work)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-async def _together(first: Coroutine[Any, Any, A], second: Coroutine[Any, Any, B]) -> tuple[A, B]:
-    """Runs both at once; where both fail, the first one's failure is the one that is raised."""
-    tasks = asyncio.ensure_future(first), asyncio.ensure_future(second)
-    try:
-        return await tasks[0], await tasks[1]
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _prompt(prepared: Prepared) -> Prompt:

@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from gateway.domain import Policy
 from gateway.frontends.assistants import AssistantEntry, by_name
 from gateway.frontends.detector_policy import DetectorLists
+from gateway.frontends.mcp_block import McpEntry
 from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire, UnknownTools
 from gateway.frontends.retrieval_block import RetrievalEntry, index_name
 
@@ -104,6 +105,18 @@ class ProfileEntry(_Model):
     unknown_tools: Literal["drop", "refuse"] = "drop"
     memory: Literal["session", "off"] | None = None
     assistants: list[AssistantEntry] = []
+    mcp: McpEntry = McpEntry()
+
+    def reaches(self, index: str, default_index: str) -> bool:
+        """Return whether requests can read an index.
+
+        Args:
+            index: The index.
+            default_index: The profile's where it names none.
+        """
+        own = default_index if self.index is None else self.index
+        allowed = self.allow.indexes
+        return allowed == "any" or index in (own, *self.retrieval.indexes, *allowed)
 
     def frontend(self, base: Frontend, policies: Mapping[str, Policy]) -> Frontend:
         """It, as requests find it.
@@ -151,4 +164,5 @@ class ProfileEntry(_Model):
             audit_text=self.audit_text,
             unknown_tools=UnknownTools(self.unknown_tools),
             batch=self.priority == "batch",
+            agents=self.mcp.offer(),
         )

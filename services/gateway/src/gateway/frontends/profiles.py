@@ -10,6 +10,7 @@ from servicekit.principal import Principal
 
 from gateway.domain import Detectors, Tuning
 from gateway.frontends.assistants import Assistant
+from gateway.frontends.mcp_block import AgentOffer
 
 ANY_ORIGIN = "*"
 
@@ -86,6 +87,7 @@ class Frontend:
         audit_text: The record holds the text that was found.
         unknown_tools: What becomes of tools of the Responses API that are not offered here.
         batch: Its requests come from programs, and are refused before those that people wait for.
+        agents: What agents are offered over the Model Context Protocol.
     """
 
     name: str = "default"
@@ -126,6 +128,14 @@ class Frontend:
     audit_text: bool = False
     unknown_tools: UnknownTools = UnknownTools.DROP
     batch: bool = False
+    agents: AgentOffer = field(default_factory=AgentOffer)
+
+    def for_agents(self) -> "Frontend":
+        """The profile as agents find it: narrowed to their indexes where it names some."""
+        if not self.agents.indexes:
+            return self
+        first, *others = self.agents.indexes
+        return replace(self, default_index=first, indexes_beside=tuple(others), indexes=frozenset())
 
     def serving(self, model: str, principal: Principal) -> "Frontend":
         """The profile as a request finds it that names this model: narrowed to an assistant where it is one's name.

@@ -60,7 +60,7 @@ def parse(raw: bytes, name: str, base: Frontend, served: Served) -> tuple[Fronte
     if SERVICE_POLICY in file.policies:
         raise document.wrong(("policies", SERVICE_POLICY), "the guardrails service's own policy has this name")
     known = {*file.policies, SERVICE_POLICY}
-    for key, problem in (*_wrong_assistants(file, served), *_problems(file.frontends, served, known)):
+    for key, problem in (*_wrong_assistants(file, served), *_problems(file.frontends, served, known, base)):
         raise document.wrong(key, problem)
     policies = {name: entry.policy() for name, entry in file.policies.items()}
     base = replace(base, assistants=by_name(file.assistants))
@@ -98,7 +98,9 @@ def _wrong_overrides(overrides: dict[str, Any], key: Key, served: Served) -> Ite
         yield (*key, "overrides", name), error.message
 
 
-def _problems(profiles: list[ProfileEntry], served: Served, policies: set[str]) -> Iterable[tuple[Key, str]]:
+def _problems(
+    profiles: list[ProfileEntry], served: Served, policies: set[str], base: Frontend
+) -> Iterable[tuple[Key, str]]:
     seen: dict[tuple[str, str], str] = {}
     for at, profile in enumerate(profiles):
         key = ("frontends", at)
@@ -109,6 +111,9 @@ def _problems(profiles: list[ProfileEntry], served: Served, policies: set[str]) 
         if profile.policy and profile.policy not in policies:
             yield (*key, "policy"), f"there is no such policy; they are {', '.join(sorted(policies))}"
         yield from _wrong_overrides(profile.overrides, key, served)
+        for n, index in enumerate(profile.mcp.indexes):
+            if not profile.reaches(index, base.default_index):
+                yield (*key, "mcp", "indexes", n), "the profile does not let requests read this index"
         if profile.name != DEFAULT and not (profile.mount or profile.hosts or profile.origins):
             yield key, f"nothing leads to '{profile.name}': it needs a mount, hosts or origins"
         taken: list[tuple[str, Key, str]] = [("name", (*key, "name"), profile.name)]

@@ -1,0 +1,119 @@
+"""Passages and documents that are read without a model: judged as if they were an answer.
+
+The context detectors judge them because an agent hands them to a model; the output detectors, because they leave
+the platform.
+"""
+
+from dataclasses import replace
+
+from servicekit.deadline import Deadline
+from servicekit.errors import Blocked
+
+from gateway.answering.checks import Checks
+from gateway.answering.timeline import Timeline
+from gateway.answering.together import beside, together
+from gateway.domain import Action, Direction, Finding, Passage, Turn
+from gateway.domain.documents import ReadDocument, TextRange
+from gateway.ports.answering import Guardrails, Retriever
+from gateway.ports.documents import Catalogue
+
+MARGIN = 512
+"""Code points before and behind a part that are judged with it: what a detector finds there is not cut in two."""
+
+_JUDGED = (Direction.CONTEXT, Direction.OUTPUT)
+
+
+class Reading:
+    """Searches passages and reads documents.
+
+    Args:
+        retriever: Finds passages.
+        catalogue: Has the documents.
+        guardrails: Judges texts.
+    """
+
+    def __init__(self, retriever: Retriever, catalogue: Catalogue, guardrails: Guardrails) -> None:
+        self._retriever = retriever
+        self._catalogue = catalogue
+        self._checks = Checks(guardrails)
+
+    async def search(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
+        """The best passages for the turn's question, as the detectors leave them.
+
+        Raises:
+            Blocked: A detector stops the question.
+            NotFound: An index does not exist for the principal.
+        """
+        async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
+            (checked, _), passages = await together(
+                self._checks.of_input(turn, timeline, deadline), self._find(turn, top, timeline, deadline)
+            )
+            if checked.question != turn.question:
+                passages = await self._find(checked, top, timeline, deadline)
+            await reports
+        for direction in _JUDGED:
+            passages, _ = await self._checks.of_passages(checked, direction, passages, timeline, deadline)
+        return passages
+
+    async def _find(self, turn: Turn, top: int, timeline: Timeline, deadline: Deadline) -> tuple[Passage, ...]:
+        with timeline.step("retrieve"):
+            found = await self._retriever.retrieve(turn.principal, turn.retrieval, turn.question, top, deadline)
+            timeline.inside("retrieve", found.steps)
+        return found.passages
+
+    async def document(
+        self, turn: Turn, index: str, document_id: str, part: TextRange, timeline: Timeline, deadline: Deadline
+    ) -> ReadDocument:
+        """A document with a part of its text, as the detectors leave it.
+
+        Raises:
+            Blocked: A detector stops the part.
+            NotFound: There is no such index or document, or not for the principal.
+        """
+        protected = turn.detectors.context or turn.detectors.output
+        before = min(part.offset, MARGIN) if protected else 0
+        behind = MARGIN if protected else 0
+        wanted = replace(part, offset=part.offset - before, length=before + part.length + behind)
+        with timeline.step("read document"):
+            read = await self._catalogue.read(turn.principal, index, document_id, wanted, deadline)
+        end = before + part.length
+        more = read.is_truncated or len(read.text) > end
+        text = await self._cleared(turn, read.text, before, min(end, len(read.text)), timeline, deadline)
+        return replace(read, text=text, is_truncated=more)
+
+    async def _cleared(
+        self, turn: Turn, text: str, start: int, end: int, timeline: Timeline, deadline: Deadline
+    ) -> str:
+        """The text from ``start`` to ``end`` without what detectors take out of the whole of it.
+
+        Raises:
+            Blocked: A detector stops it.
+        """
+        taken: list[Finding] = []
+        for direction in _JUDGED:
+            verdicts, _ = await self._checks.judged(turn, direction, [text], timeline, deadline)
+            for verdict in verdicts:
+                if verdict.action is Action.BLOCK:
+                    raise Blocked("The document was stopped by the guardrails.")
+                taken += [each for each in verdict.findings if each.action is Action.REDACT]
+        return _without(text, taken, start, end)
+
+
+def _without(text: str, taken: list[Finding], start: int, end: int) -> str:
+    """Return a part of a text with the replacements of findings.
+
+    Raises:
+        Blocked: A finding does not say where it is.
+    """
+    pieces = []
+    at = start
+    for each in sorted(taken, key=lambda each: each.start or 0):
+        if each.start is None or each.end is None:
+            raise Blocked("The document was stopped by the guardrails.")
+        if each.end <= at or each.start >= end:
+            continue
+        if each.start >= at:
+            pieces.append(text[at : each.start])
+        pieces.append(each.replacement)
+        at = min(each.end, end)
+    return "".join((*pieces, text[at:end]))
