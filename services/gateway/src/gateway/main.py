@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
 from gateway.answering.pipeline import Pipeline
+from gateway.answering.reading import Reading
+from gateway.dialects.mcp.registration import PATH as MCP
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.dialects.problem import problem
 from gateway.dialects.rag_chat import overrides
@@ -39,6 +41,7 @@ from gateway.routes import metrics as metrics_route
 from gateway.routes.chat import ChatEndpoint
 from gateway.routes.detector_health import DetectorHealth
 from gateway.routes.dispatch import ChatRoutes
+from gateway.routes.mcp import McpEndpoint
 from gateway.routes.rest import VERSION, rest
 from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stream_content import StreamContent
@@ -54,6 +57,7 @@ from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen
 from gateway.server.metrics import Measured, Metrics
 from gateway.server.middleware import HEALTH, BodyLimit, Tracing
+from gateway.server.public_address import PublicAddress
 from gateway.server.public_path import PublicPath
 from gateway.server.quota_enforcement import QuotaLayer
 from gateway.server.recording import AuditRequired, Recording
@@ -110,6 +114,16 @@ def build_app(
     }
     contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=passed)
 
+    agents = McpEndpoint(
+        pipeline,
+        Reading(services.retriever, services.catalogue, services.guardrails),
+        services.catalogue,
+        services.indexes,
+        PublicAddress(settings.public_url, settings.public_path),
+        timeout=timeout,
+        passed_headers=passed,
+    )
+
     def error_body(scope: Scope, error: CausewayError) -> bytes:
         errors = routes.errors(scope["path"])
         if errors is None:
@@ -125,7 +139,7 @@ def build_app(
     ]
     others = rest(routers, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
-    app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents}, PageHeaders(described))
+    app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents, MCP: agents}, PageHeaders(described))
     profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
     served = Served(
         frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names

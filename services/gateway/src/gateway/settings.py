@@ -24,6 +24,14 @@ class Settings(IdentitySettings):
         description="Path below which a proxy offers the gateway, such as `/causeway`; the proxy takes it off "
         "(docs/deploy.md). Empty: the root.",
     )
+    public_url: str = Field(
+        "",
+        max_length=500,
+        pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~-]+)*)?$",
+        description="Where clients find the gateway, with the path of CAUSEWAY_PUBLIC_PATH and without a slash at "
+        "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md). Empty: by the "
+        "host that a request names.",
+    )
     detector_health_port: int | None = Field(
         None,
         ge=0,

@@ -107,9 +107,10 @@ def test_what_is_not_in_the_table_is_not_there(path: str) -> None:
 
 
 def test_chats_take_a_slash_at_the_end() -> None:
-    """Some clients write it. No other path takes one."""
+    """Some clients write it, agents' likewise. No other path takes one."""
     chats = {chat.path for dialect in registrations() for chat in dialect.chats}
     assert chats
+    chats.add("/mcp")  # other servers of this protocol are often found with one
     for route in TABLE:
         taken = TABLE.canonical(f"{route.path}/") == route.path
         assert taken == (route.path in chats), route.path

@@ -49,6 +49,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/snapshots",
         "/snapshots/{path}",
         "/retrieve",
+        "/mcp",
         "/v1/models",
         "/v1/models/{model}",
         "/v1/embeddings",

@@ -1,5 +1,6 @@
 """All dialects: a new one is a package with a registration, and a line here (docs/extending.md)."""
 
+from gateway.dialects.mcp import registration as mcp
 from gateway.dialects.openai import registration as openai
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.openai.completions import OpenAiCompletions
@@ -22,4 +23,5 @@ def registrations(similarity_threshold: float = 0.3) -> tuple[Registration, ...]
         responses.registration(Responses(similarity_threshold)),
         rag_chat.registration(),
         orchestrator.registration(chat),
+        mcp.registration(),
     )

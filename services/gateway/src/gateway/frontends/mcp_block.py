@@ -30,7 +30,7 @@ class AgentPrompt:
 
     Attributes:
         name: Names it within the profile.
-        text: What the user says with it; ``{name}`` stands for an argument.
+        text: What the user says with it; ``{name}`` is replaced by an argument.
     """
 
     name: str

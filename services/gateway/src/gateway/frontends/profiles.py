@@ -130,13 +130,6 @@ class Frontend:
     batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 
-    def for_agents(self) -> "Frontend":
-        """The profile as agents find it: narrowed to their indexes where it names some."""
-        if not self.agents.indexes:
-            return self
-        first, *others = self.agents.indexes
-        return replace(self, default_index=first, indexes_beside=tuple(others), indexes=frozenset())
-
     def serving(self, model: str, principal: Principal) -> "Frontend":
         """The profile as a request finds it that names this model: narrowed to an assistant where it is one's name.
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from servicekit.errors import CausewayError
 
+from gateway.dialects.mcp.registration import ROUTE as MCP
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.dialects.orchestrator.registration import error_body as orchestrator_error
 from gateway.dialects.rag_chat.stage import error_text
@@ -80,6 +81,7 @@ ROUTES = (
         quota=QuotaUnit.TOKENS,
     ),
     Route("/retrieve", "POST", _ASK, _TENANT),
+    MCP,
     _front_end("/content/{path:path}", "GET", _ASK),
     _front_end("/speech", "POST", _ASK),
     # A user's own.

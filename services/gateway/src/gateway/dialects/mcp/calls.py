@@ -1,0 +1,249 @@
+"""The tools at work: arguments in, structured results out."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import mcp_types as types
+import msgspec
+import structlog
+from servicekit.errors import (
+    Blocked,
+    CausewayError,
+    DeadlineExceeded,
+    Internal,
+    InvalidRequest,
+    RateLimited,
+    Unavailable,
+)
+
+from gateway.answering.pipeline import Pipeline
+from gateway.answering.reading import Reading
+from gateway.dialects import upstream_errors
+from gateway.dialects.answer import Answer
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.mcp import links, tools
+from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES, Asking
+from gateway.dialects.ragengine.documents import conditions
+from gateway.domain import Context, Delta, Done, Passage
+from gateway.domain.documents import ReadDocument, TextRange
+from gateway.ports.index_management import Indexes
+
+_log = structlog.get_logger(__name__)
+_CITATION = re.compile(r"\[([^\[\]]{1,1000})\]")
+_STOPPED = "content_filter"
+_UNJUDGED = (Unavailable, DeadlineExceeded, RateLimited)
+
+_Json = dict[str, Any]
+
+
+class Progress(Protocol):
+    """Tells a client how far its call is; nothing where the client does not want to know."""
+
+    async def __call__(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        """Tell the client."""
+        ...
+
+
+class Calls:
+    """Runs the tools.
+
+    Args:
+        pipeline: Answers questions.
+        reading: Searches passages and reads documents.
+        indexes: Knows the indexes.
+    """
+
+    def __init__(self, pipeline: Pipeline, reading: Reading, indexes: Indexes) -> None:
+        self._pipeline = pipeline
+        self._reading = reading
+        self._indexes = indexes
+        self._tools: dict[str, Callable[[Asking, Fields, Progress], Awaitable[types.CallToolResult]]] = {
+            "search": self._search,
+            "fetch": self._fetch,
+            "ask": self._ask,
+            "list_indexes": self._list_indexes,
+        }
+
+    async def call(
+        self, asking: Asking, name: str, arguments: Mapping[str, Any], progress: Progress
+    ) -> types.CallToolResult:
+        """The result of a tool; what goes wrong is a result, too, so that the agent reads it.
+
+        Args:
+            asking: The request.
+            name: A tool that the profile offers.
+            arguments: As they came.
+            progress: Tells the client how far the call is.
+        """
+        asking.log["tool"] = name
+        try:
+            return await self._tools[name](asking, _fields(name, arguments), progress)
+        except Exception as error:  # the boundary: the agent gets words, the log the cause
+            failure = told(error, asking)
+            asking.log["tool_error"] = failure
+            return types.CallToolResult(content=[types.TextContent(text=failure)], is_error=True)
+
+    async def _search(self, asking: Asking, said: Fields, _progress: Progress) -> types.CallToolResult:
+        query = _words(said, "query")
+        turn = asking.turn(
+            query, asking.indexes(said.text("index")), conditions(said.get("filters"), said.path("filters"))
+        )
+        top = said.integer("top", 1, MOST_PASSAGES) or turn.retrieval.top or USUAL_PASSAGES
+        passages = await self._reading.search(turn, top, asking.timeline, asking.deadline)
+        asking.sources = passages
+        results = [_result(asking, each) | {"score": each.relevance} for each in passages]
+        for result, each in zip(results, passages, strict=True):
+            result["metadata"] = links.metadata(each.metadata_json)
+        return _structured({"results": results})
+
+    async def _fetch(self, asking: Asking, said: Fields, _progress: Progress) -> types.CallToolResult:
+        name = said.text("id")
+        index, read, part = await self.read(asking, name, said)
+        return _structured(
+            {
+                "id": name,
+                "title": read.stored.sourcefile,
+                "text": read.text,
+                "url": links.url(
+                    asking.base_url, index, read.stored.sourcefile, read.metadata_json, part.first_page
+                ),
+                "metadata": links.metadata(read.metadata_json),
+                "index": index,
+                "pages": read.pages,
+                "next_offset": part.offset + part.length if read.is_truncated else None,
+            }
+        )
+
+    async def read(self, asking: Asking, name: str, said: Fields) -> tuple[str, ReadDocument, TextRange]:
+        """A part of a document, with its index and which part it is.
+
+        Args:
+            asking: The request.
+            name: The document's id, as `links.document_name` makes it.
+            said: May say which part.
+
+        Raises:
+            CausewayError: There is no such document for the caller, or a detector stops it.
+        """
+        index, document_id = links.parse_name(name, said.path("id"))
+        asking.indexes(index, said.path("id"))
+        part = TextRange(
+            said.integer("length", 1, tools.LONGEST_TEXT) or tools.USUAL_LENGTH,
+            said.integer("offset", 0, tools.LARGEST_OFFSET) or 0,
+            said.integer("first_page", 1, tools.LARGEST_PAGE) or 0,
+            said.integer("last_page", 1, tools.LARGEST_PAGE) or 0,
+        )
+        if part.last_page and part.first_page > part.last_page:
+            raise said.wrong("last_page", "must not be before first_page")
+        turn = asking.turn("", (index,))
+        read = await self._reading.document(turn, index, document_id, part, asking.timeline, asking.deadline)
+        return index, read, part
+
+    async def _ask(self, asking: Asking, said: Fields, progress: Progress) -> types.CallToolResult:
+        turn = asking.question(_words(said, "question"), asking.indexes(said.text("index")), said.text("language"))
+        answer = Answer()
+        told_so_far = 0
+        events = self._pipeline.answer(turn, asking.deadline, asking.timeline)
+        async with aclosing(events) as batches:
+            async for batch in batches:
+                answer.take(batch)
+                if isinstance(last := batch[-1], Done):
+                    asking.done = last
+                if message := _news(batch):
+                    told_so_far += 1
+                    await progress(told_so_far, None, message)
+        choice = answer.choices.get(0)
+        if choice is not None and choice.finish_reason == _STOPPED:
+            raise Blocked(asking.frontend.blocked_message)
+        text = choice.text if choice is not None else ""
+        passages = answer.context.passages if answer.context else ()
+        cited = _cited(text, passages)
+        citations = [{"label": each.sourcepage, **_result(asking, each)} for each in cited]
+        content = [types.TextContent(text=text)]
+        if citations:
+            sources = "\n".join(f"[{each['label']}] {each['url']}" for each in citations)
+            content.append(types.TextContent(text=f"Sources:\n{sources}"))
+        return types.CallToolResult(content=[*content], structured_content={"answer": text, "citations": citations})
+
+    async def _list_indexes(self, asking: Asking, _said: Fields, _progress: Progress) -> types.CallToolResult:
+        own = asking.frontend.indexes_for((), "index")
+        found = await self._indexes.summaries(asking.principal, asking.deadline)
+        listed = [
+            {"name": each.name, "documents": each.documents, "default": each.name in own}
+            for each in found
+            if asking.offers(each.name)
+        ]
+        return _structured({"indexes": listed})
+
+
+def told(error: Exception, asking: Asking) -> str:
+    """Return what an agent is told of an error; the log gets the cause of a defect."""
+    if isinstance(error, CausewayError):
+        if isinstance(error, Blocked) and not isinstance(error, _UNJUDGED):
+            return asking.frontend.blocked_message
+        return upstream_errors.translated(error).message
+    if isinstance(error, TimeoutError):
+        return "The call took longer than its deadline."
+    _log.exception("call failed", error=str(error))
+    return Internal().message
+
+
+def _fields(name: str, arguments: Mapping[str, Any]) -> Fields:
+    schema = tools.input_schema(name) or {}
+    for each in arguments:
+        if each not in schema["properties"]:
+            known = ", ".join(schema["properties"]) or "nothing"
+            raise InvalidRequest(f"{name} does not take {each[:200]!r}; it takes {known}.", field=each)
+    try:
+        msgspec.json.encode(arguments)
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError):
+        raise InvalidRequest(
+            "The arguments hold text that is not valid Unicode, or numbers out of range."
+        ) from None
+    return Fields(dict(arguments))
+
+
+def _words(said: Fields, name: str) -> str:
+    text = said.text(name)
+    if not text.strip():
+        raise said.wrong(name, "must be text that is not blank")
+    if len(text) > tools.LONGEST_QUERY:
+        raise said.wrong(name, f"must have at most {tools.LONGEST_QUERY} characters")
+    return text
+
+
+def _result(asking: Asking, passage: Passage) -> _Json:
+    return {
+        "id": links.document_name(passage.index, passage.document_id),
+        "title": passage.sourcefile,
+        "url": links.url(asking.base_url, passage.index, passage.sourcefile, passage.metadata_json, passage.page),
+        "text": passage.text,
+        "index": passage.index,
+        "page": passage.page,
+    }
+
+
+def _structured(result: _Json) -> types.CallToolResult:
+    """The result; as text, too, for clients that read no structure."""
+    text = msgspec.json.encode(result).decode()
+    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=result)
+
+
+def _news(batch: Sequence[Any]) -> str:
+    """What a batch of events says to who waits: how much was found, or the next words."""
+    for event in batch:
+        if isinstance(event, Context):
+            count = len(event.passages)
+            return f"{count} passage{'' if count == 1 else 's'} found"
+    return "".join(event.text for event in batch if isinstance(event, Delta) and event.choice == 0)
+
+
+def _cited(text: str, passages: Sequence[Passage]) -> list[Passage]:
+    """The passages that an answer names in square brackets, in the order in which it does."""
+    by_label: dict[str, Passage] = {}
+    for passage in passages:
+        by_label.setdefault(passage.sourcepage, passage)
+    named = dict.fromkeys(_CITATION.findall(text))
+    return [by_label[label] for label in named if label in by_label]

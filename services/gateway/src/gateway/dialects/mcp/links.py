@@ -1,0 +1,93 @@
+"""How documents are named: ids that tools take, URIs of resources, addresses that a person can open."""
+
+from urllib.parse import quote, unquote, urlsplit
+
+import msgspec
+from servicekit import keys
+from servicekit.errors import InvalidRequest
+
+SCHEME = "causeway"
+TEMPLATE = SCHEME + "://{index}/{document}{?offset,length,first_page,last_page}"
+
+_NUMBERS = ("offset", "length", "first_page", "last_page")
+_MOST_DIGITS = 15
+_metadata = msgspec.json.Decoder(dict[str, object])
+
+
+def document_name(index: str, document_id: str) -> str:
+    """Return the id of a document, which also names its index.
+
+    >>> document_name("handbook", "a/b.pdf")
+    'handbook/a/b.pdf'
+    """
+    return f"{index}/{document_id}"
+
+
+def parse_name(name: str, field: str) -> tuple[str, str]:
+    """Return the index and the document that an id names.
+
+    Raises:
+        InvalidRequest: It is not an id that a search returned.
+    """
+    index, _, document_id = name.partition("/")
+    wrong = InvalidRequest(f"{field} must be an id that a search returned, like handbook/guide.pdf.", field=field)
+    if not document_id:
+        raise wrong
+    try:
+        return keys.index_name(index), document_id
+    except InvalidRequest:
+        raise wrong from None
+
+
+def uri(index: str, document_id: str) -> str:
+    """Return the URI of a document's text.
+
+    >>> uri("handbook", "a/b c.pdf")
+    'causeway://handbook/a%2Fb%20c.pdf'
+    """
+    return f"{SCHEME}://{index}/{quote(document_id, safe='')}"
+
+
+def parse_uri(said: str) -> tuple[str, dict[str, int]]:
+    """Return the id and the numbers of a resource's URI.
+
+    Raises:
+        InvalidRequest: It is not of the template.
+
+    >>> parse_uri("causeway://handbook/a%2Fb%20c.pdf?offset=10")
+    ('handbook/a/b c.pdf', {'offset': 10})
+    """
+    wrong = InvalidRequest(f"The URI must be of the template {TEMPLATE}.", field="uri")
+    try:
+        parts = urlsplit(said)
+        path = unquote(parts.path, errors="strict")
+    except ValueError:
+        raise wrong from None
+    if parts.scheme != SCHEME or not parts.netloc or len(path) < 2 or parts.fragment:
+        raise wrong
+    numbers: dict[str, int] = {}
+    for member in filter(None, parts.query.split("&")):
+        name, _, value = member.partition("=")
+        if name not in _NUMBERS or not (value.isascii() and value.isdigit()) or len(value) > _MOST_DIGITS:
+            raise wrong
+        numbers[name] = int(value)
+    # A URI's host has no case; the index keeps its own.
+    index = said[len(SCHEME) + 3 :].partition("/")[0]
+    return index + path, numbers
+
+
+def url(base_url: str, index: str, sourcefile: str, metadata_json: bytes, page: int = 0) -> str:
+    """Return the address of a document: where it was fetched from, else where the gateway serves its original.
+
+    The address holds no signature: the gateway asks who opens it.
+    """
+    fetched = metadata(metadata_json).get("url")
+    fragment = f"#page={page}" if page else ""
+    if isinstance(fetched, str) and fetched.startswith(("https://", "http://")):
+        return fetched + ("" if "#" in fetched else fragment)
+    return f"{base_url}/content/{quote(sourcefile)}?index={quote(index)}{fragment}"
+
+
+def metadata(metadata_json: bytes) -> dict[str, object]:
+    """Return a document's metadata."""
+    return _metadata.decode(metadata_json or b"{}")

@@ -1,0 +1,95 @@
+"""The route of the Model Context Protocol: its errors and its description."""
+
+from collections.abc import Mapping
+
+import msgspec
+from servicekit.errors import CausewayError, http_status
+
+from gateway.dialects.openapi import Schema
+from gateway.dialects.registration import Registration
+from gateway.frontends.profiles import Frontend
+from gateway.routing.route import AdmissionClass, IndexReach, QuotaUnit, Role, Route
+
+PATH = "/mcp"
+TAG = "mcp"
+
+_INVALID_REQUEST, _INTERNAL = -32600, -32603
+_SERVER_FAULT = 500
+_MESSAGE: Schema = {
+    "type": "object",
+    "required": ["jsonrpc", "method"],
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"type": ["string", "integer"]},
+        "method": {"type": "string"},
+        "params": {"type": "object"},
+    },
+    "example": {"jsonrpc": "2.0", "id": 1, "method": "tools/list"},
+}
+_ANSWER: Schema = {"type": "object"}
+_ERROR: Schema = {
+    "type": "object",
+    "properties": {
+        "jsonrpc": {"const": "2.0"},
+        "id": {"type": ["string", "integer", "null"]},
+        "error": {
+            "type": "object",
+            "properties": {"code": {"type": "integer"}, "message": {"type": "string"}},
+        },
+    },
+}
+
+
+def error_body(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
+    """Return an error that comes before the protocol has read the request: an answer to no message."""
+    code = _INTERNAL if http_status(error) >= _SERVER_FAULT else _INVALID_REQUEST
+    return msgspec.json.encode({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": error.message}})
+
+
+ROUTE = Route(
+    PATH,
+    "POST",
+    Role.ASK,
+    IndexReach.PROFILE,
+    AdmissionClass.INTERACTIVE,
+    QuotaUnit.TOKENS,
+    errors=error_body,
+    takes_slash=True,
+)
+
+
+def registration() -> Registration:
+    """Register the description of the route."""
+    refusals = {
+        "400": "The message is wrong",
+        "404": "No such method",
+        "406": "The client must accept application/json, and text/event-stream where the answer is a stream",
+        "413": "The body is too large",
+        "415": "The body is of a media type that is not read here",
+        "429": "Over a quota; see Retry-After and x-ratelimit-…",
+        "503": "There is too much to do; see Retry-After",
+    }
+    operation: Schema = {
+        "summary": "Tools, documents and prompts for agents",
+        "description": "One message of the Model Context Protocol (streamable HTTP), of the generations "
+        "2025-11-25 and 2026-07-28. docs/mcp.md describes the tools.",
+        "tags": [TAG],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": _MESSAGE}}},
+        "responses": {
+            "200": {
+                "description": "The answer",
+                "content": {"application/json": {"schema": _ANSWER}, "text/event-stream": {}},
+            },
+            "202": {"description": "A notification was taken"},
+            **{
+                status: {"description": text, "content": {"application/json": {"schema": _ERROR}}}
+                for status, text in refusals.items()
+            },
+        },
+    }
+    return Registration(
+        chats=(),
+        tags={TAG: "The Model Context Protocol: the same documents for agents."},
+        errors_below={f"{PATH}/": error_body},
+        operations={PATH: operation},
+    )

@@ -1,0 +1,111 @@
+"""Documents as resources: a template, a list in pages, and texts in parts."""
+
+import base64
+import binascii
+from typing import Any
+
+import mcp_types as types
+import msgspec
+from servicekit.errors import InvalidRequest
+
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.mcp import links
+from gateway.dialects.mcp.asking import Asking
+from gateway.dialects.mcp.calls import Calls
+from gateway.ports.documents import Catalogue
+from gateway.ports.index_management import Indexes
+
+PAGE = 100
+"""Documents in one page of the list."""
+_TEXT = "text/plain"
+_META = "causeway/"
+_LONGEST_CURSOR = 4096
+
+_cursor = msgspec.json.Decoder(tuple[str, str])
+
+
+class Resources:
+    """Lists documents and reads their texts.
+
+    Args:
+        calls: Reads documents, as the tool fetch does.
+        catalogue: Has the documents.
+        indexes: Knows the indexes.
+    """
+
+    def __init__(self, calls: Calls, catalogue: Catalogue, indexes: Indexes) -> None:
+        self._calls = calls
+        self._catalogue = catalogue
+        self._indexes = indexes
+
+    def templates(self) -> list[types.ResourceTemplate]:
+        """The one template: a document's text, whole or in part."""
+        return [
+            types.ResourceTemplate(
+                name="document",
+                title="A document's text",
+                uri_template=links.TEMPLATE,
+                description="The text of a document, by its index and its id. offset and length name a part of "
+                "it in characters, first_page and last_page some of its pages.",
+                mime_type=_TEXT,
+            )
+        ]
+
+    async def page(self, asking: Asking, cursor: str) -> tuple[list[types.Resource], str]:
+        """Some of the documents that the caller may see, and the cursor of those behind them; empty: none are.
+
+        Raises:
+            InvalidRequest: The cursor is not one that a page had.
+        """
+        index, token = _from_cursor(cursor) if cursor else ("", "")
+        found = await self._indexes.summaries(asking.principal, asking.deadline)
+        names = sorted(each.name for each in found if asking.offers(each.name) and each.name >= index)
+        listed: list[types.Resource] = []
+        for name in names:
+            behind = token if name == index else ""
+            page = await self._catalogue.page(asking.principal, name, PAGE - len(listed), behind, asking.deadline)
+            listed += [
+                types.Resource(
+                    name=links.document_name(name, each.document_id),
+                    title=each.sourcefile,
+                    uri=links.uri(name, each.document_id),
+                    mime_type=_TEXT,
+                )
+                for each in page.documents
+            ]
+            if page.next_token:
+                return listed, _to_cursor(name, page.next_token)
+            if len(listed) == PAGE and name != names[-1]:
+                return listed, _to_cursor(names[names.index(name) + 1], "")
+        return listed, ""
+
+    async def read(self, asking: Asking, uri: str) -> types.TextResourceContents:
+        """A part of a document's text; its ``_meta`` says where the next part begins.
+
+        Raises:
+            CausewayError: There is no such document for the caller, or a detector stops it.
+        """
+        name, numbers = links.parse_uri(uri)
+        asking.log["tool"] = "resource"
+        said: dict[str, Any] = dict(numbers)
+        index, read, part = await self._calls.read(asking, name, Fields({"id": name, **said}))
+        meta = {
+            f"{_META}index": index,
+            f"{_META}title": read.stored.sourcefile,
+            f"{_META}pages": read.pages,
+            f"{_META}next_offset": part.offset + part.length if read.is_truncated else None,
+        }
+        return types.TextResourceContents(uri=uri, mime_type=_TEXT, text=read.text, _meta=meta)
+
+
+def _to_cursor(index: str, token: str) -> str:
+    return base64.urlsafe_b64encode(msgspec.json.encode((index, token))).decode()
+
+
+def _from_cursor(cursor: str) -> tuple[str, str]:
+    try:
+        if len(cursor) > _LONGEST_CURSOR:
+            raise ValueError
+        return _cursor.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        raise InvalidRequest("cursor must be one that a page had.", field="cursor") from None

@@ -1,0 +1,150 @@
+"""The protocol's server: which request is answered by what."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import Server
+from mcp.shared.exceptions import MCPError
+from servicekit.errors import CausewayError, NotFound
+
+from gateway.dialects.mcp import tools
+from gateway.dialects.mcp.asking import Asking
+from gateway.dialects.mcp.calls import Calls, told
+from gateway.dialects.mcp.resources import Resources
+
+_NOT_THERE = -32002
+"""What clients of the earlier generation read of a resource that does not exist."""
+_INSTRUCTIONS = (
+    "Documents of an organisation. Use search to find passages and fetch to read a document further; name the url "
+    "of what you use. ask returns an answer that is written already, with citations."
+)
+
+_Context = ServerRequestContext[Any, Any]
+AskingOf = Callable[[Any], Asking]
+"""The request as the transport has it → what is known of it."""
+
+
+def mcp_server(calls: Calls, resources: Resources, asking_of: AskingOf, version: str) -> Server[Any]:
+    """Return the server of all front ends; what each is offered is decided for each request.
+
+    Args:
+        calls: Runs the tools.
+        resources: Lists and reads documents.
+        asking_of: Says what is known of a request.
+        version: Of Causeway.
+    """
+    handlers = _Handlers(calls, resources, asking_of)
+    server: Server[Any] = Server(
+        "causeway",
+        version=version,
+        title="Causeway",
+        instructions=_INSTRUCTIONS,
+        get_tool_input_schema=tools.input_schema,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_resource_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+    )
+    # The gateway has a span for each request, and for each step of it.
+    server.middleware.clear()
+    return server
+
+
+class _Handlers:
+    def __init__(self, calls: Calls, resources: Resources, asking_of: AskingOf) -> None:
+        self._calls = calls
+        self._resources = resources
+        self._asking_of = asking_of
+
+    async def list_tools(
+        self, ctx: _Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        """The tools that the profile offers."""
+        offered = self._asking_of(ctx.request).frontend.agents.tools
+        return types.ListToolsResult(tools=[each for each in tools.DEFINITIONS if each.name in offered])
+
+    async def call_tool(self, ctx: _Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """What a tool returns."""
+        asking = self._asking_of(ctx.request)
+        if params.name not in asking.frontend.agents.tools:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:200]!r}.")
+        return await self._calls.call(asking, params.name, params.arguments or {}, ctx.session.report_progress)
+
+    async def list_resources(
+        self, ctx: _Context, params: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        """A page of the documents."""
+        asking = self._asking_of(ctx.request)
+        try:
+            listed, cursor = await self._resources.page(asking, (params and params.cursor) or "")
+        except Exception as error:  # the boundary, as in `Calls.call`
+            raise _failure(error, asking) from error
+        return types.ListResourcesResult(resources=listed, next_cursor=cursor or None)
+
+    async def list_resource_templates(
+        self, _ctx: _Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        """How documents are named."""
+        return types.ListResourceTemplatesResult(resource_templates=self._resources.templates())
+
+    async def read_resource(
+        self, ctx: _Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        """A part of a document's text."""
+        asking = self._asking_of(ctx.request)
+        try:
+            return types.ReadResourceResult(contents=[await self._resources.read(asking, str(params.uri))])
+        except Exception as error:  # the boundary, as in `Calls.call`
+            raise _failure(error, asking) from error
+
+    async def list_prompts(
+        self, ctx: _Context, _params: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        """The prompts that the profile lists."""
+        prompts = self._asking_of(ctx.request).frontend.agents.prompts
+        return types.ListPromptsResult(
+            prompts=[
+                types.Prompt(
+                    name=each.name,
+                    title=each.title or None,
+                    description=each.description or None,
+                    arguments=[
+                        types.PromptArgument(
+                            name=argument.name,
+                            description=argument.description or None,
+                            required=argument.required,
+                        )
+                        for argument in each.arguments
+                    ],
+                )
+                for each in prompts.values()
+            ]
+        )
+
+    async def get_prompt(self, ctx: _Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        """A prompt with its arguments."""
+        prompt = self._asking_of(ctx.request).frontend.agents.prompts.get(params.name)
+        if prompt is None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:200]!r}.")
+        values = params.arguments or {}
+        for argument in prompt.arguments:
+            if argument.required and argument.name not in values:
+                raise MCPError(types.INVALID_PARAMS, f"The argument {argument.name!r} is missing.")
+        text = types.TextContent(text=prompt.filled(values))
+        return types.GetPromptResult(
+            description=prompt.description or None, messages=[types.PromptMessage(role="user", content=text)]
+        )
+
+
+def _failure(error: Exception, asking: Asking) -> MCPError:
+    """An error of a resource, which has no result of its own."""
+    if isinstance(error, NotFound):
+        code = _NOT_THERE
+    else:
+        code = types.INVALID_PARAMS if isinstance(error, CausewayError) else types.INTERNAL_ERROR
+    return MCPError(code, told(error, asking))

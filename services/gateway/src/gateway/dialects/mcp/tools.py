@@ -1,0 +1,166 @@
+"""What the tools are called, what they take and what they return."""
+
+from typing import Any
+
+import mcp_types as types
+
+from gateway.dialects.mcp.asking import MOST_PASSAGES, USUAL_PASSAGES
+from gateway.frontends.mcp_block import TOOLS
+
+LONGEST_QUERY = 10_000
+"""Characters of a query or a question."""
+USUAL_LENGTH = 20_000
+LONGEST_TEXT = 100_000
+"""Characters of a document's text in one result."""
+LARGEST_OFFSET = 2**31 - 1
+LARGEST_PAGE = 1_000_000
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_NUMBER: dict[str, Any] = {"type": "integer"}
+_INDEX = {
+    "type": "string",
+    "description": "Index to look in; left out: the usual one. list_indexes has their names.",
+}
+
+
+def _object(required: list[str], **properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _result(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _within(least: int, most: int, usual: int | None = None, **said: Any) -> dict[str, Any]:
+    default = {} if usual is None else {"default": usual}
+    return {"type": "integer", "minimum": least, "maximum": most, **default, **said}
+
+
+def _query(description: str) -> dict[str, Any]:
+    return {"type": "string", "minLength": 1, "maxLength": LONGEST_QUERY, "description": description}
+
+
+PARTS = {
+    "offset": _within(0, LARGEST_OFFSET, 0, description="Characters to pass over: next_offset of the part before"),
+    "length": _within(1, LONGEST_TEXT, USUAL_LENGTH, description="Most characters of the text"),
+    "first_page": _within(1, LARGEST_PAGE, description="First page, where the document has pages"),
+    "last_page": _within(1, LARGEST_PAGE, description="Last page"),
+}
+"""Which part of a document's text is read."""
+
+_READ_ONLY = types.ToolAnnotations(
+    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
+)
+
+_DEFINITIONS = {
+    "search": types.Tool(
+        name="search",
+        title="Search documents",
+        description="Find the passages of the organisation's documents that fit a query best, by meaning and by "
+        "words. Each result has the id of its document, which fetch reads, and a url to cite.",
+        input_schema=_object(
+            ["query"],
+            query=_query("What to look for, in a few words or a sentence"),
+            index=_INDEX,
+            top=_within(1, MOST_PASSAGES, USUAL_PASSAGES, description="Most results"),
+            filters={
+                "type": "object",
+                "description": "All of these values must be in the document's metadata",
+                "additionalProperties": {"type": ["string", "number", "boolean"]},
+            },
+        ),
+        output_schema=_result(
+            results=_list(
+                _result(
+                    id=_TEXT,
+                    title=_TEXT,
+                    url=_TEXT,
+                    text=_TEXT,
+                    score={"type": "number"},
+                    index=_TEXT,
+                    page={"type": "integer", "description": "0: the document has no pages"},
+                    metadata={"type": "object"},
+                )
+            )
+        ),
+        annotations=_READ_ONLY,
+    ),
+    "fetch": types.Tool(
+        name="fetch",
+        title="Read a document",
+        description="Read the text of a document that search found, whole or in parts. Where next_offset is a "
+        "number, the document goes on: call again with it as offset.",
+        input_schema=_object(
+            ["id"], id={"type": "string", "minLength": 3, "description": "The id of a search result"}, **PARTS
+        ),
+        output_schema=_result(
+            id=_TEXT,
+            title=_TEXT,
+            text=_TEXT,
+            url=_TEXT,
+            metadata={"type": "object"},
+            index=_TEXT,
+            pages={"type": "integer", "description": "Number of pages; 0: the document has no pages"},
+            next_offset={"type": ["integer", "null"], "description": "null: the text ends here"},
+        ),
+        annotations=_READ_ONLY,
+    ),
+    "ask": types.Tool(
+        name="ask",
+        title="Ask the documents",
+        description="Get an answer that is written from the organisation's documents, with the passages that it "
+        "cites. It takes longer than search, and a model writes it.",
+        input_schema=_object(
+            ["question"],
+            question=_query("The question, in full"),
+            index=_INDEX,
+            language={"type": "string", "description": "Language of the answer, like en or pt-BR"},
+        ),
+        output_schema=_result(
+            answer=_TEXT,
+            citations=_list(
+                _result(
+                    label={"type": "string", "description": "What is in square brackets in the answer"},
+                    id=_TEXT,
+                    title=_TEXT,
+                    url=_TEXT,
+                    text=_TEXT,
+                    index=_TEXT,
+                    page=_NUMBER,
+                )
+            ),
+        ),
+        annotations=types.ToolAnnotations(
+            read_only_hint=True, destructive_hint=False, idempotent_hint=False, open_world_hint=False
+        ),
+    ),
+    "list_indexes": types.Tool(
+        name="list_indexes",
+        title="List indexes",
+        description="List the indexes that search, fetch and ask can read, with the number of documents that you "
+        "may see in each.",
+        input_schema=_object([]),
+        output_schema=_result(
+            indexes=_list(
+                _result(
+                    name=_TEXT,
+                    documents=_NUMBER,
+                    default={"type": "boolean", "description": "Read where a call names no index"},
+                )
+            )
+        ),
+        annotations=_READ_ONLY,
+    ),
+}
+DEFINITIONS = tuple(_DEFINITIONS[name] for name in TOOLS)
+"""The tools, in the order in which clients see them."""
+
+
+def input_schema(name: str) -> dict[str, Any] | None:
+    """Return what a tool takes; None: there is no such tool."""
+    tool = next((each for each in DEFINITIONS if each.name == name), None)
+    return None if tool is None else tool.input_schema

@@ -1,0 +1,330 @@
+"""The Model Context Protocol as the official client speaks it, in both generations, over a real connection."""
+
+import json
+from typing import Any
+
+import httpx
+import mcp_types as types
+import pytest
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain.documents import StoredDocument
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+
+GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+HEADERS = {"accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+
+
+def structured(result: types.CallToolResult) -> Any:
+    """The structure, which is there as text, too."""
+    assert not result.is_error, result.content
+    [content] = result.content
+    assert isinstance(content, types.TextContent)
+    assert json.loads(content.text) == result.structured_content
+    return result.structured_content
+
+
+def words(result: types.CallToolResult) -> str:
+    """What a call that failed says."""
+    assert result.is_error
+    [content] = result.content
+    assert isinstance(content, types.TextContent)
+    return content.text
+
+
+async def call(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> Any:
+    """The result of a tool, asked for by hand."""
+    response = await client.post(path, json=message("tools/call", name=name, arguments=arguments), headers=HEADERS)
+    assert response.status_code == 200, response.text
+    text = response.text
+    if response.headers["content-type"].startswith("text/event-stream"):
+        [text] = [line.removeprefix("data: ") for line in text.splitlines() if line.startswith("data: {")]
+    return json.loads(text)["result"]
+
+
+def message(method: str, **params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+@GENERATIONS
+async def test_both_generations(port: int, mode: Any) -> None:
+    """One path serves both; the client agrees on the newest that it speaks."""
+    async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+        assert client.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
+        assert client.server_info is not None
+        assert client.server_info.name == "causeway"
+        listed = (await client.list_tools()).tools
+        assert [each.name for each in listed] == ["search", "fetch", "ask", "list_indexes"]
+        assert all(each.output_schema for each in listed)
+        found = structured(await client.call_tool("search", {"query": "the bridge", "top": 1}))
+        [result] = found["results"]
+        assert (result["id"], result["title"], result["page"]) == ("docs/d2", "guide-2.pdf", 2)
+        assert (result["text"], result["score"]) == ("The bridge opens at noon.", 1 / 3)
+        assert result["url"] == f"http://127.0.0.1:{port}/content/guide-2.pdf?index=docs#page=2"
+        read = structured(await client.call_tool("fetch", {"id": result["id"]}))
+        assert (read["text"], read["next_offset"], read["index"]) == (result["text"], None, "docs")
+        assert structured(await client.call_tool("list_indexes", {}))["indexes"] == [
+            {"name": "docs", "documents": 0, "default": True},
+            {"name": "empty", "documents": 0, "default": False},
+        ]
+        with pytest.raises(MCPError, match="Unknown tool"):
+            await client.call_tool("remove", {})
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+async def test_the_path_is_exact(client: httpx.AsyncClient, path: str) -> None:
+    """No redirect, with and without a slash; other methods are refused, and what is below is not there."""
+    response = await client.post(path, json=message("tools/list"), headers=HEADERS)
+    assert (response.status_code, len(response.json()["result"]["tools"])) == (200, 4)
+    for method in ("GET", "DELETE"):
+        refused = await client.request(method, path)
+        assert (refused.status_code, refused.headers["allow"]) == (405, "POST")
+        assert refused.json()["error"]["message"] == f"/mcp does not take {method}."
+    assert (await client.post("/mcp/else", json={})).status_code == 404
+
+
+async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
+    """Each part says where the next one begins."""
+    first = (await call(client, "fetch", id="docs/d1", length=9))["structuredContent"]
+    assert (first["text"], first["next_offset"]) == ("The ferry", 9)
+    rest = (await call(client, "fetch", id="docs/d1", offset=9))["structuredContent"]
+    assert (rest["text"], rest["next_offset"]) == (" leaves at nine.", None)
+    page = (await call(client, "fetch", id="docs/d1", first_page=2))["structuredContent"]
+    assert (page["text"], page["pages"]) == ("", 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("search", {}, "query must be text that is not blank."),
+        ("search", {"query": 7}, "query must be a string."),
+        ("search", {"query": " "}, "query must be text that is not blank."),
+        ("search", {"query": "x" * 10_001}, "query must have at most 10000 characters."),
+        ("search", {"query": "x", "top": 51}, "top must be between 1 and 50."),
+        ("search", {"query": "x", "index": "nowhere"}, "No such index: 'nowhere' exists."),
+        ("search", {"query": "x", "filters": {"a": []}}, "filters.a must be a string, a number or a boolean."),
+        ("search", {"query": "x", "limit": 3}, "search does not take 'limit'; it takes query, index, top,"),
+        ("fetch", {"id": "d1"}, "id must be an id that a search returned, like handbook/guide.pdf."),
+        ("fetch", {"id": "docs/d9"}, "No such document: 'd9' exists in index 'docs'."),
+        ("fetch", {"id": "docs/d1", "first_page": 3, "last_page": 2}, "last_page must not be before first_page."),
+        ("ask", {"question": ""}, "question must be text that is not blank."),
+        ("ask", {"question": "x", "language": "7"}, "language must be a language, like en, pt-BR or Deutsch."),
+    ],
+)
+async def test_what_is_wrong_is_a_result(
+    client: httpx.AsyncClient, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    """The agent reads which argument is wrong, and can call again."""
+    body = json.dumps(message("tools/call", name=name, arguments=arguments))
+    response = await client.post(
+        "/mcp", content=body, headers={**HEADERS, "accept": "application/json", "content-type": "application/json"}
+    )
+    result = response.json()["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"].startswith(said)
+
+
+MODERN = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+async def modern(client: httpx.AsyncClient, name: str, path: str = "/mcp", **arguments: Any) -> httpx.Response:
+    """The answer to a call of the later generation, asked for by hand."""
+    body = json.dumps(message("tools/call", name=name, arguments=arguments, _meta=MODERN))
+    headers = HEADERS | {
+        "mcp-protocol-version": "2026-07-28",
+        "mcp-method": "tools/call",
+        "mcp-name": name,
+        "content-type": "application/json",
+    }
+    return await client.post(path, content=body, headers=headers)
+
+
+async def test_text_that_is_no_unicode(client: httpx.AsyncClient) -> None:
+    """JSON can write a lone surrogate, which nothing behind the gateway can read."""
+    result = (await modern(client, "search", query="\ud800")).json()["result"]
+    assert result["isError"]
+    assert result["content"][0]["text"].startswith("The arguments hold text that is not valid Unicode")
+
+
+PROFILES = """
+frontends:
+  - name: help
+    mount: help
+    index: docs
+    blocked_message: Nothing to see here.
+    detectors:
+      input: [{id: words, action: block}]
+      ACTION
+    mcp:
+      tools: [search, fetch, ask]
+      prompts:
+        - name: brief
+          title: A brief
+          description: What a subject is about
+          arguments: [{name: subject}, {name: tone, required: false}]
+          text: "Write a brief on {subject}. {tone}"
+  - name: narrow
+    mount: narrow
+    allow: {indexes: any}
+    mcp: {indexes: [empty]}
+"""
+
+
+def world(fakes: Any, tmp_path: Any, settings: Settings, action: str = "") -> httpx.AsyncClient:
+    """The gateway with profiles."""
+    path = tmp_path / "frontends.yaml"
+    path.write_text(PROFILES.replace("ACTION", action))
+    fakes.frontends = FrontendsFile(path)
+    app = build_app(settings, fakes.services())
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app, raise_app_exceptions=False), base_url="http://gateway"
+    )
+
+
+async def test_a_profile_decides_what_agents_are_offered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+    """Tools, indexes and prompts, below its mount; its limits hold for all tools."""
+    client = world(fakes, tmp_path, settings)
+    listed = await client.post("/help/mcp", json=message("tools/list"), headers=HEADERS)
+    assert [each["name"] for each in listed.json()["result"]["tools"]] == ["search", "fetch", "ask"]
+    refused = await client.post("/help/mcp", json=message("tools/call", name="list_indexes"), headers=HEADERS)
+    assert "Unknown tool" in refused.json()["error"]["message"]
+    found = (await call(client, "search", "/help/mcp", query="ferry"))["structuredContent"]["results"]
+    assert found[0]["url"] == "http://gateway/help/content/guide-1.pdf?index=docs#page=1"
+    for name, arguments in (("search", {"query": "x"}), ("ask", {"question": "x"})):
+        result = await call(client, name, "/help/mcp", index="empty", **arguments)
+        assert result["content"][0]["text"] == "index: this front end does not offer the index 'empty'."
+    result = await call(client, "fetch", "/help/mcp", id="empty/d1")
+    assert result["content"][0]["text"] == "id: this front end does not offer the index 'empty'."
+    listed = await call(client, "list_indexes", "/narrow/mcp")
+    assert [each["name"] for each in listed["structuredContent"]["indexes"]] == ["empty"]
+    assert (await call(client, "search", "/narrow/mcp", query="x"))["structuredContent"] == {"results": []}
+    assert (await call(client, "fetch", "/narrow/mcp", id="docs/d1"))["isError"]
+
+
+async def test_prompts_of_a_profile(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+    """Those that it lists, with their arguments in place; other profiles have none."""
+    client = world(fakes, tmp_path, settings)
+
+    async def asked(path: str, method: str, **params: Any) -> Any:
+        return (await client.post(path, json=message(method, **params), headers=HEADERS)).json()
+
+    assert (await asked("/mcp", "prompts/list"))["result"]["prompts"] == []
+    [prompt] = (await asked("/help/mcp", "prompts/list"))["result"]["prompts"]
+    assert (prompt["name"], prompt["title"]) == ("brief", "A brief")
+    arguments = [(each["name"], each["required"]) for each in prompt["arguments"]]
+    assert arguments == [("subject", True), ("tone", False)]
+    made = await asked("/help/mcp", "prompts/get", name="brief", arguments={"subject": "{tone}"})
+    assert made["result"]["messages"] == [
+        {"role": "user", "content": {"type": "text", "text": "Write a brief on {tone}. "}}
+    ]
+    for params in ({"name": "brief"}, {"name": "other"}):
+        assert (await asked("/help/mcp", "prompts/get", **params))["error"]["code"] == types.INVALID_PARAMS
+
+
+async def test_what_detectors_stop(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+    """A question that is blocked reaches neither search nor model, and the agent reads the profile's words."""
+    client = world(fakes, tmp_path, settings)
+    for name, argument in (("search", "query"), ("ask", "question")):
+        result = await call(client, name, "/help/mcp", **{argument: "the secret ferry"})
+        assert (result["isError"], result["content"][0]["text"]) == (True, "Nothing to see here.")
+    assert fakes.generator.prompts == []
+
+
+@pytest.mark.parametrize("side", ["context", "output"])
+async def test_what_detectors_take_out(fakes: Any, tmp_path: Any, settings: Settings, side: str) -> None:
+    """Passages and documents are judged as an answer is, also where a part begins within what is taken out."""
+    fakes.guardrails.words = ("ferry",)
+    client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: redact}}]")
+    [first, _] = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
+    assert first["text"] == "The [REDACTED] leaves at nine."
+    for offset, length, text in (
+        (0, 100, "The [REDACTED] leaves at nine."),
+        (6, 7, "[REDACTED] lea"),
+        (0, 6, "The [REDACTED]"),
+        (5, 2, "[REDACTED]"),
+        (10, 6, "leaves"),
+    ):
+        read = await call(client, "fetch", "/help/mcp", id="docs/d1", offset=offset, length=length)
+        assert read["structuredContent"]["text"] == text
+    client = world(fakes, tmp_path, settings, f"{side}: [{{id: words, action: block}}]")
+    found = (await call(client, "search", "/help/mcp", query="leaves at nine"))["structuredContent"]["results"]
+    assert [each["id"] for each in found] == ["docs/d2"]
+    read = await call(client, "fetch", "/help/mcp", id="docs/d1", offset=12)
+    assert (read["isError"], read["content"][0]["text"]) == (True, "Nothing to see here.")
+
+
+async def test_an_answer_with_its_citations(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The text with the passages that it names, once each; what it makes up is not among them."""
+    fakes.generator.script = (
+        type(fakes.generator)
+        .saying("At nine [guide-1.pdf#page=1], ", "says [no.pdf] and [guide-1.pdf#page=1].")
+        .script
+    )
+    result = await call(client, "ask", question="When does the ferry leave?")
+    answer = result["structuredContent"]
+    assert answer["answer"] == "At nine [guide-1.pdf#page=1], says [no.pdf] and [guide-1.pdf#page=1]."
+    [citation] = answer["citations"]
+    assert (citation["label"], citation["id"], citation["page"]) == ("guide-1.pdf#page=1", "docs/d1", 1)
+    url = "http://gateway/content/guide-1.pdf?index=docs#page=1"
+    assert [each["text"] for each in result["content"]] == [
+        answer["answer"],
+        f"Sources:\n[guide-1.pdf#page=1] {url}",
+    ]
+
+
+@GENERATIONS
+async def test_progress_of_an_answer(port: int, mode: Any) -> None:
+    """The client hears what was found, then each piece of the answer, in order."""
+    heard: list[tuple[float, str | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        assert total is None
+        heard.append((progress, message))
+
+    async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+        result = await client.call_tool("ask", {"question": "When?"}, progress_callback=hear)
+    assert result.structured_content == {"answer": "At nine.", "citations": []}
+    assert heard == [(1, "2 passages found"), (2, "At "), (3, "nine"), (4, ".")]
+
+
+@GENERATIONS
+async def test_documents_are_resources(port: int, fakes: Any, mode: Any) -> None:
+    """A template, a list in pages, and texts in parts; a document that is not the caller's does not exist."""
+    stored = [StoredDocument(f"d{at:03}", f"g {at}.md", "text/markdown", "", 1, 0.0) for at in range(150)]
+    fakes.retriever.documents = {"docs": [FakeDocument(each) for each in stored]}
+    async with Client(f"http://127.0.0.1:{port}/mcp", mode=mode) as client:
+        [template] = (await client.list_resource_templates()).resource_templates
+        assert template.uri_template.startswith("causeway://{index}/{document}")
+        first = await client.list_resources()
+        rest = await client.list_resources(cursor=first.next_cursor)
+        names = [each.name for each in (*first.resources, *rest.resources)]
+        assert names == [f"docs/d{at:03}" for at in range(150)]
+        assert rest.next_cursor is None
+        [part] = (await client.read_resource("causeway://docs/d1?offset=4&length=5")).contents
+        assert isinstance(part, types.TextResourceContents)
+        assert (part.text, part.meta and part.meta["causeway/next_offset"]) == ("ferry", 9)
+        for uri in ("causeway://docs/d9", "causeway://docs/d1?page=1", "file:///etc/passwd"):
+            with pytest.raises(MCPError):
+                await client.read_resource(uri)
+        with pytest.raises(MCPError, match="cursor"):
+            await client.list_resources(cursor="x")
+
+
+async def test_a_defect_tells_nothing_of_the_inside(
+    client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent is told that something went wrong."""
+
+    async def broken(*_: Any) -> None:
+        raise RuntimeError("/etc/passwd")
+
+    monkeypatch.setattr(type(fakes.indexes), "summaries", broken)
+    result = await call(client, "list_indexes")
+    assert result["isError"]
+    assert "unexpected error" in result["content"][0]["text"]
