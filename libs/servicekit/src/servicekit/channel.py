@@ -58,12 +58,12 @@ def open_channel(
         ("grpc.min_reconnect_backoff_ms", 5000),
         # Services talk to each other, never through a proxy that the environment names for the world outside.
         ("grpc.enable_http_proxy", 0),
-        # A peer that vanished without a word, or hangs, is noticed within half a minute. It needs both time-outs:
+        # A peer that vanished without a word, or hangs, is noticed within seconds. It needs both time-outs:
         # where the network still acknowledges what the process does not answer, only the second one counts, and
         # its default is a minute.
-        ("grpc.keepalive_time_ms", 20_000),
-        ("grpc.keepalive_timeout_ms", 10_000),
-        ("grpc.http2.ping_timeout_ms", 10_000),
+        ("grpc.keepalive_time_ms", 3_000),
+        ("grpc.keepalive_timeout_ms", 3_000),
+        ("grpc.http2.ping_timeout_ms", 3_000),
         ("grpc.use_local_subchannel_pool", 1),
     )
 

@@ -108,7 +108,8 @@ class GrpcServer:
             ("grpc.so_reuseport", 0),  # a second process on the same port is an error, not a coin toss
             ("grpc.max_connection_age_ms", int(max_connection_age * 1000)),
             ("grpc.max_connection_age_grace_ms", 600_000),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+            # Clients ask every three seconds whether the server hangs (`servicekit.channel`).
+            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1_000),
             ("grpc.keepalive_permit_without_calls", 1),
         )
         interceptor = ServiceInterceptor(callers if certificates else None)
