@@ -830,6 +830,16 @@ async def test_a_model_servers_refusal_is_judged(action: Action, expected: str) 
     assert (caught.value.status, caught.value.body) == (400, expected)
 
 
+@pytest.mark.parametrize(
+    ("detectors", "unary"), [(Detectors(), True), (Detectors(output=words(Action.REDACT)), False)]
+)
+async def test_a_unary_answer_is_asked_for_without_a_stream(detectors: Detectors, unary: bool) -> None:
+    """Where no detector judges it while it grows."""
+    world = World()
+    await world.events(turn(unary=True, detectors=detectors))
+    assert [prompt.unary for prompt in world.generator.prompts] == [unary]
+
+
 async def test_an_answer_in_one_piece_is_asked_for_in_one_piece() -> None:
     """With output detectors, too: the model server gets the request, with what the detectors left of it."""
     body = b'{"model":"m","stream":false,"messages":[{"role":"user","content":"a secret"}],"top_logprobs":1e400}'

@@ -111,6 +111,18 @@ async def test_leaving_before_the_first_event_stops_the_model(
     await eventually(lambda: silent.stopped)
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "unary"),
+    [("/chat", QUESTION, True), ("/chat/stream", QUESTION, False), ("/v1/chat/completions", COMPLETION, True)],
+)
+async def test_only_a_stream_needs_a_stream(
+    client: httpx.AsyncClient, fakes: Any, path: str, body: Any, unary: bool
+) -> None:
+    """The model is asked for one where the client is."""
+    assert (await client.post(path, json=body)).status_code == 200
+    assert [prompt.unary for prompt in fakes.generator.prompts] == [unary]
+
+
 async def test_leaving_while_passages_are_fetched_stops_that(start: Callable[..., int], fakes: Any) -> None:
     """The client that left is not searched for any longer."""
     stopped = asyncio.Event()

@@ -51,6 +51,7 @@ class Conversation:
         question: What the user asked, without the sources around it.
         plain: The one message is a text to go on with: no chat template; the parameters are a text completion's.
         in_one_piece: An OpenAI server is asked for no stream, and its answer crosses as it came.
+        unary: An OpenAI server is asked for no stream; the events are the same.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -59,6 +60,7 @@ class Conversation:
     question: str = ""
     plain: bool = False
     in_one_piece: bool = False
+    unary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,7 @@ def _conversation(message: pb.Conversation) -> Conversation:
         question=message.question,
         plain=message.plain,
         in_one_piece=message.in_one_piece,
+        unary=message.unary,
     )
 
 

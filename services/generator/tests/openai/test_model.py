@@ -66,6 +66,21 @@ async def test_a_conversation_that_is_answered_in_one_piece(stub: Stub, openai_m
     assert [event.text for event in await events_of(openai_model(), prompt)] == ["", "Hi", "stop", ""]
 
 
+async def test_a_unary_conversation_has_the_events_of_a_stream(stub: Stub, openai_model: MakeModel) -> None:
+    """One of each kind, from a server that is asked for no stream; also from one that streams all the same."""
+    prompt = Conversation((ChatMessage("user", "Hi"),), unary=True)
+    stub.script(completion("Hello there"), stream(["Hello", " there"]))
+    kinds, texts = [], []
+    for _ in range(2):
+        events = await events_of(openai_model(), prompt)
+        kinds.append(list(dict.fromkeys(event.kind for event in events)))
+        texts.append("".join(event.text for event in events if event.kind is EventKind.TEXT))
+        assert events[-1].usage is not None
+    assert kinds == [[EventKind.START, EventKind.TEXT, EventKind.FINISH, EventKind.USAGE]] * 2
+    assert texts == ["Hello there"] * 2
+    assert "stream" not in json.loads(stub.requests[0].body)
+
+
 @pytest.mark.parametrize(
     ("body", "wrong"),
     [

@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from generator.domain import ChatMessage, Conversation
 from generator.openai.request import request_body
 
@@ -21,11 +22,11 @@ def test_messages_and_model_are_there_and_a_stream_with_usage_is_asked_for() -> 
     }
 
 
-def test_an_answer_in_one_piece_is_asked_for_as_such() -> None:
+@pytest.mark.parametrize("flag", ["in_one_piece", "unary"])
+def test_an_answer_in_one_piece_is_asked_for_as_such(flag: str) -> None:
     """No stream, and no options of one."""
-    prompt = Conversation(
-        (ChatMessage("user", "Hi"),), parameters_json=b'{"n":2,"stream_options":{"x":1}}', in_one_piece=True
-    )
+    parameters = b'{"n":2,"stream_options":{"x":1}}'
+    prompt = Conversation((ChatMessage("user", "Hi"),), parameters_json=parameters, **{flag: True})  # type: ignore[arg-type]  # a flag
     assert json.loads(request_body(prompt, "m")) == {
         "model": "m",
         "messages": [{"role": "user", "content": "Hi"}],

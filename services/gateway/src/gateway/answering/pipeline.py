@@ -240,7 +240,9 @@ def _prompt(prepared: Prepared) -> Prompt:
     if prepared.passes_through:
         return Prompt(turn.principal, turn.model, passthrough_json=turn.original.json)
     # Where detectors judge the answer, it is the model server's own, of which every element stays.
-    return replace(_composed(prepared), in_one_piece=turn.original.in_one_piece and bool(turn.detectors.output))
+    judged = bool(turn.detectors.output)
+    in_one_piece = turn.original.in_one_piece and judged
+    return replace(_composed(prepared), in_one_piece=in_one_piece, unary=turn.unary and not judged)
 
 
 def _composed(prepared: Prepared) -> Prompt:

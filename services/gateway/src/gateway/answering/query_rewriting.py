@@ -93,7 +93,12 @@ class QueryRewriting:
             CausewayError: It failed.
         """
         prompt = Prompt(
-            turn.principal, turn.model, turn.query, prompts.for_a_query(turn), parameters_json=_parameters(turn)
+            turn.principal,
+            turn.model,
+            turn.query,
+            prompts.for_a_query(turn),
+            parameters_json=_parameters(turn),
+            unary=True,
         )
         text, reason = "", ""
         async with aclosing(self._generator.generate(prompt, deadline)) as batches:

@@ -149,6 +149,7 @@ def _request(prompt: Prompt) -> generator_pb2.GenerateRequest:
             question=prompt.question,
             plain=prompt.plain,
             in_one_piece=prompt.in_one_piece,
+            unary=prompt.unary,
         )
     )
     return request

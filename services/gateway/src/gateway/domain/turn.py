@@ -239,6 +239,7 @@ class Turn:
         answers_blocked: It answers a question that the detectors stopped, too; else such a question is refused.
         session: The conversation that it belongs to, where that has a name.
         headers: Of the request's headers, in lower case, those that detectors may get.
+        unary: The client gets nothing before the end of the answer.
     """
 
     principal: Principal
@@ -256,6 +257,7 @@ class Turn:
     answers_blocked: bool = False
     session: Session | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    unary: bool = False
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()
     detection: DetectionOptions = DetectionOptions()

@@ -60,6 +60,7 @@ class Prompt:
 
     ``plain``: the one message is a text to go on with, and the parameters are those of a text completion.
     ``in_one_piece``: a model server that can is asked for no stream; its answer is one `Completion`.
+    ``unary``: a model server that can is asked for no stream; the events are the same.
     """
 
     principal: Principal
@@ -71,6 +72,7 @@ class Prompt:
     passthrough_json: bytes = b""
     plain: bool = False
     in_one_piece: bool = False
+    unary: bool = False
 
 
 class Generator(Protocol):

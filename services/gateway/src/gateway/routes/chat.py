@@ -7,6 +7,7 @@ the body is read once, the events are written as bytes.
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 
 import structlog
 from servicekit.deadline import Deadline
@@ -122,7 +123,8 @@ class ChatEndpoint:
                 deadline = Deadline.after(self._timeout)
                 state = state_of(scope)
                 remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
-                answer = self._pipeline.answer(exchange.turn, deadline, timeline)
+                turn = replace(exchange.turn, unary=not exchange.streaming)
+                answer = self._pipeline.answer(turn, deadline, timeline)
                 if remembering is not None:
                     answer = remembering.through(answer)
                 if exchange.streaming:

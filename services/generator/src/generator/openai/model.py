@@ -61,7 +61,7 @@ class OpenAIModel:
                 answer = await reply.whole()
                 if in_one_piece:
                     yield Event(EventKind.COMPLETION, raw_json=whole(answer))
-                else:  # some servers answer in one piece although a stream was asked for
+                else:  # the events come at once; some servers do so although a stream was asked for
                     for event in reader.read(answer):
                         yield event
                 return

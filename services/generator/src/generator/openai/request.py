@@ -16,7 +16,7 @@ def request_body(prompt: Conversation, model: str) -> bytes:
     """The request; the caller's parameters stand in it as they came.
 
     It asks for a stream with usage at its end, whatever else ``stream_options`` say, because events are what the
-    platform passes on; unless the answer is wanted in one piece.
+    platform passes on; unless the answer is wanted in one piece, or all events at once.
 
     Args:
         model: The name that the model server knows.
@@ -24,7 +24,7 @@ def request_body(prompt: Conversation, model: str) -> bytes:
     parameters = _object.decode(prompt.parameters_json)
     options = parameters.pop("stream_options", None)
     asked = {"model": model, **_said(prompt)}
-    if not prompt.in_one_piece:
+    if not (prompt.in_one_piece or prompt.unary):
         streaming = {} if options in (None, Raw(b"null")) else _object.decode(options)
         asked |= {"stream": True, "stream_options": {**streaming, "include_usage": _TRUE}}
     return _encode(asked | parameters)

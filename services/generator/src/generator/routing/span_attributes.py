@@ -43,7 +43,7 @@ _said = msgspec.json.Decoder(_Said)
 
 
 def asked_of(prompt: Prompt) -> Asked:
-    """Return what a prompt asks for; one that the platform put together is always streamed.
+    """Return what a prompt asks for; of one that the platform put together its own flags say whether to stream.
 
     Raises:
         InvalidRequest: One of the numbers is out of range.
@@ -54,7 +54,7 @@ def asked_of(prompt: Prompt) -> Asked:
         asked = _asked.decode(prompt.parameters_json or b"{}")
     except ValueError as error:
         raise InvalidRequest(f"The request's parameters cannot be read: {error}.") from error
-    asked.stream = True
+    asked.stream = not (prompt.in_one_piece or prompt.unary)
     return asked
 
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from causeway.identity.v1 import principal_pb2 as causeway_dot_identity_dot_v1_dot_principal__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%causeway/generator/v1/generator.proto\x12\x15\x63\x61useway.generator.v1\x1a$causeway/identity/v1/principal.proto\"\xba\x01\n\x0fGenerateRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05model\x18\x02 \x01(\t\x12;\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32#.causeway.generator.v1.ConversationH\x00\x12\x1d\n\x13openai_request_json\x18\x04 \x01(\x0cH\x00\x42\x08\n\x06prompt\"\xc4\x01\n\x0c\x43onversation\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".causeway.generator.v1.ChatMessage\x12.\n\x07sources\x18\x02 \x03(\x0b\x32\x1d.causeway.generator.v1.Source\x12\x17\n\x0fparameters_json\x18\x03 \x01(\x0c\x12\x10\n\x08question\x18\x04 \x01(\t\x12\r\n\x05plain\x18\x05 \x01(\x08\x12\x14\n\x0cin_one_piece\x18\x06 \x01(\x08\"S\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x14\n\x0c\x63ontent_json\x18\x03 \x01(\x0c\x12\x12\n\nextra_json\x18\x04 \x01(\x0c\"]\n\x06Source\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x18\n\x0b\x64\x65nse_score\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x0e\n\x0c_dense_score\"H\n\x10GenerateResponse\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32$.causeway.generator.v1.GenerateEvent\"\x9c\x01\n\rGenerateEvent\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .causeway.generator.v1.EventKind\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x10\n\x08raw_json\x18\x04 \x01(\x0c\x12+\n\x05usage\x18\x05 \x01(\x0b\x32\x1c.causeway.generator.v1.Usage\"H\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\r\n\x05\x65xact\x18\x03 \x01(\x08\"\x9c\x01\n\x12\x43ountTokensRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x34\n\x08messages\x18\x04 \x03(\x0b\x32\".causeway.generator.v1.ChatMessage\"\xa3\x01\n\x13\x43ountTokensResponse\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\r\x12\x16\n\x0emessages_count\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_window\x18\x03 \x01(\r\x12\r\n\x05\x65xact\x18\x04 \x01(\x08\x12\x13\n\x0bonly_quotes\x18\x05 \x01(\x08\x12\x16\n\x0etakes_pictures\x18\x06 \x01(\x08\x12\x10\n\x08\x63ounting\x18\x07 \x01(\t\"G\n\x11ListModelsRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.causeway.generator.v1.Model\"w\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_window\x18\x02 \x01(\r\x12\x10\n\x08owned_by\x18\x03 \x01(\t\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x03\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x16\n\x0etakes_pictures\x18\x06 \x01(\x08*\xc6\x01\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45VENT_KIND_START\x10\x01\x12\x13\n\x0f\x45VENT_KIND_TEXT\x10\x02\x12\x14\n\x10\x45VENT_KIND_DELTA\x10\x03\x12\x15\n\x11\x45VENT_KIND_FINISH\x10\x04\x12\x14\n\x10\x45VENT_KIND_USAGE\x10\x05\x12\x14\n\x10\x45VENT_KIND_CHUNK\x10\x06\x12\x19\n\x15\x45VENT_KIND_COMPLETION\x10\x07\x32\xba\x02\n\x10GeneratorService\x12]\n\x08Generate\x12&.causeway.generator.v1.GenerateRequest\x1a\'.causeway.generator.v1.GenerateResponse0\x01\x12\x64\n\x0b\x43ountTokens\x12).causeway.generator.v1.CountTokensRequest\x1a*.causeway.generator.v1.CountTokensResponse\x12\x61\n\nListModels\x12(.causeway.generator.v1.ListModelsRequest\x1a).causeway.generator.v1.ListModelsResponseBX\n\x1einternal.causeway.generator.v1P\x01Z4causeway.internal/contracts/generator/v1;generatorv1b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%causeway/generator/v1/generator.proto\x12\x15\x63\x61useway.generator.v1\x1a$causeway/identity/v1/principal.proto\"\xba\x01\n\x0fGenerateRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05model\x18\x02 \x01(\t\x12;\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32#.causeway.generator.v1.ConversationH\x00\x12\x1d\n\x13openai_request_json\x18\x04 \x01(\x0cH\x00\x42\x08\n\x06prompt\"\xd3\x01\n\x0c\x43onversation\x12\x34\n\x08messages\x18\x01 \x03(\x0b\x32\".causeway.generator.v1.ChatMessage\x12.\n\x07sources\x18\x02 \x03(\x0b\x32\x1d.causeway.generator.v1.Source\x12\x17\n\x0fparameters_json\x18\x03 \x01(\x0c\x12\x10\n\x08question\x18\x04 \x01(\t\x12\r\n\x05plain\x18\x05 \x01(\x08\x12\x14\n\x0cin_one_piece\x18\x06 \x01(\x08\x12\r\n\x05unary\x18\x07 \x01(\x08\"S\n\x0b\x43hatMessage\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\x14\n\x0c\x63ontent_json\x18\x03 \x01(\x0c\x12\x12\n\nextra_json\x18\x04 \x01(\x0c\"]\n\x06Source\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\x12\r\n\x05score\x18\x03 \x01(\x01\x12\x18\n\x0b\x64\x65nse_score\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\x0e\n\x0c_dense_score\"H\n\x10GenerateResponse\x12\x34\n\x06\x65vents\x18\x01 \x03(\x0b\x32$.causeway.generator.v1.GenerateEvent\"\x9c\x01\n\rGenerateEvent\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\r\x12.\n\x04kind\x18\x02 \x01(\x0e\x32 .causeway.generator.v1.EventKind\x12\x0c\n\x04text\x18\x03 \x01(\t\x12\x10\n\x08raw_json\x18\x04 \x01(\x0c\x12+\n\x05usage\x18\x05 \x01(\x0b\x32\x1c.causeway.generator.v1.Usage\"H\n\x05Usage\x12\x15\n\rprompt_tokens\x18\x01 \x01(\r\x12\x19\n\x11\x63ompletion_tokens\x18\x02 \x01(\r\x12\r\n\x05\x65xact\x18\x03 \x01(\x08\"\x9c\x01\n\x12\x43ountTokensRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\x12\r\n\x05model\x18\x02 \x01(\t\x12\r\n\x05texts\x18\x03 \x03(\t\x12\x34\n\x08messages\x18\x04 \x03(\x0b\x32\".causeway.generator.v1.ChatMessage\"\xa3\x01\n\x13\x43ountTokensResponse\x12\x0e\n\x06\x63ounts\x18\x01 \x03(\r\x12\x16\n\x0emessages_count\x18\x02 \x01(\r\x12\x16\n\x0e\x63ontext_window\x18\x03 \x01(\r\x12\r\n\x05\x65xact\x18\x04 \x01(\x08\x12\x13\n\x0bonly_quotes\x18\x05 \x01(\x08\x12\x16\n\x0etakes_pictures\x18\x06 \x01(\x08\x12\x10\n\x08\x63ounting\x18\x07 \x01(\t\"G\n\x11ListModelsRequest\x12\x32\n\tprincipal\x18\x01 \x01(\x0b\x32\x1f.causeway.identity.v1.Principal\"B\n\x12ListModelsResponse\x12,\n\x06models\x18\x01 \x03(\x0b\x32\x1c.causeway.generator.v1.Model\"w\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontext_window\x18\x02 \x01(\r\x12\x10\n\x08owned_by\x18\x03 \x01(\t\x12\x0f\n\x07\x63reated\x18\x04 \x01(\x03\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x16\n\x0etakes_pictures\x18\x06 \x01(\x08*\xc6\x01\n\tEventKind\x12\x1a\n\x16\x45VENT_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45VENT_KIND_START\x10\x01\x12\x13\n\x0f\x45VENT_KIND_TEXT\x10\x02\x12\x14\n\x10\x45VENT_KIND_DELTA\x10\x03\x12\x15\n\x11\x45VENT_KIND_FINISH\x10\x04\x12\x14\n\x10\x45VENT_KIND_USAGE\x10\x05\x12\x14\n\x10\x45VENT_KIND_CHUNK\x10\x06\x12\x19\n\x15\x45VENT_KIND_COMPLETION\x10\x07\x32\xba\x02\n\x10GeneratorService\x12]\n\x08Generate\x12&.causeway.generator.v1.GenerateRequest\x1a\'.causeway.generator.v1.GenerateResponse0\x01\x12\x64\n\x0b\x43ountTokens\x12).causeway.generator.v1.CountTokensRequest\x1a*.causeway.generator.v1.CountTokensResponse\x12\x61\n\nListModels\x12(.causeway.generator.v1.ListModelsRequest\x1a).causeway.generator.v1.ListModelsResponseBX\n\x1einternal.causeway.generator.v1P\x01Z4causeway.internal/contracts/generator/v1;generatorv1b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,32 +33,32 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'causeway.generator.v1.gener
 if not _descriptor._USE_C_DESCRIPTORS:
   _globals['DESCRIPTOR']._loaded_options = None
   _globals['DESCRIPTOR']._serialized_options = b'\n\036internal.causeway.generator.v1P\001Z4causeway.internal/contracts/generator/v1;generatorv1'
-  _globals['_EVENTKIND']._serialized_start=1565
-  _globals['_EVENTKIND']._serialized_end=1763
+  _globals['_EVENTKIND']._serialized_start=1580
+  _globals['_EVENTKIND']._serialized_end=1778
   _globals['_GENERATEREQUEST']._serialized_start=103
   _globals['_GENERATEREQUEST']._serialized_end=289
   _globals['_CONVERSATION']._serialized_start=292
-  _globals['_CONVERSATION']._serialized_end=488
-  _globals['_CHATMESSAGE']._serialized_start=490
-  _globals['_CHATMESSAGE']._serialized_end=573
-  _globals['_SOURCE']._serialized_start=575
-  _globals['_SOURCE']._serialized_end=668
-  _globals['_GENERATERESPONSE']._serialized_start=670
-  _globals['_GENERATERESPONSE']._serialized_end=742
-  _globals['_GENERATEEVENT']._serialized_start=745
-  _globals['_GENERATEEVENT']._serialized_end=901
-  _globals['_USAGE']._serialized_start=903
-  _globals['_USAGE']._serialized_end=975
-  _globals['_COUNTTOKENSREQUEST']._serialized_start=978
-  _globals['_COUNTTOKENSREQUEST']._serialized_end=1134
-  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1137
-  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1300
-  _globals['_LISTMODELSREQUEST']._serialized_start=1302
-  _globals['_LISTMODELSREQUEST']._serialized_end=1373
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1375
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1441
-  _globals['_MODEL']._serialized_start=1443
-  _globals['_MODEL']._serialized_end=1562
-  _globals['_GENERATORSERVICE']._serialized_start=1766
-  _globals['_GENERATORSERVICE']._serialized_end=2080
+  _globals['_CONVERSATION']._serialized_end=503
+  _globals['_CHATMESSAGE']._serialized_start=505
+  _globals['_CHATMESSAGE']._serialized_end=588
+  _globals['_SOURCE']._serialized_start=590
+  _globals['_SOURCE']._serialized_end=683
+  _globals['_GENERATERESPONSE']._serialized_start=685
+  _globals['_GENERATERESPONSE']._serialized_end=757
+  _globals['_GENERATEEVENT']._serialized_start=760
+  _globals['_GENERATEEVENT']._serialized_end=916
+  _globals['_USAGE']._serialized_start=918
+  _globals['_USAGE']._serialized_end=990
+  _globals['_COUNTTOKENSREQUEST']._serialized_start=993
+  _globals['_COUNTTOKENSREQUEST']._serialized_end=1149
+  _globals['_COUNTTOKENSRESPONSE']._serialized_start=1152
+  _globals['_COUNTTOKENSRESPONSE']._serialized_end=1315
+  _globals['_LISTMODELSREQUEST']._serialized_start=1317
+  _globals['_LISTMODELSREQUEST']._serialized_end=1388
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1390
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1456
+  _globals['_MODEL']._serialized_start=1458
+  _globals['_MODEL']._serialized_end=1577
+  _globals['_GENERATORSERVICE']._serialized_start=1781
+  _globals['_GENERATORSERVICE']._serialized_end=2095
 # @@protoc_insertion_point(module_scope)

@@ -124,6 +124,7 @@ class Conversation(_message.Message):
     QUESTION_FIELD_NUMBER: _builtins.int
     PLAIN_FIELD_NUMBER: _builtins.int
     IN_ONE_PIECE_FIELD_NUMBER: _builtins.int
+    UNARY_FIELD_NUMBER: _builtins.int
     parameters_json: _builtins.bytes
     """Members of the OpenAI chat completion request besides `messages`, `model` and `stream` (temperature,
     max_tokens, stop, n, …), as one JSON object; values that are not modelled cross as they came.
@@ -137,6 +138,10 @@ class Conversation(_message.Message):
     in_one_piece: _builtins.bool
     """The answer goes out in one piece: an OpenAI server is asked for no stream, and its answer is one
     EVENT_KIND_COMPLETION. Other models answer in events all the same.
+    """
+    unary: _builtins.bool
+    """Nothing of the answer is needed before its end: an OpenAI server is asked for no stream, and the events, the same
+    as of a stream, come together.
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___ChatMessage]:
@@ -155,10 +160,11 @@ class Conversation(_message.Message):
         question: _builtins.str = ...,
         plain: _builtins.bool = ...,
         in_one_piece: _builtins.bool = ...,
+        unary: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_one_piece", b"in_one_piece", "messages", b"messages", "parameters_json", b"parameters_json", "plain", b"plain", "question", b"question", "sources", b"sources"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["in_one_piece", b"in_one_piece", "messages", b"messages", "parameters_json", b"parameters_json", "plain", b"plain", "question", b"question", "sources", b"sources", "unary", b"unary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
