@@ -128,7 +128,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.takes_tokens:
             from gateway.identity import oidc  # its libraries are large, and not needed otherwise
 
-            tokens = await stack.enter_async_context(oidc.tokens(settings))
+            tokens = await stack.enter_async_context(oidc.tokens(settings, settings.public_url))
         judges = guardrails.GrpcGuardrails(channels["guardrails"])
         service_policy = await stack.enter_async_context(ServicePolicy(judges))
         passages = retriever.GrpcRetriever(channels["retriever"])

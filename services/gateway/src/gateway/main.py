@@ -34,6 +34,7 @@ from gateway.routes import (
     models,
     orchestrator,
     originals,
+    protected_resource,
     retrieve,
     text_documents,
 )
@@ -114,12 +115,18 @@ def build_app(
     }
     contents = StreamContent(services.guardrails, timeout=timeout, passed_headers=passed)
 
+    profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
+    served = Served(
+        frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
+    )
+    profiles = _profiles(settings, services, served)
+    address = PublicAddress(settings.public_url, settings.public_path)
     agents = McpEndpoint(
         pipeline,
         Reading(services.retriever, services.catalogue, services.guardrails),
         services.catalogue,
         services.indexes,
-        PublicAddress(settings.public_url, settings.public_path),
+        address,
         timeout=timeout,
         passed_headers=passed,
     )
@@ -136,15 +143,11 @@ def build_app(
         *_front_end_routers(settings, services, turns, draining),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
+        protected_resource.router(profiles, address, _provider(settings)),
     ]
     others = rest(routers, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
     app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents, MCP: agents}, PageHeaders(described))
-    profile_names = frozenset(name for dialect in dialects for name in dialect.profile_names)
-    served = Served(
-        frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
-    )
-    profiles = _profiles(settings, services, served)
     # Innermost first.
     app = BodyLimit(
         app,
@@ -161,7 +164,7 @@ def build_app(
         app = QuotaLayer(app, services.ledger)
     # Within the identity: only a known caller learns which paths exist.
     app = Reach(app, routes)
-    app = _identity(app, settings, services, profiles)
+    app = _identity(app, settings, services, profiles, address)
     app = Admission(
         app,
         metrics,
@@ -175,10 +178,19 @@ def build_app(
     return ProfileLayer(app, profiles, routes)
 
 
-def _identity(app: ASGIApp, settings: Settings, services: Services, profiles: FrontendsNow) -> ASGIApp:
+def _identity(
+    app: ASGIApp, settings: Settings, services: Services, profiles: FrontendsNow, address: PublicAddress
+) -> ASGIApp:
     if settings.auth == "none":
         return WebPages(Identity(app), profiles, settings.allowed_hosts)
-    return Authentication(app, profiles, services.keys if settings.takes_keys else None, services.tokens)
+    keys = services.keys if settings.takes_keys else None
+    return Authentication(app, profiles, keys, services.tokens, address)
+
+
+def _provider(settings: Settings) -> protected_resource.Provider | None:
+    if not settings.takes_tokens:
+        return None
+    return protected_resource.Provider(settings.oidc_issuer, tuple(settings.oidc_scopes))
 
 
 def _profiles(settings: Settings, services: Services, served: Served) -> FrontendsNow:

@@ -50,6 +50,8 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/snapshots/{path}",
         "/retrieve",
         "/mcp",
+        "/.well-known/oauth-protected-resource",
+        "/.well-known/oauth-protected-resource/{path}",
         "/v1/models",
         "/v1/models/{model}",
         "/v1/embeddings",

@@ -15,6 +15,7 @@ class Caller:
         key_id: Id of the API key; empty where it was a token, or nothing. Never the key itself.
         key_name: The key's name, which front end profiles list; empty likewise.
         profiles: Front end profiles that the credential is good for; empty: all.
+        resources: Addresses of the routes that the credential is for alone; empty: all routes.
         expires_at: When the credential ends, in seconds since 1970; None: never.
     """
 
@@ -23,6 +24,7 @@ class Caller:
     key_name: str = ""
     profiles: frozenset[str] = frozenset()
     expires_at: float | None = None
+    resources: frozenset[str] = frozenset()
 
 
 def with_own(principal: Principal) -> Principal:

@@ -14,8 +14,13 @@ _MOST_BYTES = 1024 * 1024
 
 
 @contextlib.asynccontextmanager
-async def tokens(settings: IdentitySettings) -> AsyncIterator[Tokens]:
-    """The tokens of the issuer that the settings name."""
+async def tokens(settings: IdentitySettings, resources: str = "") -> AsyncIterator[Tokens]:
+    """The tokens of the issuer that the settings name.
+
+    Args:
+        settings: Name it.
+        resources: As of `Tokens`.
+    """
     claims = Claims(
         user=settings.oidc_user_claim,
         oids=settings.oidc_oids_claim,
@@ -37,7 +42,15 @@ async def tokens(settings: IdentitySettings) -> AsyncIterator[Tokens]:
     ):
         keys = ProviderKeys(issuer, lambda url: fetch(http, url), algorithms, jwks_url=settings.oidc_jwks_url)
         stack.push_async_callback(keys.close)
-        yield Tokens(keys, issuer, settings.oidc_audience, algorithms, claims, leeway=settings.oidc_leeway)
+        yield Tokens(
+            keys,
+            issuer,
+            settings.oidc_audience,
+            algorithms,
+            claims,
+            resources=resources,
+            leeway=settings.oidc_leeway,
+        )
 
 
 async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:

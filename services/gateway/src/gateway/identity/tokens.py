@@ -6,7 +6,7 @@ Sources: JSON Web Token (RFC 7519), its best current practices (RFC 8725), JWT a
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jwt
@@ -102,6 +102,8 @@ class Tokens:
         audiences: Of which ``aud`` must name one.
         algorithms: Those that a token may be signed with.
         claims: Which claim says what.
+        resources: Beginning of the addresses that a token may be for alone, where ``aud`` names none of the
+            audiences; empty: no token is.
         leeway: Seconds that clocks may differ.
         most: Tokens that are known at once.
         now: Seconds since 1970.
@@ -115,6 +117,7 @@ class Tokens:
         algorithms: Sequence[str],
         claims: Claims,
         *,
+        resources: str = "",
         leeway: float = 30.0,
         most: int = _MOST_KNOWN,
         now: Callable[[], float] = time.time,
@@ -124,6 +127,7 @@ class Tokens:
         self._audiences = list(audiences)
         self._algorithms = list(algorithms)
         self._claims = claims
+        self._resources = resources
         self._leeway = leeway
         self._most = most
         self._now = now
@@ -159,12 +163,11 @@ class Tokens:
                 token,
                 key,
                 algorithms=self._algorithms,
-                audience=self._audiences,
                 issuer=self._issuer,
                 leeway=self._leeway,
-                options={"require": ["exp", "iss", "aud"]},
+                options={"require": ["exp", "iss", "aud"], "verify_aud": False},
             )
-            caller = self._claims.caller(claims)
+            caller = replace(self._claims.caller(claims), resources=self._only_for(claims["aud"]))
         except PyJWTError as error:
             said = next((text for kind, text in _WRONG if isinstance(error, kind)), "This is not a valid token.")
             raise _refused(said) from error
@@ -172,6 +175,24 @@ class Tokens:
             self._known.pop(next(iter(self._known)))  # the oldest
         self._known[_digest(token)] = caller
         return caller
+
+    def _only_for(self, audience: Any) -> frozenset[str]:
+        """The addresses that a token is for alone; none where it is for the gateway as a whole.
+
+        Raises:
+            InvalidAudienceError: It is for something else.
+        """
+        named = [audience] if isinstance(audience, str) else audience
+        if not named:
+            raise MissingRequiredClaimError("aud")
+        if not isinstance(named, list) or not all(isinstance(each, str) for each in named):
+            raise InvalidAudienceError("Invalid claim format in token")
+        if any(each in self._audiences for each in named):
+            return frozenset()
+        resources = frozenset(each for each in named if self._resources and each.startswith(f"{self._resources}/"))
+        if not resources:
+            raise InvalidAudienceError("Audience doesn't match")
+        return resources
 
     def _ended(self, caller: Caller) -> bool:
         return caller.expires_at is not None and caller.expires_at <= self._now() - self._leeway

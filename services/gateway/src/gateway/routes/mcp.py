@@ -4,37 +4,31 @@ Every request is complete in itself. Nothing is kept between requests, so that a
 """
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from mcp.server.lowlevel.server import Server
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, MethodNotAllowed
 from servicekit.tasks import ended
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
 from gateway.answering.reading import Reading
-from gateway.dialects.mcp.asking import Asking, for_agents
-from gateway.dialects.mcp.calls import Calls
+from gateway.dialects.mcp.asking import SCOPE_KEY, Asking, for_agents
 from gateway.dialects.mcp.registration import PATH
-from gateway.dialects.mcp.resources import Resources
-from gateway.dialects.mcp.server import mcp_server
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
-from gateway.routes.rest import VERSION
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
-from gateway.server.responses import NOSNIFF
 
 # The services' own deadlines come first, because their errors say more.
 _SLACK = 1.0
+if TYPE_CHECKING:
+    from gateway.routes.mcp_transport import McpTransport
+
 _STREAM = "text/event-stream"
-_ASKING = "causeway.mcp"
-_MOST_BYTES = 2**40  # the layers around have their own limit
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -80,8 +74,9 @@ class McpEndpoint:
         timeout: float,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
-        calls = Calls(pipeline, reading, indexes)
-        self._server: Server[Any] = mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION)
+        self._ports = pipeline, reading, catalogue, indexes
+        self._transport: McpTransport | None = None
+        self._loading = asyncio.Lock()
         self._address = address
         self._timeout = timeout
         self._passed_headers = passed_headers
@@ -93,7 +88,7 @@ class McpEndpoint:
         state = state_of(scope)
         state.dialect = "mcp"
         body = await Request(scope, receive).body()
-        asking = scope[_ASKING] = self._asking(scope)
+        asking = scope[SCOPE_KEY] = self._asking(scope)
         state.timeline = asking.timeline
         left = asyncio.Event()
         tasks = (
@@ -110,33 +105,25 @@ class McpEndpoint:
             tasks[0].result()
 
     async def _answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send) -> None:
-        pieces = iter([body])
-
-        async def receive() -> Message:
-            for piece in pieces:
-                return {"type": "http.request", "body": piece}
-            await left.wait()
-            return {"type": "http.disconnect"}
-
-        manager = StreamableHTTPSessionManager(
-            self._server,
-            json_response=not _streams(Headers(scope=scope), body),
-            stateless=True,
-            max_request_body_size=_MOST_BYTES,
-        )
-        # One for each request: what it runs ends with the request.
-
-        async def send_plain(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["status"] = int(message["status"])  # the package writes enumerations
-                message["headers"] = [*message["headers"], NOSNIFF]
-            await send(message)
-
+        transport = self._transport or await self._loaded()
+        streaming = _streams(Headers(scope=scope), body)
         try:
-            async with asyncio.timeout(self._timeout + _SLACK), manager.run():
-                await manager.handle_request(scope, receive, send_plain)
+            async with asyncio.timeout(self._timeout + _SLACK):
+                await transport.answer(scope, body, left, send, streaming=streaming)
         except TimeoutError as error:
             raise DeadlineExceeded("The request took longer than its deadline.") from error
+
+    async def _loaded(self) -> "McpTransport":
+        """The transport, which is made once; other requests go on meanwhile."""
+        async with self._loading:
+            if self._transport is None:
+                self._transport = await asyncio.to_thread(self._load)
+        return self._transport
+
+    def _load(self) -> "McpTransport":
+        from gateway.routes.mcp_transport import McpTransport  # its libraries are large, and may not be needed
+
+        return McpTransport(*self._ports)
 
     def _asking(self, scope: Scope) -> Asking:
         state = state_of(scope)
@@ -149,11 +136,6 @@ class McpEndpoint:
             base_url=self._address.of(scope),
             headers={name: headers[name] for name in self._passed_headers & headers.keys()},
         )
-
-
-def _asking_of(request: Request) -> Asking:
-    asking: Asking = request.scope[_ASKING]
-    return asking
 
 
 async def _leaving(receive: Receive, left: asyncio.Event) -> None:

@@ -17,6 +17,7 @@ from gateway.dialects.registration import Registration
 from gateway.frontends.profiles import Frontend
 from gateway.routing.route import AdmissionClass, IndexReach, QuotaUnit, Role, Route
 from gateway.routing.table import RouteTable
+from gateway.server.public_address import METADATA
 
 _OPEN, _ASK, _INGEST, _ADMIN = Role
 _NONE, _PROFILE, _TENANT = IndexReach
@@ -63,6 +64,8 @@ ROUTES = (
     Route("/docs/oauth2-redirect", "GET", _OPEN),
     Route("/static-offline-docs/{path:path}", "GET", _OPEN),
     Route("/openapi.json", "GET", _OPEN),
+    Route(METADATA, "GET", _OPEN),
+    Route(METADATA + "/{path:path}", "GET", _OPEN),
     # Questions without an answer of a model.
     _detection("/api/v2/text/detection/content"),
     _detection(STREAM_CONTENT),

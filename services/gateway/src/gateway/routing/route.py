@@ -63,6 +63,8 @@ class Route:
         upload: The limit of uploads holds for its body, not that of other requests.
         errors: How its errors look; None: as OpenAI's.
         takes_slash: The path with a slash at its end is the same route.
+        is_resource: Its address is a protected resource of its own (RFC 9728): tokens may be for it alone, and a
+            refusal names its metadata.
     """
 
     path: str
@@ -74,6 +76,7 @@ class Route:
     upload: bool = False
     errors: Errors | None = None
     takes_slash: bool = False
+    is_resource: bool = False
 
     @property
     def first_segment(self) -> str:

@@ -12,6 +12,7 @@ from gateway.identity.credentials import credential
 from gateway.identity.key_ring import INVALID, KeyRing
 from gateway.routing.route import Role
 from gateway.server.not_found import nothing_at
+from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 
 
@@ -62,10 +63,19 @@ class Authentication:
         frontends: The profiles, which API keys may be bound to.
         keys: The API keys; None: none are taken.
         tokens: The tokens; None: none are taken.
+        address: Says where clients find the gateway.
     """
 
-    def __init__(self, app: ASGIApp, frontends: FrontendsNow, keys: KeyRing | None, tokens: Tokens | None) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        frontends: FrontendsNow,
+        keys: KeyRing | None,
+        tokens: Tokens | None,
+        address: PublicAddress,
+    ) -> None:
         self._app = app
+        self._address = address
         self._frontends = frontends
         self._keys = keys
         self._tokens = tokens
@@ -81,7 +91,15 @@ class Authentication:
         if state.route is not None and state.route.role is Role.OPEN:
             state.identify(NOBODY)
             return
-        caller = await self._caller(credential(scope["headers"]))
+        resource = self._address.of(scope) + scope["path"] if state.route and state.route.is_resource else ""
+        try:
+            caller = await self._caller(credential(scope["headers"]))
+            if caller.resources and resource not in caller.resources:
+                raise Unauthenticated("The token is for another audience.", field="authorization", details=INVALID)
+        except Unauthenticated as error:
+            if resource and self._tokens is not None:
+                error.details["resource_metadata"] = self._address.metadata(scope, resource)
+            raise
         # Who is refused from here on is known, to the log and to whatever keeps records outside of this layer.
         state.identify(caller)
         if caller.key_id:

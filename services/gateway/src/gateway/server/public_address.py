@@ -5,6 +5,9 @@ from starlette.types import Scope
 
 from gateway.server.request_state import state_of
 
+METADATA = "/.well-known/oauth-protected-resource"
+"""Path of the metadata of protected resources."""
+
 
 class PublicAddress:
     """Says the address of a request's front end.
@@ -24,6 +27,11 @@ class PublicAddress:
             return self._url
         headers = HTTPConnection(scope).headers
         return f"{scope['scheme']}://{headers.get('host', 'localhost')}{self._path}"
+
+    def metadata(self, scope: Scope, resource: str) -> str:
+        """The address of a protected resource's metadata (RFC 9728, 3.1)."""
+        root = self.root(scope)
+        return f"{root}{METADATA}{resource.removeprefix(root)}"
 
     def of(self, scope: Scope) -> str:
         """The address of the front end that a request belongs to, without a slash at its end."""

@@ -1,6 +1,6 @@
 """Answers in one piece, as ASGI messages: what the raw routes and the middleware send."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from servicekit.errors import CausewayError, Unauthenticated, http_status
 from starlette.types import Scope, Send
@@ -24,7 +24,7 @@ def error_headers(error: CausewayError) -> list[Header]:
     if error.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after))))
     if isinstance(error, Unauthenticated):
-        headers.append((b"www-authenticate", _challenge(error.details.get("challenge", ""))))
+        headers.append((b"www-authenticate", _challenge(error.details)))
     if allowed := error.details.get("allow"):
         headers.append((b"allow", allowed.encode()))
     quotas = (item for item in error.details.items() if item[0].startswith("x-ratelimit-"))
@@ -32,10 +32,11 @@ def error_headers(error: CausewayError) -> list[Header]:
     return headers
 
 
-def _challenge(problem: str) -> bytes:
-    """How to come back (RFC 6750, 3); what is wrong, only where a credential came."""
-    realm = b'Bearer realm="causeway"'
-    return realm + b', error="%b"' % problem.encode() if problem else realm
+def _challenge(details: Mapping[str, str]) -> bytes:
+    """How to come back (RFC 6750, 3; RFC 9728, 5.1); what is wrong, only where a credential came."""
+    members = {"error": details.get("challenge"), "resource_metadata": details.get("resource_metadata")}
+    said = "".join(f', {name}="{value}"' for name, value in members.items() if value)
+    return b'Bearer realm="causeway"' + said.encode("latin-1", "replace")
 
 
 async def refuse(send: Send, error: CausewayError, body: bytes, status: int | None = None) -> None:

@@ -16,6 +16,8 @@ from gateway.domain import Detectors, Done, Passage, PromptOptions, Turn
 from gateway.domain.text_documents import Equals
 from gateway.frontends.profiles import Frontend
 
+SCOPE_KEY = "causeway.mcp"
+"""Member of a request's ASGI scope that holds its `Asking`."""
 MOST_PASSAGES = 50
 USUAL_PASSAGES = 10
 

@@ -55,6 +55,7 @@ ROUTE = Route(
     QuotaUnit.TOKENS,
     errors=error_body,
     takes_slash=True,
+    is_resource=True,
 )
 
 

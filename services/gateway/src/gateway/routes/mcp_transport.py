@@ -1,0 +1,78 @@
+"""Streamable HTTP as the package `mcp` speaks it. Loaded with the first message, because the package is large."""
+
+import asyncio
+from typing import Any
+
+from mcp.server.lowlevel.server import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from starlette.requests import Request
+from starlette.types import Message, Receive, Scope, Send
+
+from gateway.answering.pipeline import Pipeline
+from gateway.answering.reading import Reading
+from gateway.dialects.mcp.asking import SCOPE_KEY, Asking
+from gateway.dialects.mcp.calls import Calls
+from gateway.dialects.mcp.resources import Resources
+from gateway.dialects.mcp.server import mcp_server
+from gateway.ports.documents import Catalogue
+from gateway.ports.index_management import Indexes
+from gateway.routes.rest import VERSION
+from gateway.server.responses import NOSNIFF
+
+_MOST_BYTES = 2**40  # the layers around have their own limit
+
+
+class McpTransport:
+    """Answers messages.
+
+    Args:
+        pipeline: Answers questions.
+        reading: Searches passages and reads documents.
+        catalogue: Has the documents.
+        indexes: Knows the indexes.
+    """
+
+    def __init__(self, pipeline: Pipeline, reading: Reading, catalogue: Catalogue, indexes: Indexes) -> None:
+        calls = Calls(pipeline, reading, indexes)
+        self._server: Server[Any] = mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION)
+
+    async def answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send, *, streaming: bool) -> None:
+        """Answers one message.
+
+        Args:
+            scope: The request, with its `Asking`.
+            body: The message.
+            left: Set when the client has left.
+            send: Takes the answer.
+            streaming: The answer is a stream where the protocol leaves that open.
+        """
+        # One for each request: what it runs ends with the request.
+        manager = StreamableHTTPSessionManager(
+            self._server, json_response=not streaming, stateless=True, max_request_body_size=_MOST_BYTES
+        )
+
+        async def send_plain(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["status"] = int(message["status"])  # the package writes enumerations
+                message["headers"] = [*message["headers"], NOSNIFF]
+            await send(message)
+
+        async with manager.run():
+            await manager.handle_request(scope, _replayed(body, left), send_plain)
+
+
+def _replayed(body: bytes, left: asyncio.Event) -> Receive:
+    pieces = iter([body])
+
+    async def receive() -> Message:
+        for piece in pieces:
+            return {"type": "http.request", "body": piece}
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    return receive
+
+
+def _asking_of(request: Request) -> Asking:
+    asking: Asking = request.scope[SCOPE_KEY]
+    return asking
