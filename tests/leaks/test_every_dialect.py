@@ -1,5 +1,7 @@
 """Secrets in the answers of every dialect: the whole gateway with the real guardrails service behind it.
 
+The one exception from redaction is the name of a passage of the answer, where the answer cites it as ``[name]``.
+
 CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every single cut inside each secret; else one of them. One
 token for each character is always tried.
 """
@@ -12,7 +14,7 @@ import logging
 import os
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
 import pytest
@@ -350,6 +352,27 @@ async def test_nothing_leaks(world: World, way: Way) -> None:
                 assert BEFORE.startswith(text.removesuffix(MESSAGE)), (secret, said)
             assert ends(way, body) == {"content_filter" if mount == "block" else "stop"}
             assert (secret.encode() in body) is (mount == "report"), "in what stands beside the text"
+
+
+@pytest.mark.parametrize(
+    "way",
+    [each for each in ways() if each.path.startswith("/20") or "index_name" in dict(each.more)],
+    ids=lambda way: f"{way.path} {'stream' if way.stream else 'unary'}",
+)
+async def test_a_cited_name_still_opens(world: World, way: Way) -> None:
+    """A redaction spares the name of a passage of this answer where it is cited, and nothing that only looks so."""
+    page = "ann@kelp.org.pdf#page=2"
+    there = world.retriever.indexes["docs"]
+    world.retriever.indexes["docs"] = [replace(PASSAGE, sourcefile="ann@kelp.org.pdf", sourcepage=page)]
+    try:
+        for said in (f"[{page}]", f"[bob@kelp.org.pdf#page=2][{page}]", f"ann@kelp.org [{page}]"):
+            text = BEFORE + said + AFTER
+            expected = text.replace("bob@kelp.org.pdf", "[REDACTED]").replace("ann@kelp.org ", "[REDACTED] ")
+            for pieces in ([text], list(text)):
+                status, body = await world.asks(way, "redact", pieces)
+                assert (status, shown(way, body)) == (200, expected)
+    finally:
+        world.retriever.indexes["docs"] = there
 
 
 @WAYS

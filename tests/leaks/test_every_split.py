@@ -1,5 +1,7 @@
 """Secrets in every split: through the real detectors and the gateway's guard, in one process.
 
+The one exception from redaction is the name of a passage that the caller has received, where the answer cites it.
+
 CAUSEWAY_LEAKS=all, as `make test-leaks` sets it, tries every split inside each secret of up to 16 code points (of
 longer ones every single and every double cut); else a part of them.
 """
@@ -116,7 +118,11 @@ def _finding(finding: domain.Finding) -> Finding:
 
 
 async def guarded(
-    asked: Sequence[Rule], pieces: Sequence[str], workers: ThreadPool, chunking: Chunking | None = None
+    asked: Sequence[Rule],
+    pieces: Sequence[str],
+    workers: ThreadPool,
+    chunking: Chunking | None = None,
+    names: frozenset[str] = frozenset(),
 ) -> list[Event]:
     """What comes out of the guard; nothing of it before it is cleared."""
     watch = SessionWatch(Session(asked, chunking=chunking), workers)
@@ -127,7 +133,7 @@ async def guarded(
         yield [Finish(0, "stop")]
 
     protected = any(rule.protects for rule in asked)
-    guard = OutputGuard(model(), watch, MESSAGE, protected=protected, chunked=chunking is not None)
+    guard = OutputGuard(model(), watch, MESSAGE, protected=protected, chunked=chunking is not None, names=names)
     events: list[Event] = []
     async with contextlib.aclosing(guard.events()) as out:
         async for batch in out:
@@ -176,6 +182,39 @@ async def test_no_split_lets_anything_out(name: str, action: domain.Action, work
             assert events[-1] == Finish(0, "stop"), cuts
         [found] = [each for event in events if isinstance(event, Detections) for each in event.findings][:1]
         assert (found.start, found.end, found.text) == (len(BEFORE), len(BEFORE) + len(secret), secret), cuts
+
+
+@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("action", [domain.Action.REDACT, domain.Action.BLOCK])
+@pytest.mark.timeout(900)
+async def test_a_cited_name_is_the_one_exception(name: str, action: domain.Action, workers: ThreadPool) -> None:
+    """Wherever tokens end: a redaction spares the mark of a passage that the caller has received, and nothing else
+    that only looks like one; a block spares nothing.
+    """
+    secret, asked = SECRETS[name], rules(action)
+    cited, names = f"[{secret}.pdf#page=2]", frozenset([f"{secret}.pdf#page=2"])
+    alike = [f"[{secret}]", f"[{secret}.pdf#page=3]", f"[{secret}.pdf#page=2", f"{secret}.pdf#page=2]"]
+    for cuts in splits(secret):
+        inside = [secret[a:b] for a, b in itertools.pairwise([0, *cuts, len(secret)])]
+        pieces = [BEFORE + "[", *inside, ".pdf#pa", "ge=2]" + AFTER]
+        events = await guarded(asked, pieces, workers, names=names)
+        if action is domain.Action.BLOCK:
+            assert events[-1] == Finish(0, "content_filter"), cuts
+            assert secret not in said(events), cuts
+            continue
+        assert said(events) == BEFORE + cited + AFTER, cuts
+        found = [each for event in events if isinstance(event, Detections) for each in event.findings]
+        assert {each.action for each in found} == {Action.REPORT}, cuts
+    if action is domain.Action.REDACT:
+        for text in alike:
+            for step in (1, 3, 100):
+                pieces = [text[at : at + step] for at in range(0, len(text), step)]
+                events = await guarded(asked, [BEFORE, *pieces, AFTER], workers, names=names)
+                assert secret not in said(events), (text, step)
+                assert said(events).startswith(BEFORE), (text, step)
+        both = f"{secret} {cited} {secret}"
+        events = await guarded(asked, list(BEFORE + both + AFTER), workers, names=names)
+        assert said(events) == f"{BEFORE}# {cited} #{AFTER}"
 
 
 PARTS = ["123-45-678", "4111 1111", "project ter", "ann@", "e\u0301", "\U0001f469\u200d\U0001f4bb"]

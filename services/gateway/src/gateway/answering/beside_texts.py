@@ -182,7 +182,8 @@ class BesideTexts:
         out: list[Event] = []
         item = 0
         if (growing := self._by_number.get(number)) is not None:
-            item, findings = growing.choice.index, growing.held.take_out(clearance.findings)
+            growing.held.find(clearance.findings)
+            item, findings = growing.choice.index, growing.held.found(now=True)
             left_out = self._grown(growing, clearance, out)
         elif (question := self._questions.get(number)) is not None:
             left_out = ()

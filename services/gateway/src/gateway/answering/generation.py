@@ -12,6 +12,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
 
 from gateway.answering import detection_context, error_text
+from gateway.answering.citation_marks import names_of
 from gateway.answering.follow_ups import parted
 from gateway.answering.guard import OutputGuard
 from gateway.answering.timeline import Timeline, below
@@ -147,6 +148,7 @@ class Generation:
                     turn.blocked_message,
                     protected=any(each.action is not Action.REPORT for each in detectors),
                     chunked=turn.detection.chunking not in (None, Chunking.MINIMAL),
+                    names=names_of(prompt.sources),
                 )
                 async with aclosing(guard.events()) as events:
                     async for batch in events:

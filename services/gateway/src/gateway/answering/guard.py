@@ -44,6 +44,7 @@ class OutputGuard:
         blocked_message: Stands for what they stop.
         protected: Some of them redacts or blocks; see `HeldChoice`.
         chunked: What is cleared at once comes out as one event a choice, behind what was found in it.
+        names: As of `HeldChoice`.
     """
 
     def __init__(
@@ -54,12 +55,14 @@ class OutputGuard:
         *,
         protected: bool = True,
         chunked: bool = False,
+        names: frozenset[str] = frozenset(),
     ) -> None:
         self._batches = batches
         self._watch = watch
         self._blocked_message = blocked_message
         self._protected = protected
         self._chunked = chunked
+        self._names = names
         self._choices: dict[int, HeldChoice] = {}
         self._beside = BesideTexts(protected=protected)
         self._whole: WholeAnswer | None = None
@@ -185,7 +188,7 @@ class OutputGuard:
                 self._beside.follow_ups(event)
                 self._choice(0).asks = True
             elif isinstance(event, Completion):
-                self._whole = WholeAnswer(event.raw_json, FIRST, protected=self._protected)
+                self._whole = WholeAnswer(event.raw_json, FIRST, protected=self._protected, names=self._names)
                 self._beside.pieces += [Piece(*each) for each in self._whole.feeds()]
         return texts
 
@@ -204,7 +207,8 @@ class OutputGuard:
             self._apply_beside(clearance)
             return
         choice = self._choice(clearance.choice)
-        findings = choice.take_out(clearance.findings)
+        choice.find(clearance.findings)
+        findings = choice.found(now=clearance.blocked)
         if findings or clearance.failures:
             self._ready.append(Detections(Direction.OUTPUT, choice.index, findings, clearance.failures))
         if clearance.blocked:
@@ -235,7 +239,7 @@ class OutputGuard:
     def _choice(self, index: int) -> HeldChoice:
         choice = self._choices.get(index)
         if choice is None:
-            choice = HeldChoice(index, protected=self._protected, chunked=self._chunked)
+            choice = HeldChoice(index, protected=self._protected, chunked=self._chunked, names=self._names)
             self._choices[index] = choice
         return choice
 
@@ -243,6 +247,8 @@ class OutputGuard:
         if self._blocked:
             # Before the reader has seen the block, its tasks may still have gone on.
             return
+        if found := choice.found():
+            self._ready.append(Detections(Direction.OUTPUT, choice.index, found))
         events, size = len(self._ready), choice.size
         choice.release(self._ready)
         self._ready_size += size - choice.size
@@ -268,6 +274,8 @@ class OutputGuard:
             raise _unjudged()
         for choice in self._choices.values():
             choice.judged = True
+            if found := choice.found(now=True):
+                out.append(Detections(Direction.OUTPUT, choice.index, found))
             choice.release(out)
             if not choice.empty:
                 raise _unjudged()

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from gateway.answering.beside import BesideChoice, Document
+from gateway.answering.cited_names import CitedNames
 from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
@@ -33,6 +34,7 @@ class HeldChoice:
         index: Which choice.
         protected: Some detector redacts or blocks.
         chunked: Each clearance is a chunk of its own: it comes out as one event.
+        names: Of the passages that the caller has received. A redaction spares them where the text cites them.
 
     Attributes:
         index: Which choice.
@@ -56,7 +58,7 @@ class HeldChoice:
     (['The code is '], False)
     """
 
-    def __init__(self, index: int, *, protected: bool, chunked: bool) -> None:
+    def __init__(self, index: int, *, protected: bool, chunked: bool, names: frozenset[str] = frozenset()) -> None:
         self.index = index
         self.cleared = 0
         self.fed = False
@@ -71,6 +73,7 @@ class HeldChoice:
         self._run: list[str] = []
         self.beside = BesideChoice(index) if protected else None
         self.asks = False
+        self._cited = CitedNames(names)
         self._reply: dict[str, Any] = {}
         self._reply_size = 0
         self._redactions: deque[Finding] = deque()
@@ -97,10 +100,12 @@ class HeldChoice:
             if event.text and not (event.delta_json or event.choice_json):
                 self.fed = True
                 self._run.append(event.text)
+                self._cited.feed(event.text)
                 self.size += len(event.text)
                 return
             if event.text:
                 self.fed = True
+                self._cited.feed(event.text)
             if event.delta_json:
                 self._take_calls(event)
             if self.beside is not None:
@@ -115,6 +120,7 @@ class HeldChoice:
 
     def complete(self) -> list[Document]:
         """What is to be judged now that the choice is complete."""
+        self._cited.end()
         return [] if self.beside is None else self.beside.complete(self._reply)
 
     def _take_calls(self, delta: Delta) -> None:
@@ -129,12 +135,22 @@ class HeldChoice:
             if self._reply_size <= LONGEST_REPLY:
                 merge(self._reply, members_of(calls_json))
 
-    def take_out(self, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-        """Notes spans to replace on their way out.
+    def find(self, findings: tuple[Finding, ...]) -> None:
+        """Takes in what was found; `found` returns it."""
+        self._cited.take(findings)
+
+    def found(self, *, now: bool = False) -> tuple[Finding, ...]:
+        """Notes spans to replace on their way out, once it is known that they are on no name of a cited passage.
+
+        Args:
+            now: No more of the text leaves.
 
         Returns:
             The findings; those that would tell something of what is replaced are marked as withheld.
         """
+        findings = self._cited.settled(now=now)
+        if not findings:
+            return ()
         spans = [f for f in findings if f.action is Action.REDACT and f.start is not None]
         if spans:
             self._taken = sorted([*self._taken, *((f.start or 0, f.end or 0) for f in spans)])
@@ -158,7 +174,7 @@ class HeldChoice:
                     event = self.beside.ended(event)
                 out.append(event)
                 continue
-            room = self.cleared - self._offset
+            room = self._cited.limit(self.cleared) - self._offset
             if event.text and len(event.text) > room:
                 if room > 0:
                     # What stands beside the text goes with its last piece.
@@ -185,6 +201,7 @@ class HeldChoice:
     def _pass(self, delta: Delta, out: list[Event], begin: int) -> None:
         text = self._redacted(delta.text) if self._redactions else delta.text
         self._offset += len(delta.text)
+        self._cited.forget(self._offset)
         if text is not delta.text:
             if not (text or delta.delta_json or delta.choice_json):
                 return

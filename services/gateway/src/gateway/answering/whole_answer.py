@@ -7,6 +7,8 @@ import msgspec
 from servicekit.errors import Unavailable
 
 from gateway.answering.beside import Document, counts_only, split_start
+from gateway.answering.citation_marks import spans_of
+from gateway.answering.cited_names import spared
 from gateway.answering.hold_back import withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
 from gateway.domain import Action, Detections, Direction, Finding, Usage
@@ -117,12 +119,16 @@ class WholeAnswer:
         raw_json: The answer.
         first: The first number for texts beside the contents of its choices.
         protected: Some detector redacts or blocks; else nothing but the contents is judged.
+        names: As of `HeldChoice`.
 
     Raises:
         Unavailable: It is no answer.
     """
 
-    def __init__(self, raw_json: bytes, first: int, *, protected: bool) -> None:
+    def __init__(
+        self, raw_json: bytes, first: int, *, protected: bool, names: frozenset[str] = frozenset()
+    ) -> None:
+        self._names = names
         self._raw_json = raw_json
         self._protected = protected
         self._body = members_of(raw_json)
@@ -172,19 +178,24 @@ class WholeAnswer:
             document.take(at, clearance)
             return ()
         if clearance.choice in self._parts:
-            self._parts[clearance.choice].take(clearance.findings, gap=len(_GAP))
+            several = self._parts[clearance.choice]
+            joined = _GAP.join(part["text"] for part in several.parts)
+            several.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
             if clearance.judged:
                 self._open.discard(clearance.choice)
             return ()
         choice = self.choices[clearance.choice]
         choice.judged = choice.judged or clearance.judged
-        choice.take(clearance.findings)
+        findings = clearance.findings
+        if self._names and any(each.action is Action.REDACT for each in findings):
+            findings = spared(findings, spans_of(choice.text, self._names))
+        choice.take(findings)
         taken = [
             (each.start, each.end)
-            for each in clearance.findings
+            for each in findings
             if each.action is Action.REDACT and each.start is not None and each.end is not None
         ]
-        return withheld(clearance.findings, taken)
+        return withheld(findings, taken)
 
     @property
     def judged(self) -> bool:

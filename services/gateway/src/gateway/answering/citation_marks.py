@@ -1,0 +1,75 @@
+"""The marks that cite a passage in an answer, ``[name]``: found as the text comes, wherever it is cut."""
+
+from collections.abc import Iterable, Sequence
+
+from gateway.domain import Passage
+
+
+def names_of(passages: Iterable[Passage]) -> frozenset[str]:
+    """Return the names by which an answer may cite passages: of their pages, and of their files."""
+    return frozenset(name for each in passages for name in (each.sourcepage, each.sourcefile) if name)
+
+
+class MarkScanner:
+    """Finds the marks of some names in a text that comes in pieces. Nothing but an exact name makes a mark.
+
+    The same marks are found however the text is cut into pieces. What may be the beginning of a mark is held back
+    until the text decides, which takes no more characters than the longest mark has.
+
+    Args:
+        names: The names that are cited.
+
+    >>> scanner = MarkScanner(["a.pdf#page=2"])
+    >>> scanner.feed("See [a.p"), scanner.holds
+    ([('See ', False)], True)
+    >>> scanner.feed("df#page=2] and [b.pdf]."), scanner.end()
+    ([('[a.pdf#page=2]', True), (' and [b.pdf].', False)], [])
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._marks = sorted({f"[{name}]" for name in names}, key=len, reverse=True)
+        self._held = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the end of the text so far may be the beginning of a mark."""
+        return bool(self._held)
+
+    def feed(self, piece: str) -> Sequence[tuple[str, bool]]:
+        """Return what is decided by the next piece, in order: stretches of text, and whether each is a mark."""
+        if not self._held and "[" not in piece:
+            return [(piece, False)] if piece else []
+        return self._parted(self._held + piece, is_last=False)
+
+    def end(self) -> Sequence[tuple[str, bool]]:
+        """Return the rest, as of `feed`: nothing comes behind it."""
+        return self._parted(self._held, is_last=True) if self._held else []
+
+    def _parted(self, text: str, *, is_last: bool) -> list[tuple[str, bool]]:
+        self._held = ""
+        out: list[tuple[str, bool]] = []
+        begin, at = 0, text.find("[")
+        while at >= 0:
+            rest = len(text) - at
+            if not is_last and any(rest < len(mark) and mark.startswith(text[at:]) for mark in self._marks):
+                break
+            mark = next((mark for mark in self._marks if text.startswith(mark, at)), "")
+            if mark:
+                out += [(text[begin:at], False), (mark, True)]
+                begin = at + len(mark)
+            at = text.find("[", at + (len(mark) or 1))
+        else:
+            at = len(text)
+        self._held = text[at:]
+        out.append((text[begin:at], False))
+        return [stretch for stretch in out if stretch[0]]
+
+
+def spans_of(text: str, names: Iterable[str]) -> list[tuple[int, int]]:
+    """Return where the marks of a whole text begin and end."""
+    scanner, at, spans = MarkScanner(names), 0, list[tuple[int, int]]()
+    for stretch, is_mark in (*scanner.feed(text), *scanner.end()):
+        if is_mark:
+            spans.append((at, at + len(stretch)))
+        at += len(stretch)
+    return spans

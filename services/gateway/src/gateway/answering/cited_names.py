@@ -1,0 +1,87 @@
+"""Findings on the names of cited passages: a redaction there would break a citation that the caller may open."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from gateway.answering.citation_marks import MarkScanner
+from gateway.domain import Action, Finding
+
+
+def spared(findings: Iterable[Finding], marks: Sequence[tuple[int, int]]) -> tuple[Finding, ...]:
+    """Return the findings; those that would take out a part of a mark, and nothing beside it, only report.
+
+    Args:
+        findings: What was found.
+        marks: Where the text cites passages that the caller has received.
+    """
+    return tuple(
+        replace(each, action=Action.REPORT, replacement="") if _is_within(each, marks) else each
+        for each in findings
+    )
+
+
+def _is_within(finding: Finding, marks: Sequence[tuple[int, int]]) -> bool:
+    start, end = finding.start, finding.end
+    if finding.action is not Action.REDACT or start is None or end is None:
+        return False
+    return any(begin <= start and end <= stop for begin, stop in marks)
+
+
+class CitedNames:
+    """The marks of a growing text, and the findings that wait until it is known whether they are on one.
+
+    Args:
+        names: Of the passages that the caller has received.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._scanner = MarkScanner(names)
+        self._marks: deque[tuple[int, int]] = deque()
+        self._decided = 0
+        self._waiting: list[Finding] = []
+
+    def feed(self, text: str) -> None:
+        """Take the next piece of the text."""
+        self._place(self._scanner.feed(text))
+
+    def end(self) -> None:
+        """Nothing comes behind the text."""
+        self._place(self._scanner.end())
+
+    def take(self, findings: Sequence[Finding]) -> None:
+        """Note what was found in the text so far."""
+        self._waiting += findings
+
+    def settled(self, *, now: bool = False) -> tuple[Finding, ...]:
+        """Return what was found since the last call, once it is known what of it is on marks; nothing before.
+
+        Args:
+            now: What is not known to be on a mark is on none.
+        """
+        if not self._waiting or (self._waits and not now):
+            return ()
+        findings, self._waiting = spared(self._waiting, self._marks), []
+        return findings
+
+    def limit(self, cleared: int) -> int:
+        """Return how far the text may go that detectors have cleared so far."""
+        return min((cleared, *(each.start for each in self._waiting if each.start is not None)))
+
+    def forget(self, offset: int) -> None:
+        """Forget the marks before an offset: that text has left."""
+        while self._marks and self._marks[0][1] <= offset:
+            self._marks.popleft()
+
+    @property
+    def _waits(self) -> bool:
+        return self._scanner.holds and any(
+            each.action is Action.REDACT and each.start is not None and each.start >= self._decided
+            for each in self._waiting
+        )
+
+    def _place(self, stretches: Iterable[tuple[str, bool]]) -> None:
+        for stretch, is_mark in stretches:
+            if is_mark:
+                self._marks.append((self._decided, self._decided + len(stretch)))
+            self._decided += len(stretch)
