@@ -104,19 +104,6 @@ def test_running_lines_are_left_out(read: Read) -> None:
     assert all("Chapter text" in page.sections[0].text for page in pages)
 
 
-def test_rows_of_a_table_stay_rows(read: Read) -> None:
-    """Cells that stand apart are separated, and rows are not joined."""
-    document = FPDF()
-    document.add_page()
-    document.set_font("Helvetica", size=11)
-    for row in (("Ship", "Built", "Passengers"), ("Petrel", "2009", "420"), ("Fulmar", "1994", "300")):
-        for cell in row:
-            document.cell(60, 8, cell)
-        document.ln(8)
-    _, [page] = read(bytes(document.output()), "a.pdf")
-    assert page.sections[0].text == "Ship | Built | Passengers\nPetrel | 2009 | 420\nFulmar | 1994 | 300"
-
-
 def test_unreadable_pdfs_say_why(read: Read, make_pdf: Callable[..., bytes], scanned_pdf: bytes) -> None:
     """Encrypted, truncated, damaged, scanned, without text, too long."""
     whole = make_pdf("One.", "Two.", "Three.")

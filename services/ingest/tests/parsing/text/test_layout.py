@@ -1,7 +1,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ingest.parsing.text.layout import COLUMN, HYPHEN, Line, Style, paragraphs
+from ingest.parsing.text.layout import Style, paragraphs
+from ingest.parsing.text.lines import COLUMN, HYPHEN, Line
 from ingest.parsing.text.outline import Outline
 
 

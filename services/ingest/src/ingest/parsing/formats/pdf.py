@@ -6,6 +6,7 @@ import io
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
@@ -16,7 +17,8 @@ from ingest.parsing.content import Head, Omission, Page, Part
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.text.clean import flat
-from ingest.parsing.text.layout import COLUMN, HYPHEN, Line, Style
+from ingest.parsing.text.layout import Style
+from ingest.parsing.text.lines import HYPHEN, Line
 from ingest.parsing.text.outline import Outline
 
 _TAIL = 4096
@@ -24,10 +26,13 @@ _SAMPLE = 16
 _PASSWORD = 4  # FPDF_ERR_PASSWORD
 # pdfium ends a line with a line break, or with this sign in place of a hyphen.
 _PIECE = re.compile(f"[^\n{HYPHEN}\x02]+[{HYPHEN}\x02]?")
-_LOOSE = 0.52
-"""Letters of running text take about 0.45 of their size each; a line with more may have gaps between columns."""
+_MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])")
+"""The sign or number of an item, which is no cell."""
+_BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
 """Gap between columns, in letter sizes; a space takes a quarter."""
+_WIDE_GAP = 0.7
+"""Gap between narrow columns, or between words of a line that is set wide."""
 
 LONGEST_SIDE = 1536
 """Pixels; the models that are known scale down to about as much, and small print can still be read."""
@@ -117,21 +122,42 @@ def _lines(document: pdfium.PdfDocument, number: int) -> list[Line]:
     try:
         count = raw.FPDFText_CountChars(text_page)
         text = "".join(chr(raw.FPDFText_GetUnicode(text_page, index)) for index in range(count))
-        lines = (_line(text_page, match[0], match.start()) for match in _PIECE.finditer(text))
-        return [line for line in lines if line is not None]
+        return [line for match in _PIECE.finditer(text) for line in _cells(text_page, match[0], match.start())]
     finally:
         text_page.close()
         page.close()
 
 
-def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line | None:
-    """The line that a piece of the page's text makes; ``start`` is the index of its first character."""
+def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Iterator[Line]:
+    """Yield the line that a piece of the page's text makes; of what may be a table's row, each cell.
+
+    Args:
+        text_page: Of the page.
+        piece: Of its text.
+        start: Index of the piece's first character.
+    """
     hyphenated = piece[-1] in (HYPHEN, "\x02")
-    if hyphenated:
-        piece = piece[:-1]
+    piece = piece.rstrip(f"{HYPHEN}\x02")
+    if not piece.strip():
+        return
+    line = _line(text_page, piece, start)
+    for begin, end in _apart(text_page, piece, start, _COLUMN_GAP * line.size):
+        text = _text(piece[begin:end])
+        if not text:
+            continue
+        spans = list(_apart(text_page, piece[begin:end], start + begin, _WIDE_GAP * line.size))
+        parts = [
+            replace(_line(text_page, piece[begin + first : begin + last], start + begin + first), text=part)
+            for first, last in (spans if len(spans) > 1 else ())
+            if (part := _text(piece[begin + first : begin + last]))
+        ]
+        cell = _line(text_page, piece[begin:end], start + begin)
+        yield replace(cell, text=text + HYPHEN * (hyphenated and end == len(piece)), parts=tuple(parts))
+
+
+def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line:
+    """Where a piece of text is, and how it looks; its text is left empty."""
     shown = [index for index, character in enumerate(piece) if not character.isspace()]
-    if not shown:
-        return None
     first, last = start + shown[0], start + shown[-1]
     x, y = ctypes.c_double(), ctypes.c_double()
     raw.FPDFText_GetCharOrigin(text_page, first, x, y)
@@ -140,22 +166,29 @@ def _line(text_page: pdfium.PdfTextPage, piece: str, start: int) -> Line | None:
     raw.FPDFText_GetMatrix(text_page, first, matrix)
     # The font's size counts in the text's own space, which the page may scale.
     size = raw.FPDFText_GetFontSize(text_page, first) * (math.hypot(matrix.c, matrix.d) or 1.0)
-    loose = right - x.value > _LOOSE * size * len(piece)
-    text = _cells(text_page, piece, start, size) if loose else _text(piece)
-    return Line(text + HYPHEN * hyphenated, x.value, right, y.value, size) if text else None
+    return Line("", x.value, right, y.value, size, _is_bold(text_page, first))
 
 
-def _cells(text_page: pdfium.PdfTextPage, piece: str, start: int, size: float) -> str:
-    """The text of a line that may be a table's row, with a sign between its cells."""
-    cells: list[str] = []
+def _is_bold(text_page: pdfium.PdfTextPage, index: int) -> bool:
+    """Whether a character is of a bold face, by the name of its font: the weight is often not said."""
+    name, flags = ctypes.create_string_buffer(64), ctypes.c_int()
+    length = raw.FPDFText_GetFontInfo(text_page, index, name, len(name), flags)
+    return length > 0 and any(word in name.value.lower() for word in _BOLD)
+
+
+def _apart(text_page: pdfium.PdfTextPage, piece: str, start: int, least: float) -> Iterator[tuple[int, int]]:
+    """Yield the spans of a line that gaps of at least this width divide."""
     begin = 0
     for gap in re.finditer(r"\s+", piece.rstrip()):
         before, after = start + gap.start() - 1, start + gap.end()
-        if gap.start() and _box(text_page, after)[0] - _box(text_page, before)[1] > _COLUMN_GAP * size:
-            cells.append(_text(piece[begin : gap.start()]))
+        if not gap.start() or _MARKER.fullmatch(piece[begin : gap.start()]):
+            continue
+        if _box(text_page, after)[0] - _box(text_page, before)[1] > least:
+            if piece[begin : gap.start()].strip():
+                yield begin, gap.start()
             begin = gap.end()
-    cells.append(_text(piece[begin:]))
-    return COLUMN.join(cell for cell in cells if cell)
+    if piece[begin:].strip():
+        yield begin, len(piece)
 
 
 def _box(text_page: pdfium.PdfTextPage, index: int) -> tuple[float, float]:

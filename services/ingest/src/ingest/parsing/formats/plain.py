@@ -6,7 +6,8 @@ from ingest.parsing.content import Head, Page
 from ingest.parsing.frames import Request
 from ingest.parsing.text.clean import clean
 from ingest.parsing.text.decode import text_of
-from ingest.parsing.text.layout import Line, paragraphs
+from ingest.parsing.text.layout import paragraphs
+from ingest.parsing.text.lines import Line
 from ingest.parsing.text.outline import Outline
 
 _WIDEST_WRAP = 100

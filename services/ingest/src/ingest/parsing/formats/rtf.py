@@ -11,7 +11,7 @@ from ingest.parsing.office.ooxml import damaged
 from ingest.parsing.refusals import Unreadable
 from ingest.parsing.text.clean import collapse
 from ingest.parsing.text.decode import data_of
-from ingest.parsing.text.layout import COLUMN
+from ingest.parsing.text.lines import COLUMN
 from ingest.parsing.text.outline import Outline
 
 _MARK = b"{\\rtf"

@@ -31,7 +31,7 @@ def fill(outline: Outline, rows: Iterable[Row]) -> None:
     for current, following in itertools.pairwise(itertools.chain(rows, ((),))):
         if not any(current):
             begins = True
-        elif begins and (_is_title(current, following) or _is_header(current, following, header)):
+        elif begins and (_is_title(current, following) or names_columns(current, following, header)):
             outline.block(unused(header or (), carried), whole=True)
             carried, tight = set(), False
             if _is_title(current, following):
@@ -54,7 +54,7 @@ def _is_title(cells: Row, following: Row) -> bool:
     return len(_filled(cells)) == 1 and len(_filled(following)) != 1
 
 
-def _is_header(cells: Row, following: Row, before: Row | None) -> bool:
+def names_columns(cells: Row, following: Row, before: Row | None = None) -> bool:
     """Whether a row names the columns of those below it.
 
     Args:

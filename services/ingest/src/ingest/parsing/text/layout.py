@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import cast
 
+from ingest.parsing.text.columns import in_reading_order
+from ingest.parsing.text.lines import COLUMN, HYPHEN, SAME_ROW, Line, rows
 from ingest.parsing.text.outline import Outline
+from ingest.parsing.text.page_tables import Table, with_tables
 
-COLUMN = " | "
-"""Stands between the cells of a row."""
-HYPHEN = "\ufffe"
-"""Ends a line whose last word was divided, be it by a hyphen of its own or for want of space."""
 _SAME_SIZE = 0.05
 _HEADING = 1.05
 """How many times larger than the body's a heading's letters are at least."""
@@ -29,29 +29,8 @@ _ITEM = re.compile(r"(?:[-–—*•·▪◦‣●○■□]|\(?(?:\d{1,3}|[A-Za
 _ENDS = frozenset(".!?:;。！？：；…")  # noqa: RUF001  # Chinese and Japanese
 _WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
 _DIVIDED = re.compile(f"\\S*{HYPHEN}\\n?\\S*")
-_SAME_ROW = 0.3
-"""Baselines that differ by less than this many letter sizes are one row's."""
 _NUMBER = re.compile(r"(?<!\d)[0-9]{1,5}(?!\d)")
 _MOST_WORDS = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A line of text. Lengths are in any unit, the same for all; the vertical axis points up.
-
-    Attributes:
-        text: Without white space at its ends.
-        left: Left edge.
-        right: Right edge.
-        baseline: Height of its baseline.
-        size: Size of its letters.
-    """
-
-    text: str
-    left: float
-    right: float
-    baseline: float
-    size: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +69,32 @@ class Style:
         kept = [line for line in lines if id(line) not in running] or lines
         if len(self.words) < _MOST_WORDS:
             self.words.update(_words(lines))
-        run: list[Line] = []
-        for line in kept:
-            if run and self._is_heading(run[-1]) != self._is_heading(line):
-                self._flush(outline, run)
-                run = []
-            run.append(line)
-        self._flush(outline, run)
+        for is_heading, group in itertools.groupby(with_tables(in_reading_order(kept)), self._is_heading_block):
+            blocks = list(group)
+            body = [block for block in blocks if isinstance(block, Line)]
+            if is_heading:
+                self._fill_headings(outline, body)
+            else:
+                self._fill_body(outline, blocks, body)
+
+    def _fill_headings(self, outline: Outline, lines: Sequence[Line]) -> None:
+        for heading, size in _headings(lines, self.words):
+            if len(heading) <= _LONGEST_HEADING:
+                outline.heading(-size, heading)
+            else:
+                outline.block(heading)
+
+    def _fill_body(self, outline: Outline, blocks: Sequence[Line | Table], lines: Sequence[Line]) -> None:
+        for is_table, group in itertools.groupby(blocks, lambda block: isinstance(block, Table)):
+            if is_table:
+                for table in group:
+                    cast("Table", table).fill(outline)
+                continue
+            for text in paragraphs([block for block in group if isinstance(block, Line)], self.words, lines):
+                outline.block(text, whole=COLUMN in text)
+
+    def _is_heading_block(self, block: Line | Table) -> bool:
+        return isinstance(block, Line) and self._is_heading(block)
 
     def _is_running(self, line: Line, number: int) -> bool:
         if self._is_heading(line) or line.text[-1] in _ENDS:  # a heading or a sentence belongs to its page
@@ -106,19 +104,10 @@ class Style:
     def _is_heading(self, line: Line) -> bool:
         return line.size >= _HEADING * self.body and any(character.isalpha() for character in line.text)
 
-    def _flush(self, outline: Outline, run: Sequence[Line]) -> None:
-        if not run or not self._is_heading(run[0]):
-            for text in paragraphs(run, self.words):
-                outline.block(text, whole=COLUMN in text)
-            return
-        for heading, size in _headings(run, self.words):
-            if len(heading) <= _LONGEST_HEADING:
-                outline.heading(-size, heading)
-            else:
-                outline.block(heading)
 
-
-def paragraphs(lines: Sequence[Line], words: AbstractSet[str] = frozenset()) -> list[str]:
+def paragraphs(
+    lines: Sequence[Line], words: AbstractSet[str] = frozenset(), page: Sequence[Line] = ()
+) -> list[str]:
     """Lines of one page, in reading order, as paragraphs.
 
     Within a paragraph lines are joined where the text was merely wrapped: where the next line's first word had
@@ -127,16 +116,20 @@ def paragraphs(lines: Sequence[Line], words: AbstractSet[str] = frozenset()) -> 
     Args:
         lines: The lines.
         words: Words of the document, by which it is decided whether a word that was divided has a hyphen.
+        page: All running text around them, which says how far apart and how long lines are; else the lines do.
     """
-    pitch = _pitch(lines)
+    page = page or lines
+    pitch = _pitch(page)
     done: list[str] = []
     for index, line in enumerate(lines):
         before = lines[index - 1] if index else None
-        if before is None or not _follows(before, line, pitch):
+        if before is not None and _goes_on_above(before, line):
+            done[-1] = _join(done[-1], line.text, words)
+        elif before is None or not _follows(before, line, pitch):
             done.append(line.text)
-        elif abs(before.baseline - line.baseline) < _SAME_ROW * line.size:
+        elif abs(before.baseline - line.baseline) < SAME_ROW * line.size:
             done[-1] += COLUMN + line.text
-        elif _wrapped(before, line, lines):
+        elif _wrapped(before, line, page):
             done[-1] = _join(done[-1], line.text, words)
         else:
             done[-1] += "\n" + line.text
@@ -164,7 +157,7 @@ def _pitch(lines: Sequence[Line]) -> float:
     distances = [
         one.baseline - other.baseline
         for one, other in itertools.pairwise(lines)
-        if _same_size(one, other) and one.baseline - other.baseline > _SAME_ROW * one.size
+        if _same_size(one, other) and one.baseline - other.baseline > SAME_ROW * one.size
     ]
     if len(distances) < 2:
         return distances[0] if distances else 0.0
@@ -173,8 +166,15 @@ def _pitch(lines: Sequence[Line]) -> float:
 
 def _follows(before: Line, line: Line, pitch: float) -> bool:
     distance = before.baseline - line.baseline
-    row = abs(distance) < _SAME_ROW * line.size
+    row = abs(distance) < SAME_ROW * line.size
     return _same_size(before, line) and (row or (line.left < before.right and 0 < distance <= _LEADING * pitch))
+
+
+def _goes_on_above(before: Line, line: Line) -> bool:
+    """Whether a sentence goes on at the top of the next column."""
+    if not _same_size(before, line) or line.baseline <= before.baseline or line.left < before.right:
+        return False
+    return before.text.endswith(HYPHEN) or (before.text[-1] not in _ENDS and line.text[0].islower())
 
 
 def _wrapped(before: Line, line: Line, lines: Sequence[Line]) -> bool:
@@ -227,8 +227,11 @@ def _without_spaces(character: str) -> bool:
 
 def _edges(lines: Sequence[Line]) -> list[Line]:
     """The lines at the top and at the bottom of a page."""
-    by_height = sorted(lines, key=lambda line: line.baseline)
-    return [*by_height[:_EDGE_LINES], *by_height[-_EDGE_LINES:]]
+    by_height = rows(lines)
+    outer = (
+        by_height if len(by_height) <= 2 * _EDGE_LINES else [*by_height[:_EDGE_LINES], *by_height[-_EDGE_LINES:]]
+    )
+    return [line for row in outer for line in row]
 
 
 def _masks(text: str, number: int) -> set[str]:

@@ -1,0 +1,158 @@
+"""The order in which the lines of a page are read.
+
+A page tells where its lines are, and draws them in an order of its own. Columns of running text are read one after
+the other, above and below what goes over both. Elsewhere the drawn order stays, unless it goes up within a column,
+or draws a table column by column.
+"""
+
+import itertools
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingest.parsing.text.lines import Line, in_one_row, rows
+
+_LEAST_LINES = 3
+"""Lines of each of two columns."""
+_GUTTER = 0.8
+"""Least width of the white between two columns, in letter sizes."""
+_RUNNING = 18
+"""Letters of a usual line of running text; cells of tables have fewer."""
+_CELL = 40
+"""Letters that a usual cell of a table has at most, with others beside it."""
+_FILLED = 0.6
+"""Share of its column's width that a usual line of running text takes."""
+_DEEPEST = 12
+_MOST_LINES = 2000
+"""Pages with more keep the drawn order: finding columns costs time with the square of their number."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """Two columns beside each other, with what is above and below them; lines in drawn order."""
+
+    above: list[Line]
+    left: list[Line]
+    right: list[Line]
+    below: list[Line]
+
+
+def in_reading_order(lines: Sequence[Line]) -> list[Line]:
+    """The lines of a page as they are read."""
+    return _ordered(list(lines), 0) if len(lines) <= _MOST_LINES else list(lines)
+
+
+def _ordered(lines: list[Line], depth: int) -> list[Line]:
+    split = _split(lines) if depth < _DEEPEST else None
+    if split is None:
+        return _straightened(lines)
+    parts = (split.above, split.left, split.right, split.below)
+    return [line for part in parts for line in _ordered(part, depth + 1)]
+
+
+def _split(lines: Sequence[Line]) -> _Split | None:
+    """The two columns with most lines; None where there are no columns of running text."""
+    best: tuple[int, float, list[Line], list[Line]] | None = None
+    for edge in _left_edges(lines):
+        for run in _runs(lines, edge):
+            left = [line for line in run if line.right <= edge]
+            right = [line for line in run if line.left >= edge - 0.5 * line.size]
+            if _are_columns(left, right) and (best is None or len(run) > best[0]):
+                best = (len(run), edge, left, right)
+    if best is None:
+        return None
+    _, _, left, right = best
+    inside = {id(line) for line in (*left, *right)}
+    top = max(line.baseline for line in (*left, *right))
+    rest = [line for line in lines if id(line) not in inside]
+    above = [line for line in rest if line.baseline > top]
+    return _Split(above, left, right, [line for line in rest if line.baseline <= top])
+
+
+def _left_edges(lines: Sequence[Line]) -> list[float]:
+    """Where a right column may begin: left edges that several lines share, and that others end before."""
+    edges: list[list[float]] = []
+    for line in sorted(lines, key=lambda line: line.left):
+        if edges and line.left - edges[-1][-1] < 0.5 * line.size:
+            edges[-1].append(line.left)
+        else:
+            edges.append([line.left])
+    return [shared[0] for shared in edges[1:] if len(shared) >= _LEAST_LINES]
+
+
+def _runs(lines: Sequence[Line], edge: float) -> list[list[Line]]:
+    """Lines between those that go over an edge, from the top down; each run in drawn order."""
+    crossing = sorted(
+        (line.baseline for line in lines if line.left < edge - 0.5 * line.size and line.right > edge), reverse=True
+    )
+    runs: list[list[Line]] = [[] for _ in range(len(crossing) + 1)]
+    for line in lines:
+        if line.right <= edge or line.left >= edge - 0.5 * line.size:
+            runs[sum(line.baseline < height for height in crossing)].append(line)
+    return runs
+
+
+def _are_columns(left: Sequence[Line], right: Sequence[Line]) -> bool:
+    if min(len(left), len(right)) < _LEAST_LINES:
+        return False
+    if min(line.left for line in right) - max(line.right for line in left) < _GUTTER * left[0].size:
+        return False
+    beside = min(left[0].baseline, right[0].baseline) >= max(left[-1].baseline, right[-1].baseline)
+    return beside and _runs_on(left) and _runs_on(right)
+
+
+def _runs_on(column: Sequence[Line]) -> bool:
+    """Whether a column is running text, by the length of its lines; it may be several columns itself."""
+    widest: dict[int, float] = {}
+    for line in column:
+        edge = round(line.left / line.size)
+        widest[edge] = max(widest.get(edge, 0.0), line.right - line.left)
+    filled = [(line.right - line.left) / (widest[round(line.left / line.size)] or 1.0) for line in column]
+    letters = statistics.median(len(line.text) for line in column)
+    return letters >= _RUNNING and statistics.median(filled) >= _FILLED
+
+
+def _straightened(lines: Sequence[Line]) -> list[Line]:
+    """The lines in drawn order, except those that are drawn upwards, or of a table by columns: these by rows."""
+    done: list[Line] = []
+    start = 0
+    for first, last in _upward(lines):
+        part = lines[first : last + 1]
+        done += lines[start:first]
+        done += [line for row in rows(part) for line in row] if _is_misdrawn(part) or _is_grid(part) else part
+        start = last + 1
+    return done + list(lines[start:])
+
+
+def _upward(lines: Sequence[Line]) -> list[tuple[int, int]]:
+    """The places, in drawn order, between which a line is drawn after one that is lower; all are apart."""
+    found: list[tuple[int, int]] = []
+    lowest: list[int] = []  # places of lines, each lower than all lines that are drawn before it
+    for place, line in enumerate(lines):
+        lower = next((low for low in lowest if _is_above(line, lines[low])), None)
+        if lower is None:
+            lowest.append(place)
+            continue
+        first = lower
+        while found and found[-1][1] >= first - 1:
+            first = min(first, found.pop()[0])
+        found.append((first, place))
+    return found
+
+
+def _is_above(line: Line, other: Line) -> bool:
+    return line.baseline > other.baseline and not in_one_row(line, other)
+
+
+def _is_misdrawn(lines: Sequence[Line]) -> bool:
+    """Whether a line is drawn after the one below it, of the same column."""
+    return any(
+        _is_above(line, before) and line.left < before.right and before.left < line.right
+        for before, line in itertools.pairwise(lines)
+    )
+
+
+def _is_grid(lines: Sequence[Line]) -> bool:
+    """Whether lines are short, and half of them beside another one."""
+    beside = sum(len(row) for row in rows(lines) if len(row) > 1)
+    return 2 * beside >= len(lines) and statistics.median(len(line.text) for line in lines) < _CELL

@@ -1,0 +1,211 @@
+"""Tables on a page: rows of cells that are below each other."""
+
+import functools
+import itertools
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ingest.parsing.text import grids, tables
+from ingest.parsing.text.lines import HYPHEN, Line, consecutive_rows, merged
+from ingest.parsing.text.outline import Outline
+
+_FARTHEST = 3.5
+"""Rows of one table are at most so many letter sizes apart."""
+_NEAR = 2.5
+"""A single cell belongs to the row above or below that is no farther than this, in letter sizes."""
+_CLOSE = 1.7
+"""The same for a single cell in the first column, which may be a paragraph below the table."""
+_BAND = 1.08
+"""Where rows are set apart, their lines are so many times farther apart than those of one cell, at least."""
+_WRAPPED = 0.85
+"""The lines of a cell are closer together than rows, of whose distance they have at most this share."""
+_FEW = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows of cells, one for each column.
+
+    Attributes:
+        rows: Cells are empty where a row has nothing.
+        has_header: The first row names the columns.
+    """
+
+    rows: Sequence[Sequence[str]]
+    has_header: bool
+
+    def fill(self, outline: Outline) -> None:
+        """Puts the rows into an outline, with the names of the columns, where it has them; without, as they are."""
+        if self.has_header:
+            header, *body = self.rows
+            texts = list(tables.rows(header, body))
+        else:
+            texts = [tables.row((), cells) for cells in self.rows]
+        for number, text in enumerate(texts):
+            outline.block(text, tight=number > 0, whole=True)
+
+
+def with_tables(lines: Sequence[Line]) -> Iterator[Line | Table]:
+    """Yield the lines in their order, a table in the place of those that are its cells."""
+    run: list[list[Line]] = []
+    for row in consecutive_rows(lines):
+        if run and not _goes_on(run, row):
+            yield from _read(run)
+            run = []
+        run.append(row)
+    yield from _read(run)
+
+
+def _goes_on(run: Sequence[Sequence[Line]], row: Sequence[Line]) -> bool:
+    """Whether a row may belong to the table that a run is."""
+    before = run[-1]
+    down = before[0].baseline - row[0].baseline
+    if not 0 < down <= _FARTHEST * row[0].size:
+        return False
+    if len(run) == 1 and len(before) == 1:
+        return False
+    columns = _columns(run)
+    places = [_place(columns, line) for line in row]
+    if None in places:
+        # A row may have cells where none was above.
+        return len(row) > 1 and len([place for place in places if place is not None]) > 1
+    return len(row) > 1 or down <= (_CLOSE if places[0] == 0 else _NEAR) * row[0].size
+
+
+def _read(found: Sequence[Sequence[Line]]) -> Iterator[Line | Table]:
+    run = _divided(found) if found else ()
+    last = max((number for number, row in enumerate(run) if len(row) > 1), default=-1)
+    columns = _columns(run[: last + 1]) if sum(len(row) > 1 for row in run) >= _FEW else []
+    # Single cells below the last row are its further lines, except in the first column, where a paragraph begins.
+    end = next((at for at in range(last + 1, len(run)) if _place(columns, run[at][0]) in (0, None)), len(run))
+    if len(columns) < _FEW:
+        yield from map(merged, found)
+        return
+    cells = _cells(columns, run[:end])
+    yield Table(cells, _has_header(run[:end], cells))
+    yield from map(merged, run[end:])
+
+
+def _cells(columns: Sequence[tuple[float, float]], run: Sequence[Sequence[Line]]) -> list[list[str]]:
+    """The cells of the rows. Lines of one cell are joined: a cell may begin above the others of its row."""
+    texts = [_texts(columns, row) for row in run]
+    bands = _bands(run, texts)
+    if bands is not None:
+        return [functools.reduce(_joined, texts[first:last]) for first, last in itertools.pairwise(bands)]
+    cells: list[list[str]] = []
+    above: list[str] | None = None  # of a cell that begins above the line its row is on
+    for number, row in enumerate(texts):
+        if row[0] or (len(run[number]) > 1 and _distance(run, number - 1) > _WRAPPED * _pitch(run)):
+            cells.append(row if above is None else _joined(above, row))
+            above = None
+        elif not cells or (
+            _distance(run, number) < _distance(run, number - 1) and _is_vacant(row, texts[number + 1])
+        ):
+            above = row if above is None else _joined(above, row)
+        else:
+            cells[-1] = _joined(cells[-1], row)
+    return cells if above is None else [*cells, above]
+
+
+def _bands(run: Sequence[Sequence[Line]], texts: Sequence[Sequence[str]]) -> list[int] | None:
+    """Where rows begin whose cells have several lines, by the white between rows; None where that does not tell."""
+    heights: dict[int, float] = {}
+    leading = float("inf")
+    for row, cells in zip(run, texts, strict=True):
+        for place, text in enumerate(cells):
+            if text:
+                leading = min(leading, heights.get(place, float("inf")) - row[0].baseline)
+                heights[place] = row[0].baseline
+    bands = [
+        0,
+        *(number for number in range(1, len(run)) if _distance(run, number - 1) > _BAND * leading),
+        len(run),
+    ]
+    if leading > _CLOSE * run[0][0].size or len(bands) < 3:
+        return None
+    for first, last in itertools.pairwise(bands):
+        for one, other in itertools.combinations(texts[first:last], 2):
+            if (
+                one[0]
+                and other[0]
+                and any(_has_digit(a) and _has_digit(b) for a, b in zip(one, other, strict=True))
+            ):
+                return None  # rows that are close together, and groups of rows that are not
+    return bands
+
+
+def _is_vacant(row: Sequence[str], following: Sequence[str]) -> bool:
+    """Whether the next row has nothing where a row has something."""
+    return not any(one and other for one, other in zip(row, following, strict=True))
+
+
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
+
+
+def _distance(run: Sequence[Sequence[Line]], number: int) -> float:
+    """From a row down to the next one; a great one where there is none."""
+    if not 0 <= number < len(run) - 1:
+        return float("inf")
+    return run[number][0].baseline - run[number + 1][0].baseline
+
+
+def _joined(cells: Sequence[str], more: Sequence[str]) -> list[str]:
+    return [f"{text} {rest}".strip() for text, rest in zip(cells, more, strict=True)]
+
+
+def _columns(run: Sequence[Sequence[Line]]) -> list[tuple[float, float]]:
+    """Left and right edges of the columns: cells that overlap are one's.
+
+    A cell over several columns makes no column.
+    """
+    most = max(len(row) for row in run)
+    edges: list[tuple[float, float]] = []
+    for line in sorted((line for row in run if 2 * len(row) > most for line in row), key=lambda line: line.left):
+        if edges and line.left < edges[-1][1]:
+            edges[-1] = (edges[-1][0], max(edges[-1][1], line.right))
+        else:
+            edges.append((line.left, line.right))
+    return edges
+
+
+def _place(columns: Sequence[tuple[float, float]], line: Line) -> int | None:
+    """The column that a line is in; None if it is in none, or in several."""
+    found = [place for place, (left, right) in enumerate(columns) if line.left < right and left < line.right]
+    return found[0] if len(found) == 1 else None
+
+
+def _divided(run: Sequence[Sequence[Line]]) -> Sequence[Sequence[Line]]:
+    """The rows, with a header whose names are close together divided into as many cells as other rows have."""
+    header = [part for line in run[0] for part in line.parts or (line,)]
+    return [header, *run[1:]] if len(run[0]) < len(header) == max(map(len, run[1:]), default=0) else run
+
+
+def _texts(columns: Sequence[tuple[float, float]], row: Sequence[Line]) -> list[str]:
+    texts = [""] * len(columns)
+    for line in row:
+        overlaps = [min(line.right, right) - max(line.left, left) for left, right in columns]
+        place = overlaps.index(max(overlaps))
+        texts[place] = f"{texts[place]} {line.text.replace(HYPHEN, '-')}".strip()
+    return texts
+
+
+def _pitch(run: Sequence[Sequence[Line]]) -> float:
+    """The usual distance of rows that have a first cell."""
+    first = min(row[0].left for row in run)
+    begun = [row[0] for row in run if row[0].left < first + row[0].size]
+    distances = [one.baseline - other.baseline for one, other in itertools.pairwise(begun)]
+    return statistics.median(distances) if distances else 0.0
+
+
+def _has_header(run: Sequence[Sequence[Line]], cells: Sequence[Sequence[str]]) -> bool:
+    """Whether the first row names the columns: it alone is bold, or it has words above numbers or many columns."""
+    if len(cells) < _FEW or not grids.names_columns(cells[0], cells[1]):
+        return False
+    bold = [all(line.is_bold for line in row) for row in run]
+    if bold[0] and not all(bold):
+        return True
+    body = [[cell for cell in column if cell] for column in zip(*cells[1:], strict=True)]
+    numeric = any(column and all(map(_has_digit, column)) for column in body)
+    return numeric or min(len(cells), len(cells[0])) > _FEW
