@@ -31,7 +31,7 @@ _MARKER = re.compile(r"\s*(?:[^\w\s]|\(?(?:\d{1,3}|[A-Za-z]|[ivxIVX]{1,4})[.)])"
 _BOLD = (b"bold", b"black", b"heavy", b"semibold")
 _COLUMN_GAP = 1.2
 """Gap between columns, in letter sizes; a space takes a quarter."""
-_WIDE_GAP = 0.7
+_WIDE_GAP = 0.5
 """Gap between narrow columns, or between words of a line that is set wide."""
 
 LONGEST_SIDE = 1536

@@ -145,7 +145,7 @@ def _has_digit(text: str) -> bool:
 
 
 def _distance(run: Sequence[Sequence[Line]], number: int) -> float:
-    """From a row down to the next one; a great one where there is none."""
+    """From a row down to the next one; infinite for the last one."""
     if not 0 <= number < len(run) - 1:
         return float("inf")
     return run[number][0].baseline - run[number + 1][0].baseline
