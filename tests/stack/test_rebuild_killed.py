@@ -83,7 +83,7 @@ async def test_killed_while_rebuilding(tmp_path: Path, stage: str) -> None:
     bench = await Bench.open(EdgeStore(directory, Scheduler()))
     new = HashingEmbedder(32)
     rebuilds = bench.rebuilds(new)
-    await rebuilds.resume()
+    rebuilds.resume()
     async with asyncio.timeout(60):
         while (await rebuilds.last(LOCAL, INDEX)).state is RebuildState.RUNNING:  # noqa: ASYNC110  # nobody tells
             await asyncio.sleep(0.05)

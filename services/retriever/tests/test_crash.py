@@ -6,7 +6,7 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -64,6 +64,9 @@ class PhotographedStore:
 
     async def collections(self) -> list[Collection]:
         return [self._photographed(each) for each in await self._store.collections()]
+
+    async def notes(self) -> Mapping[tuple[str, str], bytes]:
+        return await self._store.notes()
 
     async def find(self, tenant: str, name: str) -> Collection | None:
         return next((each for each in await self.collections() if each.spec.name == name), None)

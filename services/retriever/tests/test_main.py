@@ -41,6 +41,7 @@ async def start(data: Path, port: int) -> asyncio.subprocess.Process:
             **os.environ,
             "CAUSEWAY_DATA_DIR": str(data),
             "CAUSEWAY_RETRIEVER_PORT": str(port),
+            "CAUSEWAY_RETRIEVER_LOCK_SECONDS": "300",
             "CAUSEWAY_LOG_FORMAT": "json",
         },
         stderr=asyncio.subprocess.DEVNULL,
@@ -95,6 +96,31 @@ async def test_process(tmp_path: Path) -> None:
                 assert response.passages[0].sourcepage == "travel.md"
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 60) == 0
+
+
+async def test_a_successor_takes_over(tmp_path: Path) -> None:
+    """One that is started early waits for the store, and has it when the other has ended; told to stop, it does."""
+    first, second, third = free_ports(3)
+    old = await start(tmp_path, first)
+    async with open_channel(f"127.0.0.1:{first}", [SERVICE]) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 60)
+        stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+        await rpc.client_stream(stub.Upsert, await messages(TEXTS), "Upsert", Deadline.after(120))
+    new, stopped = await start(tmp_path, second), await start(tmp_path, third)
+    await asyncio.wait((asyncio.create_task(stopped.wait()),), timeout=5)
+    stopped.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(stopped.wait(), 60) in (0, -signal.SIGTERM)
+    assert new.returncode is None
+    old.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(old.wait(), 60) == 0
+    async with open_channel(f"127.0.0.1:{second}", [SERVICE]) as channel:
+        await asyncio.wait_for(channel.channel_ready(), 60)
+        stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
+        request = retriever_pb2.RetrieveRequest(principal=ME, indexes=["travel"], query="dogs", top=1)
+        response = await rpc.unary(stub.Retrieve, request, Deadline.after(120))
+        assert response.passages[0].text == TEXTS[1]
+    new.send_signal(signal.SIGTERM)
+    assert await asyncio.wait_for(new.wait(), 60) == 0
 
 
 async def test_without_a_model_it_says_what_to_do(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from embedding.cache import default_cache_dir
 from embedding.models import EmbeddingModels
 from servicekit import metrics
 from servicekit.server import GrpcServer
+from servicekit.tasks import ended
 
 from retriever.clients.rerankers import open_rerankers
 from retriever.concurrency.scheduler import Scheduler
@@ -19,6 +20,7 @@ from retriever.embedding.text_vectors import Embeddings
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
+from retriever.ports.store import Store
 from retriever.rerankers.reranking import Reranking
 from retriever.search.retrieval import Retrieval
 from retriever.servicer import RetrieverServicer
@@ -43,7 +45,9 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             __name__, "causeway.reranker.resting", "", "1: left alone after failures.", rerankers.resting
         )
         scheduler = Scheduler()
-        store = await registry.chosen(settings).open(settings, scheduler)
+        store = await _store(settings, scheduler, stop)
+        if store is None:
+            return
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
@@ -76,7 +80,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             rebuilds,
             Embeddings(models),
         )
-        await rebuilds.resume()
+        rebuilds.resume()
         server = GrpcServer.of(
             settings,
             settings.retriever_port,
@@ -89,6 +93,21 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             callers=("gateway", "ingest"),
         )
         await server.serve_until(stop, settings.shutdown_grace)
+
+
+async def _store(settings: RetrieverSettings, scheduler: Scheduler, stop: asyncio.Event) -> Store | None:
+    """Return the store once it is open; None where the process is told to stop while it waits for the store."""
+
+    async def opened() -> Store:
+        return await registry.chosen(settings).open(settings, scheduler)
+
+    opening, stopping = asyncio.create_task(opened()), asyncio.create_task(stop.wait())
+    await asyncio.wait((opening, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if opening.done():
+        return opening.result()
+    await ended(opening)
+    return None
 
 
 def _models(settings: RetrieverSettings) -> EmbeddingModels:

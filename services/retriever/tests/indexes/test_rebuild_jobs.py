@@ -61,7 +61,7 @@ async def opened(store: Store, embedder: Watched | None = None) -> Any:
     """The logic over a store, and rebuilds with a second model."""
     bench = await Bench.open(store)
     rebuilds = bench.rebuilds(model(embedder or Watched()))
-    await rebuilds.resume()
+    rebuilds.resume()
     try:
         yield bench, rebuilds
     finally:

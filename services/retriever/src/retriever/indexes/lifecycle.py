@@ -7,7 +7,7 @@ from pathlib import Path
 
 import structlog
 from servicekit import keys
-from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound
+from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, Unavailable
 
 from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSpec, no_such_index
@@ -36,21 +36,18 @@ class Indexes:
 
     @classmethod
     async def open(cls, store: Store) -> "Indexes":
-        """The store's indexes, settled."""
+        """The store's indexes, settled: those of a shared store now, each other one when it is first asked for."""
         indexes = cls(store)
-        await indexes.tidy()
         if store.is_shared:
+            await indexes.tidy()
             indexes._tidying = asyncio.create_task(indexes._tidy_again_and_again())
         return indexes
 
     async def tidy(self) -> None:
-        """Takes in what is in the store, and settles what a process that is gone has left there."""
+        """Takes in what is in a shared store, and settles what a process that is gone has left there."""
         await self._store.tidy()
         for collection in await self._store.collections():
-            index = self._of_collection(collection)
-            settled = await index.settle_abandoned()
-            if settled:
-                _log.info("settled after an interruption", index=index.spec.name, documents=settled)
+            await _settle_abandoned(self._of_collection(collection))
 
     async def _tidy_again_and_again(self) -> None:
         while True:
@@ -67,11 +64,12 @@ class Indexes:
         """Whether other processes have them, too."""
         return self._store.is_shared
 
-    async def all(self) -> list[Index]:
-        """The indexes of all tenants."""
+    async def noted(self) -> list[Index]:
+        """The indexes of all tenants that may keep a note, but for those that are damaged."""
         if self._store.is_shared:
-            return [self._of_collection(each) for each in await self._store.collections()]
-        return [index for index in self._indexes.values() if index.published]
+            return await self._shared()
+        noted = [key for key, note in (await self._store.notes()).items() if note]
+        return [index for key in noted if (index := await self._opened(*key))]
 
     async def get(self, tenant: str, name: str) -> Index:
         """An index of a tenant.
@@ -79,22 +77,23 @@ class Indexes:
         Raises:
             InvalidRequest: No index can have this name.
             NotFound: The tenant has none of this name.
+            Unavailable: It cannot be opened.
         """
         key = tenant, keys.index_name(name)
         index = self._published(key)
-        if self._store.is_shared:
-            if index is None or not await index.collection.is_current():
-                index = await self._find(key)
-        elif index is not None and not await index.collection.is_current():
-            async with self._changing:  # another collection is taking its place at this moment
-                index = self._published(key)
+        if index is None or not await index.collection.is_current():
+            index = await (self._find(key) if self._store.is_shared else self._open(*key))
         if index is None:
             raise no_such_index(name)
         return index
 
     async def of(self, tenant: str) -> list[Index]:
-        """A tenant's indexes, ordered by name."""
-        found = [index for index in await self.all() if index.spec.tenant == tenant]
+        """A tenant's indexes, but for those that are damaged, ordered by name."""
+        if self._store.is_shared:
+            found = [index for index in await self._shared() if index.spec.tenant == tenant]
+        else:
+            own = [key for key in await self._store.notes() if key[0] == tenant]
+            found = [index for key in own if (index := await self._opened(*key))]
         return sorted(found, key=lambda index: index.spec.name)
 
     @contextlib.asynccontextmanager
@@ -135,9 +134,8 @@ class Indexes:
             InvalidRequest: No index can have this name, or this one has vectors of another model or length.
         """
         key = spec.tenant, keys.index_name(spec.name)
-        if self._store.is_shared:
-            with contextlib.suppress(NotFound):
-                await self.get(*key)
+        with contextlib.suppress(NotFound):
+            await self.get(*key)
         async with self._changing:
             index = self._indexes.get(key)
             if index is None:
@@ -190,6 +188,8 @@ class Indexes:
             InvalidRequest: No index can have this name, or the snapshot cannot be loaded; nothing changed.
         """
         key = spec.tenant, keys.index_name(spec.name)
+        with contextlib.suppress(NotFound):
+            await self.get(*key)
         await check(self._published(key))
         collection = await self._store.restore(spec, snapshot)
         try:
@@ -219,6 +219,32 @@ class Indexes:
         """Removes a collection, unless it has become an index's own."""
         if all(index.collection is not collection for index in self._indexes.values()):
             await self.shield.run(collection.drop())
+
+    async def _shared(self) -> list[Index]:
+        return [self._of_collection(each) for each in await self._store.collections()]
+
+    async def _opened(self, tenant: str, name: str) -> Index | None:
+        try:
+            return self._published((tenant, name)) or await self._open(tenant, name)
+        except Unavailable as error:
+            _log.error("an index cannot be opened", index=name, error=error.message, exc_info=error.__cause__)
+            return None
+
+    async def _open(self, tenant: str, name: str) -> Index | None:
+        """The index of a store that is this process's alone, settled before anybody works on it."""
+        await self._store.find(tenant, name)  # this may take long; what is below waits for no index
+        async with self._changing:  # perhaps another collection is taking its place at this moment
+            known = self._published((tenant, name))
+            collection = None if known else await self._store.find(tenant, name)
+            if collection is None:
+                return known
+            index = self._indexes.get((tenant, name))
+            if index is None or index.collection is not collection:
+                index = Index(collection, published=True)
+                await self.shield.run(_settle_abandoned(index))
+                self._indexes[tenant, name] = index
+            index.published = True
+            return index
 
     async def _find(self, key: tuple[str, str]) -> Index | None:
         """What another process may have made, replaced or removed."""
@@ -263,6 +289,12 @@ class Indexes:
                 del self._indexes[key]
                 if not self._store.is_shared:  # else others may write to it: `Store.tidy`
                     await index.collection.drop()
+
+
+async def _settle_abandoned(index: Index) -> None:
+    settled = await index.settle_abandoned()
+    if settled:
+        _log.info("settled after an interruption", index=index.spec.name, documents=settled)
 
 
 def _check_vectors(index: IndexSpec, wanted: IndexSpec) -> None:

@@ -159,11 +159,9 @@ class Rebuilds:
             raise NotFound(f"Index '{index_name}' has not been rebuilt.", resource=index_name)
         return found
 
-    async def resume(self) -> None:
-        """Goes on with what was begun and is nobody's; where a store has several processes, again and again."""
-        await self._resume()
-        if self._indexes.is_shared:
-            self._resuming = asyncio.create_task(self._resume_again_and_again())
+    def resume(self) -> None:
+        """Goes on in the background with what was begun and is nobody's; with a shared store again and again."""
+        self._resuming = asyncio.create_task(self._keep_resuming())
 
     async def aclose(self) -> None:
         """Stops what goes on; a later start goes on with it."""
@@ -173,21 +171,23 @@ class Rebuilds:
         await asyncio.gather(*running, return_exceptions=True)
 
     async def _resume(self) -> None:
-        for index in await self._indexes.all():
+        for index in await self._indexes.noted():
             async with self._beginning:
                 found = None if index in self._running else await self._last(index)
                 if found is not None and found.state is RebuildState.RUNNING:
                     self._start(index, found)
 
-    async def _resume_again_and_again(self) -> None:
+    async def _keep_resuming(self) -> None:
         while True:
-            await asyncio.sleep(_RESUME_SECONDS)
             try:
                 await self._resume()
             except CausewayError as error:
                 _log.warning("rebuilds not looked for", why=error.message)
             except Exception:
                 _log.exception("rebuilds not looked for")
+            if not self._indexes.is_shared:
+                return
+            await asyncio.sleep(_RESUME_SECONDS)
 
     async def _last(self, index: Index) -> Rebuild | None:
         if index in self._progress:

@@ -306,8 +306,16 @@ class Store(Protocol):
         """The collections that have been published and not dropped."""
         ...
 
+    async def notes(self) -> Mapping[tuple[str, str], bytes]:
+        """The notes of these, by tenant and name; no collection is opened for it."""
+        ...
+
     async def find(self, tenant: str, name: str) -> Collection | None:
-        """The one of these that has this name."""
+        """The one of these that has this name.
+
+        Raises:
+            Unavailable: It cannot be opened.
+        """
         ...
 
     async def create(self, spec: IndexSpec, *, beside: bool = False) -> Collection:

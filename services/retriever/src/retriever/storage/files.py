@@ -1,17 +1,20 @@
 """Files that survive a loss of power, and a directory with one owner. Blocking: call from a thread."""
 
+import asyncio
 import contextlib
 import errno
 import fcntl
 import os
 import shutil
 import socket
+import time
 from pathlib import Path
 
 from servicekit.errors import Unavailable
 
 _COPY_BYTES = 1024 * 1024
 _LONGEST_OWNER = 512
+_LOOK_SECONDS = 0.05
 
 
 def own(directory: Path) -> int:
@@ -34,6 +37,18 @@ def own(directory: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     return descriptor
+
+
+async def until_free(directory: Path, seconds: float) -> None:
+    """Wait until no process owns a directory, or the time is over."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            disown(own(directory))
+        except Unavailable:
+            await asyncio.sleep(_LOOK_SECONDS)
+        else:
+            return
 
 
 def disown(descriptor: int) -> None:

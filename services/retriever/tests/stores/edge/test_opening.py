@@ -1,20 +1,23 @@
 """How the embedded store is opened and closed: each second of it is one in which nothing is found."""
 
+import asyncio
+import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 import qdrant_edge as edge
+from causeway_testing.retriever.bench import Bench
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.index import IndexSpec
+from retriever.storage import files
 from retriever.stores.edge.store import EdgeStore
+from servicekit import keys
 from servicekit.errors import Unavailable
 
 NAMES = ("harbour", "tides")
-_SECONDS = 30.0
 
 
 async def stored(directory: Path) -> None:
@@ -25,27 +28,73 @@ async def stored(directory: Path) -> None:
     await store.aclose()
 
 
-async def test_indexes_are_opened_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each waits for the disk: one is begun while another is opened, and all are there in the end."""
+async def test_an_index_is_opened_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store is open before any index is; each opens once, also where several ask at once, and alone."""
     await stored(tmp_path)
-    together = threading.Barrier(len(NAMES))
+    opened: list[str] = []
     load = edge.EdgeShard.load
 
     class Shard:
         @staticmethod
-        def load(*arguments: Any) -> edge.EdgeShard:
-            together.wait(_SECONDS)  # raises where the others do not come
-            return load(*arguments)
+        def load(path: str, config: Any) -> edge.EdgeShard:
+            opened.append(Path(path).parent.name)
+            return load(path, config)
 
     monkeypatch.setattr("retriever.stores.edge.store.edge.EdgeShard", Shard)
     store = EdgeStore(tmp_path, Scheduler())
+    assert opened == []
+    found = await asyncio.gather(*(store.find("local", NAMES[0]) for _ in range(3)))
+    assert opened == [keys.collection("local", NAMES[0])]
+    assert len(set(map(id, found))) == 1
     assert sorted(each.spec.name for each in await store.collections()) == list(NAMES)
-    monkeypatch.undo()
+    assert len(opened) == len(NAMES)
     await store.aclose()
 
 
+async def test_a_store_that_ends_while_it_opens_an_index_closes_it(tmp_path: Path) -> None:
+    """Also where the one that asked has left: the next store opens the index whole."""
+    await stored(tmp_path)
+    store = EdgeStore(tmp_path, Scheduler())
+    asking = asyncio.create_task(store.find("local", NAMES[0]))
+    await asyncio.sleep(0)
+    asking.cancel()
+    await store.aclose()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    store = EdgeStore(tmp_path, Scheduler())
+    assert len(await store.collections()) == len(NAMES)
+    await store.aclose()
+
+
+async def test_a_damaged_index_keeps_no_other_from_answering(tmp_path: Path) -> None:
+    """It is named to who asks for it, each time, and neither listed nor taken for one that is not there."""
+    await stored(tmp_path)
+    (shard,) = [each for each in (tmp_path / keys.collection("local", NAMES[0])).iterdir() if each.is_dir()]
+    shutil.rmtree(shard)
+    bench = await Bench.open(EdgeStore(tmp_path, Scheduler()))
+    for _ in range(2):
+        with pytest.raises(Unavailable, match=keys.collection("local", NAMES[0])):
+            await bench.indexes.get("local", NAMES[0])
+    with pytest.raises(Unavailable):
+        await bench.indexes.create(IndexSpec("local", NAMES[0], "hashed-words-64", 64))
+    assert [each.spec.name for each in await bench.indexes.of("local")] == [NAMES[1]]
+    await bench.aclose()
+
+
+async def test_a_successor_waits_until_the_store_is_free(tmp_path: Path) -> None:
+    """It takes the directory over as soon as the other process gives it up, and gives up itself after its time."""
+    first = EdgeStore(tmp_path, Scheduler())
+    waiting = asyncio.create_task(files.until_free(tmp_path, 600))
+    await asyncio.wait((waiting,), timeout=0.2)
+    assert not waiting.done()
+    await files.until_free(tmp_path, 0.1)
+    await first.aclose()
+    await waiting
+    await EdgeStore(tmp_path, Scheduler()).aclose()
+
+
 async def test_one_that_is_damaged_is_named(tmp_path: Path) -> None:
-    """The store does not open without it, and the directory is free for the next try."""
+    """A store with a manifest that cannot be read does not open, and its directory is free for the next try."""
     await stored(tmp_path)
     damaged = sorted(each for each in tmp_path.iterdir() if each.is_dir() and each.name != ".building")[1]
     (damaged / "index.json").write_text("{")

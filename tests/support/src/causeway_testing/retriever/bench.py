@@ -74,8 +74,11 @@ class Bench:
 
     @classmethod
     async def open(cls, store: Store, scheduler: Scheduler | None = None, **limits: Any) -> Self:
-        """Opens the indexes of a store; ``scheduler`` is the store's own, where it has one."""
-        return cls(store, await Indexes.open(store), scheduler or Scheduler(), **limits)
+        """Opens the indexes of a store, all of them; ``scheduler`` is the store's own, where it has one."""
+        indexes = await Indexes.open(store)
+        for tenant, _ in await store.notes():
+            await indexes.of(tenant)
+        return cls(store, indexes, scheduler or Scheduler(), **limits)
 
     async def aclose(self) -> None:
         """Waits for what has begun, and closes the store."""

@@ -25,6 +25,10 @@ class MemoryStore:
         """The published collections."""
         return [collection for collection in self._collections if collection.published]
 
+    async def notes(self) -> Mapping[tuple[str, str], bytes]:
+        """The notes of the published collections."""
+        return {(each.spec.tenant, each.spec.name): await each.note() for each in await self.collections()}
+
     async def find(self, tenant: str, name: str) -> "MemoryCollection | None":
         """The published collection of this name."""
         found = [each for each in await self.collections() if (each.spec.tenant, each.spec.name) == (tenant, name)]

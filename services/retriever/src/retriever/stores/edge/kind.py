@@ -4,6 +4,7 @@ from pydantic import Field
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.ports.store import Store
+from retriever.storage import files
 from retriever.stores.edge.builder import Limits
 from retriever.stores.edge.compaction import Policy
 from retriever.stores.edge.store import EdgeStore
@@ -32,11 +33,19 @@ class EdgeSettings(StoreSettings):
     retriever_min_free_mb: int = Field(
         256, ge=0, description="With less room on the disk nothing is written any more."
     )
+    retriever_lock_seconds: float = Field(
+        0.0,
+        ge=0,
+        description="Longest wait, when it starts, for another process to give the store up: a successor that is "
+        "started first takes over as soon as the other one has ended its requests.",
+    )
 
 
 async def _open(settings: EdgeSettings, scheduler: Scheduler) -> Store:
+    directory = settings.data_dir / "retriever"
+    await files.until_free(directory, settings.retriever_lock_seconds)
     return EdgeStore(
-        settings.data_dir / "retriever",
+        directory,
         scheduler,
         settings.retriever_min_free_mb * _MEGABYTE,
         exact_up_to=settings.retriever_exact_up_to,

@@ -8,12 +8,14 @@
 
 A collection's directory without a manifest was never published, or is half removed, and a generation that the
 manifest does not name was replaced, or never took over: opening clears them away.
+
+The store reads manifests alone when it is opened, and each index when it is first asked for: no question waits for
+an index that it does not search.
 """
 
 import asyncio
 import shutil
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -22,6 +24,7 @@ from servicekit import keys
 from servicekit.errors import Unavailable
 
 from retriever.concurrency.scheduler import Scheduler
+from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSpec
 from retriever.storage import files
 from retriever.stores.edge import schema
@@ -35,9 +38,8 @@ from retriever.stores.edge.shard import LiveShard
 EXACT_UP_TO = 20_000
 """Chunks that are compared one by one, in 2 ms; a graph answers in less where there are more, and is not exact."""
 _BUILDING = ".building"
-_AT_ONCE = 8
-"""Indexes that are opened, or closed, at a time. Each waits for the disk for most of that: 41 opened in 3.2 s
-instead of 6.1 on two cores. Until all are open, the retriever answers nothing."""
+_CLOSED_AT_ONCE = 8
+"""Indexes that are closed at a time: each waits for the disk for most of that."""
 _TIMES_A_SNAPSHOT = 3
 """A shard takes at most so many times the bytes of its snapshot on the disk."""
 
@@ -56,7 +58,7 @@ class EdgeStore:
         reads: Keeps what searches read again.
 
     Raises:
-        Unavailable: Another process has the directory open, or an index of it is damaged.
+        Unavailable: Another process has the directory open, or a manifest is damaged.
     """
 
     is_shared = False
@@ -80,18 +82,37 @@ class EdgeStore:
         try:
             self._builder = Builder(directory / _BUILDING, self._check_room, exact_up_to, limits or Limits())
             self._compactor = Compactor(self._builder, policy or Policy())
-            self._opened = self._load()
+            self._unopened = self._published()
         except BaseException:
             files.disown(self._lock)
             raise
-        self._collections = list(self._opened)
+        self._collections: list[EdgeCollection] = []
+        self._opening = {key: asyncio.Lock() for key in self._unopened}
+        # A thread that opens an index cannot be cancelled.
+        self._shield = Shield()
 
     async def collections(self) -> Sequence[EdgeCollection]:
-        """The collections that were there when the store was opened."""
-        return tuple(self._opened)
+        """The published collections; those that are not open yet are opened, one after the other."""
+        for tenant, name in list(self._unopened):
+            await self.find(tenant, name)
+        return tuple(each for each in self._collections if each.is_published)
+
+    async def notes(self) -> Mapping[tuple[str, str], bytes]:
+        """The notes of the published collections, of those that are not open from their manifests."""
+        found = {key: manifest.note for key, manifest in self._unopened.items()}
+        for each in self._collections:
+            if each.is_published:
+                found[each.spec.tenant, each.spec.name] = await each.note()
+        return found
 
     async def find(self, tenant: str, name: str) -> EdgeCollection | None:
-        """The published collection of this name."""
+        """The published collection of this name, opened where it is not.
+
+        Raises:
+            Unavailable: It is damaged.
+        """
+        if (tenant, name) in self._unopened:
+            await self._shield.run(self._open(tenant, name))
         for collection in self._collections:
             if collection.is_published and (collection.spec.tenant, collection.spec.name) == (tenant, name):
                 return collection
@@ -125,8 +146,9 @@ class EdgeStore:
 
     async def aclose(self) -> None:
         """Closes all shards and gives the directory up."""
+        await self._shield.aclose()
         await self._compactor.aclose()
-        places = asyncio.Semaphore(_AT_ONCE)
+        places = asyncio.Semaphore(_CLOSED_AT_ONCE)
 
         async def close(collection: EdgeCollection) -> None:
             async with places:
@@ -152,32 +174,46 @@ class EdgeStore:
         reads = self._reads.for_shard()
         return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
 
-    def _load(self) -> list[EdgeCollection]:
-        directories = []
+    def _published(self) -> dict[tuple[str, str], Manifest]:
+        """The manifests of all published collections, by tenant and name; what else is there is cleared away."""
+        found = {}
         for directory in sorted(self._directory.iterdir()):
             if not directory.is_dir() or directory.name == _BUILDING:
                 continue
-            if (directory / MANIFEST).exists():
-                directories.append(directory)
-            else:
+            if not (directory / MANIFEST).exists():
                 shutil.rmtree(directory)
-        with ThreadPoolExecutor(_AT_ONCE) as threads:
-            opened = list(threads.map(_opened, directories))
-        return [self._collection(manifest, shard, published=True) for manifest, shard in opened]
+                continue
+            try:
+                manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
+            except msgspec.DecodeError as error:
+                raise _damaged(directory) from error
+            found[manifest.spec.tenant, manifest.spec.name] = manifest
+        return found
+
+    async def _open(self, tenant: str, name: str) -> None:
+        async with self._opening[tenant, name]:
+            manifest = self._unopened.get((tenant, name))
+            if manifest is not None:
+                shard = await asyncio.to_thread(_loaded, self._directory / manifest.name, manifest)
+                self._collections.append(self._collection(manifest, shard, published=True))
+                del self._unopened[tenant, name]
 
     def _check_room(self, needed: int = 0) -> None:
         if shutil.disk_usage(self._directory).free < self._min_free_bytes + needed:
             raise Unavailable("The store's disk is full.", retry_after=60)
 
 
-def _opened(directory: Path) -> tuple[Manifest, edge.EdgeShard]:
+def _loaded(directory: Path, manifest: Manifest) -> edge.EdgeShard:
     try:
-        manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
         _clear_others(directory, manifest)
         shard_directory = directory / str(manifest.generation)
-        return manifest, edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
+        return edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
     except Exception as error:  # Edge raises nothing more special
-        raise Unavailable(f"The index in {directory} cannot be opened.") from error
+        raise _damaged(directory) from error
+
+
+def _damaged(directory: Path) -> Unavailable:
+    return Unavailable(f"The index in {directory} cannot be opened.")
 
 
 def _clear_others(directory: Path, manifest: Manifest) -> None:

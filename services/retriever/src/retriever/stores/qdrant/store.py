@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -72,6 +72,10 @@ class QdrantStore:
         ]
         found = [await self._at(location) for location in locations]
         return [each for each in found if each is not None]
+
+    async def notes(self) -> Mapping[tuple[str, str], bytes]:
+        """The notes of the published collections."""
+        return {(each.spec.tenant, each.spec.name): await each.note() for each in await self.collections()}
 
     async def find(self, tenant: str, name: str) -> QdrantCollection | None:
         """The collection that an index's alias leads to."""
