@@ -13,6 +13,7 @@ from guardrails.domain import Action, DetectionContext, Direction, Piece, Progre
 from guardrails.moderation.cross_choice import CrossChoice
 from guardrails.moderation.hold_back import GrowingText, HoldLimits, Scan
 from guardrails.moderation.rules import Rule
+from guardrails.moderation.seen_text import SeenText, apart, joining
 from guardrails.moderation.thread_pool import ThreadPool
 
 _MOST_CHOICES = 128
@@ -54,7 +55,7 @@ class Session:
         self._slow = len(quick) < len(rules)
         self._inline_limit = min((detector.inline_limit for detector in quick), default=0)
         self._quick = bool(quick)
-        self._texts: dict[int, GrowingText] = {}
+        self._texts: dict[int, GrowingText | SeenText] = {}
         self._ready = asyncio.Event()
         output = self._context.direction is Direction.OUTPUT
         self._cross_choices = [
@@ -173,7 +174,7 @@ class Session:
     def _waiting(self) -> int:
         return sum(text.waiting for text in self._texts.values())
 
-    def _text(self, piece: Piece) -> GrowingText:
+    def _text(self, piece: Piece) -> GrowingText | SeenText:
         text = self._texts.get(piece.choice)
         if text is None:
             text = self._texts[piece.choice] = self._begun(piece)
@@ -181,7 +182,7 @@ class Session:
             raise _complete(piece.choice)
         return text
 
-    def _begun(self, piece: Piece) -> GrowingText:
+    def _begun(self, piece: Piece) -> GrowingText | SeenText:
         if piece.beside:
             self._beside += 1
         if self._beside > _MOST_BESIDE or len(self._texts) - self._beside >= _MOST_CHOICES:
@@ -189,10 +190,19 @@ class Session:
                 f"There are more than {_MOST_CHOICES} choices, or more than {_MOST_BESIDE} texts beside them.",
                 field="piece.choice",
             )
+        rules = [rule for rule in self._rules if rule.judges_beside] if piece.beside else self._rules
+        first = joining(rules)
+        text = self._growing(piece, apart(rules) if first else rules)
+        if not first:
+            return text
+        around = GrowingText(piece.choice, first, self._context, None, self._holding, self._ready.set)
+        return SeenText(piece.choice, around, text)
+
+    def _growing(self, piece: Piece, rules: Sequence[Rule]) -> GrowingText:
         if not piece.beside:
             return GrowingText(
                 piece.choice,
-                self._rules,
+                rules,
                 self._context,
                 self._chunking,
                 self._holding,
@@ -200,7 +210,6 @@ class Session:
                 all_hold=self._all_hold,
                 cross_choices=self._cross_choices,
             )
-        rules = [rule for rule in self._rules if rule.judges_beside]
         protects = any(rule.protects for rule in rules) or not any(rule.protects for rule in self._rules)
         return GrowingText(
             piece.choice, rules, self._context, None, self._holding, self._ready.set, clears=protects

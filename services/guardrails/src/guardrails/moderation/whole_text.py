@@ -18,7 +18,8 @@ from guardrails.domain import (
 from guardrails.moderation.cross_choice import spread
 from guardrails.moderation.judge_calls import ask, windows
 from guardrails.moderation.metrics import CLEAN, FOUND, working
-from guardrails.moderation.rules import Rule, arranged, place, redacted, strictest
+from guardrails.moderation.rules import Rule, arranged, place, redacted, strictest, unions
+from guardrails.moderation.seen_text import Cuts, apart, joining, mapped
 from guardrails.moderation.thread_pool import ThreadPool
 
 _Found = Sequence[Detection] | Exception
@@ -31,8 +32,34 @@ async def judge(
     """A verdict for each text, and the detectors that failed on any of them.
 
     A text on which a detector failed is blocked where the rule says so. Detectors that take their time work side by
-    side, and each is asked once about all texts.
+    side, and each is asked once about all texts; what replacements join with the text beside them is judged again.
     """
+    first = joining(rules)
+    if not first:
+        return await _judge(texts, rules, context, workers)
+    before, failures = await _judge(texts, first, context, workers)
+    cuts = [Cuts() for _ in texts]
+    for cut, verdict in zip(cuts, before, strict=True):
+        for span in unions(verdict.findings):
+            cut.add(*span)
+    left = [redacted(text, verdict.findings) for text, verdict in zip(texts, before, strict=True)]
+    after, more = await _judge(left, apart(rules), context, workers)
+    verdicts = [
+        _both(text, verdict, then, cut) for text, verdict, then, cut in zip(texts, before, after, cuts, strict=True)
+    ]
+    return verdicts, list(dict.fromkeys([*failures, *more]))
+
+
+def _both(text: str, first: Verdict, second: Verdict, cuts: Cuts) -> Verdict:
+    findings = sorted([*first.findings, *mapped(second.findings, cuts)], key=place)
+    blocked = Action.BLOCK in (first.action, second.action)
+    action = Action.BLOCK if blocked else strictest(findings)
+    return Verdict(action, arranged(findings), redacted(text, findings) if action is Action.REDACT else "")
+
+
+async def _judge(
+    texts: Sequence[str], rules: Sequence[Rule], context: DetectionContext, workers: ThreadPool
+) -> tuple[list[Verdict], list[Failure]]:
     size = sum(map(len, texts))
     found = await asyncio.gather(*(_of_rule(rule, texts, size, context, workers) for rule in rules))
     failures: dict[Failure, None] = {}  # each once, in order
