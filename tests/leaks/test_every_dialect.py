@@ -641,6 +641,19 @@ async def test_no_place_of_an_answer_tells(world: World, way: Way, place: str) -
         assert body, mount
 
 
+@WAYS
+@pytest.mark.parametrize("place", ["tool arguments", "whole tool arguments"])
+async def test_what_blocks_an_answer_is_told(world: World, way: Way, place: str) -> None:
+    """Found in a call of a tool, it stands in ``detections`` without a place."""
+    if not way.openai or way.text or way.responses or (way.stream and place == "whole tool arguments"):
+        return  # these have no calls of tools, or tell elsewhere what was found
+    _, body = await world.answers(way, "block", PLACES[place])
+    found = [result for each in objects(way, body) for result in results(each)]
+    assert "social_security_number" in {each["detection"] for each in found}
+    assert all("start" not in each for each in found)
+    assert b"UNSUITABLE_OUTPUT" in body
+
+
 @EVERYWHERE
 @pytest.mark.parametrize("place", ["text", "tool arguments", "reasoning", "top-level member", "error text"])
 async def test_what_only_reports_changes_nothing(world: World, way: Way, place: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from causeway_testing.gateway.answering import FakeGuardrails
 from causeway_testing.servers import eventually
-from gateway.answering.beside_texts import FIRST
+from gateway.answering.beside_texts import FIRST, MOST
 from gateway.answering.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
 from gateway.answering.hold_back import LONGEST_REPLY
 from gateway.domain import (
@@ -301,6 +301,15 @@ async def test_a_choice_without_text_brings_its_members_once() -> None:
     """Before its finish."""
     events = await guarded(Detector(), [Delta(0, "", b'{"annotations":["x"]}')], [Finish(0, "stop")])
     assert events == [Delta(0, "", b'{"annotations":["x"]}'), Finish(0, "stop")]
+
+
+async def test_an_answer_in_one_piece_with_more_texts_than_detectors_take() -> None:
+    """What is too much is left out and named; the content is there."""
+    inner = [json.dumps({"a": "b"}) for _ in range(MOST)]
+    body = {"choices": [{"index": 0, "message": {"content": "ab"}}], "many": inner, "few": 1}
+    events = await guarded(Detector(), [Completion(json.dumps(body).encode())])
+    assert [event.left_out for event in events if isinstance(event, Detections)] == [("many", "few")]
+    assert json.loads(events[-1].raw_json) == {"choices": body["choices"]}  # type: ignore[union-attr]  # it is the answer
 
 
 async def test_what_stands_beside_an_answer_is_bounded() -> None:

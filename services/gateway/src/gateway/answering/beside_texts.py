@@ -1,6 +1,6 @@
 """The texts of one answer that are judged beside the contents of its choices, each under a number of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -115,7 +115,7 @@ class BesideTexts:
         for name, text in pieces:
             growing = self._growing.get((choice.index, name))
             if growing is None:
-                held = HeldChoice(self._number(), protected=False, chunked=False)
+                held = HeldChoice(self.number(), protected=False, chunked=False)
                 growing = self._growing[choice.index, name] = _Growing(choice, name, held)
                 self._by_number[held.index] = growing
                 self._wait(choice)
@@ -137,7 +137,7 @@ class BesideTexts:
                 growing.held.told = True
                 self.pieces.append(Piece(growing.held.index, ""))
         for document in documents:
-            self._judge(choice, document)
+            self.judge(choice, document)
 
     def start(self, event: Start) -> Start:
         """Takes members of the answer as a whole; returns those that say no more than which answer it is."""
@@ -147,7 +147,7 @@ class BesideTexts:
         if others:
             document = Document(others, "")
             self._start.append(document)
-            self._judge(self._answer, document)
+            self.judge(None, document)
         return Start(_encode(known))
 
     def usage(self, event: Usage) -> Usage:
@@ -165,14 +165,14 @@ class BesideTexts:
     def follow_ups(self, event: FollowUps) -> None:
         """Takes the follow-up questions: texts of their own, which all detectors judge."""
         for text in event.questions:
-            number = self._number()
+            number = self.number()
             self._questions[number] = _Question(text, [])
             self.pieces.append(Piece(number, text, beside=False))
 
     def end(self) -> None:
         """Nothing more comes."""
         if self._usage is not None:
-            self._judge(self._answer, self._usage[1])
+            self.judge(None, self._usage[1])
 
     # --- what leaves ---------------------------------------------------------------------------------------------
 
@@ -198,14 +198,15 @@ class BesideTexts:
         else:
             choice, document, at = self._documents[number]
             document.take(at, clearance)
+            if clearance.blocked:
+                return told(choice.index, clearance.findings, clearance.failures)
             if not (clearance.judged and document.judged):
-                return _told(choice.index, (), clearance.failures)
+                return told(choice.index, (), clearance.failures)
             choice.waiting -= 1
             # Where no detector of texts judges tool calls, those of conversations have.
             out_of_it = () if document is choice.calls_document else tuple(document.left_out)
-            return _told(choice.index, document.told(), clearance.failures, out_of_it)
-        told = tuple(dict.fromkeys(map(unplaced, findings)))
-        return [*_told(item, told, clearance.failures, left_out), *out]
+            return told(choice.index, document.told(), clearance.failures, out_of_it)
+        return [*told(item, findings, clearance.failures, left_out), *out]
 
     def started(self) -> list[Start]:
         """Return the members of the answer as a whole that are judged now."""
@@ -246,7 +247,13 @@ class BesideTexts:
             return (f"choices[{growing.choice.index}].message.{growing.name}",)
         return ()
 
-    def _judge(self, choice: BesideChoice, document: Document) -> None:
+    def judge(self, choice: BesideChoice | None, document: Document) -> None:
+        """Takes what is complete beside a choice, or beside all of them.
+
+        Raises:
+            Unavailable: It is tool calls that leave in pieces, and more than can be judged.
+        """
+        choice = choice or self._answer
         self._texts += len(document.texts)
         if self._texts > MOST:
             if document is choice.calls_document:
@@ -254,11 +261,11 @@ class BesideTexts:
             document.give_up()
         if document.judged:
             # There is nothing in it that a detector reads.
-            self._notices += _told(choice.index, (), (), tuple(document.left_out))
+            self._notices += told(choice.index, (), (), tuple(document.left_out))
             return
         self._wait(choice)
         for at, text in enumerate(document.texts):
-            number = self._number()
+            number = self.number()
             self._documents[number] = choice, document, at
             self.pieces.append(Piece(number, text))
 
@@ -267,17 +274,20 @@ class BesideTexts:
         if choice is not self._answer:
             self._choices[choice.index] = choice
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """Return the number of the next text."""
         self._next += 1
         return self._next - 1
 
 
-def _told(
+def told(
     item: int,
-    found: tuple[Finding, ...],
+    findings: Iterable[Finding],
     failures: tuple[DetectorFailure, ...],
     left_out: tuple[str, ...] = (),
 ) -> list[Event]:
+    """Return what clients learn of a text beside a choice: findings without places, once each."""
+    found = tuple(dict.fromkeys(map(unplaced, findings)))
     if not (found or failures or left_out):
         return []
     return [Detections(Direction.OUTPUT, item, found, failures, left_out)]

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from servicekit.errors import Unavailable
 from servicekit.tasks import ended
 
-from gateway.answering.beside_texts import FIRST, BesideTexts, Piece
+from gateway.answering.beside_texts import FIRST, BesideTexts
 from gateway.answering.hold_back import HeldChoice
 from gateway.answering.whole_answer import WholeAnswer
 from gateway.domain import (
@@ -188,8 +188,10 @@ class OutputGuard:
                 self._beside.follow_ups(event)
                 self._choice(0).asks = True
             elif isinstance(event, Completion):
-                self._whole = WholeAnswer(event.raw_json, FIRST, protected=self._protected, names=self._names)
-                self._beside.pieces += [Piece(*each) for each in self._whole.feeds()]
+                self._whole = WholeAnswer(
+                    event.raw_json, self._beside, protected=self._protected, names=self._names
+                )
+                self._beside.pieces += self._whole.feeds()
         return texts
 
     def _complete(self, choice: HeldChoice) -> None:
@@ -219,10 +221,8 @@ class OutputGuard:
         self._release(choice)
 
     def _apply_beside(self, clearance: Clearance) -> None:
-        if self._whole is not None:
-            item, findings = clearance.choice if clearance.choice < FIRST else 0, self._whole.take(clearance)
-            if findings or clearance.failures:
-                self._ready.append(Detections(Direction.OUTPUT, item, findings, clearance.failures))
+        if self._whole is not None and self._whole.takes(clearance.choice):
+            self._ready += self._whole.take(clearance)
         else:
             size = self._beside.size
             self._ready += self._beside.take(clearance)
@@ -267,9 +267,9 @@ class OutputGuard:
     def _end(self) -> list[Event]:
         out: list[Event] = []
         if self._whole is not None:
-            if not self._whole.judged:
+            if not (self._whole.judged and self._beside.judged):
                 raise _unjudged()
-            return [*self._whole.found(), Completion(self._whole.json())]
+            return [*self._beside.last(), Completion(self._whole.json())]
         if not self._beside.judged:
             raise _unjudged()
         for choice in self._choices.values():

@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 from servicekit.errors import Unavailable
 
-from gateway.answering.beside import Document, counts_only, split_start
+from gateway.answering.beside import BesideChoice, Document, counts_only, split_start
+from gateway.answering.beside_texts import FIRST, BesideTexts, Piece, told
 from gateway.answering.citation_marks import spans_of
 from gateway.answering.cited_names import spared
 from gateway.answering.hold_back import withheld
 from gateway.answering.json_texts import Span, repeats_names, replaced
-from gateway.domain import Action, Detections, Direction, Finding, Usage
+from gateway.domain import Action, Detections, Direction, Event, Finding, Usage
 from gateway.domain.deltas import drop_numbers, members_of
 from gateway.ports.answering import Clearance
 
@@ -117,7 +118,7 @@ class WholeAnswer:
 
     Args:
         raw_json: The answer.
-        first: The first number for texts beside the contents of its choices.
+        beside: Has what is beside the contents of its choices judged.
         protected: Some detector redacts or blocks; else nothing but the contents is judged.
         names: As of `HeldChoice`.
 
@@ -126,7 +127,7 @@ class WholeAnswer:
     """
 
     def __init__(
-        self, raw_json: bytes, first: int, *, protected: bool, names: frozenset[str] = frozenset()
+        self, raw_json: bytes, beside: BesideTexts, *, protected: bool, names: frozenset[str] = frozenset()
     ) -> None:
         self._names = names
         self._raw_json = raw_json
@@ -138,52 +139,47 @@ class WholeAnswer:
             choice.index: choice
             for choice in (_Choice(each, at, protected=protected) for at, each in enumerate(said))
         }
-        if len(self.choices) < len(said) or any(not 0 <= index < first for index in self.choices):
+        if len(self.choices) < len(said) or any(not 0 <= index < FIRST for index in self.choices):
             raise Unavailable("The model server numbers its choices in a way that cannot be read.")
-        self._documents: list[tuple[int, dict[str, Any], Document]] = [
-            (choice.index, members, document)
-            for choice in self.choices.values()
-            for members, document in choice.documents
-        ]
+        self._others: Document | None = None
+        for choice in self.choices.values():
+            owner = BesideChoice(choice.index)
+            for _, document in choice.documents:
+                beside.judge(owner, document)
         if protected:
             _, others = split_start(raw_json)
             others.pop("choices", None)
             if counts_only(_encode(others.get("usage") or {})):
                 others.pop("usage", None)
             if others:
-                self._documents.append((0, self._body, Document(others, "")))
-        texts = [(document, at) for _, _, document in self._documents for at in range(len(document.texts))]
-        self._numbers = dict(enumerate(texts, first))
+                self._others = Document(others, "")
+                beside.judge(None, self._others)
         several = [choice for choice in self.choices.values() if len(choice.parts) > 1] if protected else []
-        self._parts = dict(enumerate(several, first + len(texts)))
+        self._parts = {beside.number(): choice for choice in several}
         self._open = set(self._parts)
 
-    def feeds(self) -> Iterator[tuple[int, str, bytes, bool]]:
-        """Yield what detectors judge: number, text, reply (see `Watch.feed`), whether it is beside."""
+    def feeds(self) -> Iterator[Piece]:
+        """Yield what detectors judge of the contents."""
         for choice in self.choices.values():
             if choice.text or choice.reply_json:
-                yield choice.index, choice.text, choice.reply_json, False
+                yield Piece(choice.index, choice.text, choice.reply_json, beside=False)
             else:
                 choice.judged = True
-        for number, (document, at) in self._numbers.items():
-            yield number, document.texts[at], b"", True
         for number, choice in self._parts.items():
-            yield number, _GAP.join(part["text"] for part in choice.parts), b"", True
+            yield Piece(number, _GAP.join(part["text"] for part in choice.parts))
 
-    def take(self, clearance: Clearance) -> tuple[Finding, ...]:
-        """Take what detectors say; return the findings that clients learn of, those beside the contents later."""
-        beside = self._numbers.get(clearance.choice)
-        if beside is not None:
-            document, at = beside
-            document.take(at, clearance)
-            return ()
-        if clearance.choice in self._parts:
-            several = self._parts[clearance.choice]
-            joined = _GAP.join(part["text"] for part in several.parts)
-            several.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
+    def takes(self, number: int) -> bool:
+        """Return whether a text of this number is one of the contents."""
+        return number in self.choices or number in self._parts
+
+    def take(self, clearance: Clearance) -> list[Event]:
+        """Take what detectors say of one of the contents; return what clients learn of it."""
+        if (parts := self._parts.get(clearance.choice)) is not None:
+            joined = _GAP.join(part["text"] for part in parts.parts)
+            parts.take(spared(clearance.findings, spans_of(joined, self._names)), gap=len(_GAP))
             if clearance.judged:
                 self._open.discard(clearance.choice)
-            return ()
+            return told(parts.index, clearance.findings if clearance.blocked else (), clearance.failures)
         choice = self.choices[clearance.choice]
         choice.judged = choice.judged or clearance.judged
         findings = clearance.findings
@@ -195,13 +191,15 @@ class WholeAnswer:
             for each in findings
             if each.action is Action.REDACT and each.start is not None and each.end is not None
         ]
-        return withheld(findings, taken)
+        findings = withheld(findings, taken)
+        if not (findings or clearance.failures):
+            return []
+        return [Detections(Direction.OUTPUT, choice.index, findings, clearance.failures)]
 
     @property
     def judged(self) -> bool:
-        """All of it is judged."""
-        beside = all(document.judged for _, _, document in self._documents)
-        return beside and not self._open and all(choice.judged for choice in self.choices.values())
+        """All contents are judged."""
+        return not self._open and all(choice.judged for choice in self.choices.values())
 
     @property
     def usage(self) -> Usage | None:
@@ -213,21 +211,12 @@ class WholeAnswer:
             return None
         return Usage(max(prompt, 0), max(answer, 0))
 
-    def found(self) -> list[Detections]:
-        """Return what was found beside the contents, and what is left out."""
-        return [
-            Detections(Direction.OUTPUT, index, document.told(), left_out=tuple(document.left_out))
-            for index, _, document in self._documents
-            if document.found or document.left_out
-        ]
-
     def json(self) -> bytes:
         """Return the answer as it may leave."""
         changed = [choice.finish() for choice in self.choices.values()]
-        for _, members, document in self._documents:
-            if members is self._body and document.changed:
-                _put(members, document)
-                changed.append(True)
+        if self._others is not None and self._others.changed:
+            _put(self._body, self._others)
+            changed.append(True)
         # Of what is there twice, one was judged.
         anew = any(changed) or (self._protected and repeats_names(self._raw_json))
         return _encode(self._body) if anew else self._raw_json

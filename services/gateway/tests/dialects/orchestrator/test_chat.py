@@ -102,6 +102,22 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
     assert body["warnings"] == [{"type": "UNSUITABLE_OUTPUT", "message": "Unsuitable output detected."}]
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_from_an_index_has_its_passages(
+    client: httpx.AsyncClient, fakes: Any, stream: bool
+) -> None:
+    """As OpenAI's routes have them: in the answer, or once on a stream, with the first event."""
+    fakes.generator.script = FakeGenerator.words("One. ", "Two.")
+    body = {"model": "fake", "messages": HI, "stream": stream, "index_name": "docs", "detectors": WORDS}
+    text = (await client.post(PATH, json=body)).text
+    events = [json.loads(line.removeprefix("data: ")) for line in text.splitlines() if line.endswith("}")]
+    found = [event["source_nodes"] for event in events if "source_nodes" in event]
+    assert found == [events[0]["source_nodes"]]
+    assert [node["sourcepage"] for node in found[0]]
+    del body["index_name"]
+    assert "source_nodes" not in (await client.post(PATH, json=body)).text
+
+
 async def test_a_question_that_is_stopped(client: httpx.AsyncClient, fakes: Any) -> None:
     """No model hears of it; its tokens are counted."""
     question = [{"role": "user", "content": "a secret"}]

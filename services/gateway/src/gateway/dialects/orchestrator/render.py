@@ -10,7 +10,7 @@ from servicekit.errors import CausewayError
 from gateway.dialects.answer import Answer, asked_of, failure_warning, left_out_warning, usage_object
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
-from gateway.dialects.orchestrator.stream import OrchestratorStream
+from gateway.dialects.orchestrator.stream import OrchestratorStream, sources
 from gateway.domain import Batch, Detections, Turn
 from gateway.domain.deltas import members_of
 from gateway.frontends.profiles import GuardrailsWire
@@ -107,7 +107,8 @@ class OrchestratorExchange:
             if results or self._strict:
                 block[side.value] = detections.entries(side, results)
         warnings = self._warnings(bool(block.get("output")))
-        beside: dict[str, Any] = {"detections": block} if block else {}
+        beside: dict[str, Any] = sources(self.turn, self._answer.context) if self._strict else {}
+        beside |= {"detections": block} if block else {}
         return beside | ({"warnings": warnings} if warnings else {})
 
     @property

@@ -10,6 +10,7 @@ import msgspec
 from servicekit.errors import CausewayError, UpstreamRejected
 
 from gateway.dialects.answer import asked_of, failure_warning, left_out_warning, usage_object
+from gateway.dialects.openai.render import source_node
 from gateway.dialects.orchestrator import detections, errors
 from gateway.dialects.orchestrator.choices import Form
 from gateway.dialects.problem import one_line
@@ -78,6 +79,7 @@ class OrchestratorStream:
         self._offsets: dict[int, int] = {}
         self._open: dict[str, Any] | None = None
         self._output_said = False
+        self._sources: dict[str, Any] = {}
         self._relayed = False
         self._failure: UpstreamRejected | None = None
 
@@ -130,6 +132,7 @@ class OrchestratorStream:
     # --- what is known before the answer -------------------------------------------------------------------------
 
     def _context(self, event: Context) -> None:
+        self._sources = sources(self._turn, event) if self._strict else {}
         streaming = {info.detector_id: info.streaming for info in event.detectors}
         asked = [each.detector_id for each in self._turn.detectors.output]
         self._whole = frozenset(name for name in asked if not streaming.get(name, True))
@@ -223,7 +226,8 @@ class OrchestratorStream:
             block["output"] = output
             if any(entry["results"] for entry in output):
                 self._warnings.insert(0, detections.UNSUITABLE_OUTPUT)
-        beside: dict[str, Any] = {"detections": block} if block else {}
+        beside, self._sources = self._sources, {}
+        beside |= {"detections": block} if block else {}
         if self._warnings:
             beside["warnings"] = self._warnings
             self._warnings = []
@@ -291,6 +295,13 @@ class OrchestratorStream:
             output = detections.entries(Direction.OUTPUT, results)
             return self._beside(output if output or self._strict else None)
         return self._beside(None) if self._warnings else {}
+
+
+def sources(turn: Turn, context: Context | None) -> dict[str, Any]:
+    """Return what an answer from an index says of its passages, as OpenAI's routes have it."""
+    if context is None or not turn.retrieval.indexes:
+        return {}
+    return {"source_nodes": [source_node(passage) for passage in context.passages]}
 
 
 def _event(json: bytes) -> bytes:
