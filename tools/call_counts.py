@@ -24,7 +24,7 @@ from typing import Any
 from causeway.generator.v1 import generator_pb2
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from causeway_testing.gateway.answering import FakeGuardrails, FakeIngest
-from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures
+from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures, FakeResponses
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
@@ -239,6 +239,7 @@ class _Platform:
                 FakePictures(),
                 FakeHistory(),
                 FakeMemory(),
+                FakeResponses(),
                 FakeTexts(indexes),
                 indexes,
                 FakeEmbedder(),

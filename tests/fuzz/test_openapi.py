@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import structlog
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures
+from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures, FakeResponses
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
@@ -50,6 +50,7 @@ def services() -> Services:
         FakePictures(),
         FakeHistory(),
         FakeMemory(),
+        FakeResponses(),
         FakeTexts(indexes),
         indexes,
         FakeEmbedder(),

@@ -22,6 +22,7 @@ import pytest_asyncio
 import structlog
 from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.application import FakeResponses
 from causeway_testing.gateway.records import FakeRecords
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.guardrails.fake import ScriptedJudge
@@ -245,6 +246,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "generator": generator,
             "guardrails": GrpcGuardrails(channel),
             "records": FakeRecords(),
+            "responses": FakeResponses(),
             "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
         }
         services = Services(**cast("Any", others | known))

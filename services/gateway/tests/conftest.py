@@ -11,7 +11,7 @@ import httpx
 import jwt
 import pytest
 from causeway_testing.gateway.answering import FakeGenerator, FakeGuardrails, FakeIngest, FakeProbe
-from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures
+from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOriginals, FakePictures, FakeResponses
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
@@ -74,6 +74,7 @@ class Fakes:
     pictures: FakePictures = field(default_factory=FakePictures)
     history: FakeHistory = field(default_factory=FakeHistory)
     memory: FakeMemory = field(default_factory=FakeMemory)
+    responses: FakeResponses = field(default_factory=FakeResponses)
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     texts: FakeTexts = field(init=False)
@@ -103,6 +104,7 @@ class Fakes:
             self.pictures,
             self.history,
             self.memory,
+            self.responses,
             self.texts,
             self.indexes,
             self.embedder,

@@ -14,7 +14,7 @@ Watcher = KeyValue.KeyWatcher
 
 @contextlib.asynccontextmanager
 async def watched(
-    bucket: KeyValue, pattern: str = ">", *, patience: float = 5.0
+    bucket: KeyValue, pattern: str = ">", *, patience: float = 5.0, values: bool = True
 ) -> AsyncIterator[tuple[list[Entry], Watcher]]:
     """What is there, deletions too, and a watcher that tells what comes after.
 
@@ -25,11 +25,12 @@ async def watched(
         bucket: The bucket.
         pattern: Of the keys.
         patience: Seconds to wait for each entry.
+        values: The entries have their values.
 
     Raises:
         nats.errors.TimeoutError: An entry that was sent did not come.
     """
-    watcher = await bucket.watch(pattern, inactive_threshold=60)
+    watcher = await bucket.watch(pattern, inactive_threshold=60, meta_only=not values)
     try:
         subscription: Any = watcher._sub  # there is no public way to it
         info = await subscription.consumer_info()
@@ -63,3 +64,9 @@ async def stored(bucket: KeyValue, pattern: str = ">") -> list[Entry]:
     """What is there now, without what was deleted."""
     async with watched(bucket, pattern) as (entries, _):
         return [entry for entry in entries if entry.operation is None]
+
+
+async def names(bucket: KeyValue, pattern: str = ">") -> list[str]:
+    """The keys that are there now, without those that were deleted."""
+    async with watched(bucket, pattern, values=False) as (entries, _):
+        return [entry.key for entry in entries if entry.operation is None]

@@ -25,6 +25,7 @@ PICTURES_BUCKET = "causeway-pictures"
 API_KEYS_BUCKET = "causeway-api-keys"
 QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
+RESPONSES_BUCKET = "causeway-responses"
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
@@ -182,6 +183,16 @@ def history_answers_key(tenant: str, user: str, conversation: str) -> str:
 def memory_key(tenant: str, user: str, profile: str, session: str) -> str:
     """Key of what was said in a session with a front end."""
     return f"{token(tenant)}.{token(user)}.{token(profile)}.{token(session)}"
+
+
+def responses_of(tenant: str, owner: str) -> str:
+    """Pattern of the keys of a user's responses and conversations."""
+    return f"{token(tenant)}.{token(owner)}.*"
+
+
+def response_key(tenant: str, owner: str, name: str) -> str:
+    """Key of a response or a conversation, whose name is an id that the gateway gave."""
+    return f"{token(tenant)}.{token(owner)}.{name}"
 
 
 def quota_replica_key(replica: str) -> str:

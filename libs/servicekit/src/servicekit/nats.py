@@ -23,7 +23,7 @@ from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
 from servicekit.nats_client import ClosingClient
-from servicekit.stream_room import MEMORY_BYTES, STREAM_BYTES, set_aside
+from servicekit.stream_room import STREAM_BYTES, set_aside
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -284,38 +284,6 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
                 replicas=replicas,
             )
         )
-
-
-async def memory_bucket(client: Client, *, replicas: int = 1, hours: float = 24) -> KeyValue:
-    """Makes the bucket of the conversations' memory where it is missing, and returns a handle of it.
-
-    Args:
-        client: A connection.
-        replicas: Copies of everything stored; 3 in production.
-        hours: How long a session is remembered after its last turn.
-    """
-    jetstream = client.jetstream(timeout=2)
-    try:
-        return await jetstream.key_value(keys.MEMORY_BUCKET)
-    except BucketNotFoundError:
-        with set_aside(keys.MEMORY_BUCKET, MEMORY_BYTES):
-            # A bucket as the client makes them, but that the oldest sessions go where it is full.
-            await jetstream.add_stream(
-                StreamConfig(
-                    name=f"KV_{keys.MEMORY_BUCKET}",
-                    subjects=[f"$KV.{keys.MEMORY_BUCKET}.>"],
-                    max_msgs_per_subject=1,
-                    max_bytes=MEMORY_BYTES,
-                    max_age=hours * 3600,
-                    discard=DiscardPolicy.OLD,
-                    storage=StorageType.FILE,
-                    num_replicas=replicas,
-                    allow_rollup_hdrs=True,
-                    allow_direct=True,
-                    deny_delete=True,
-                )
-            )
-        return await jetstream.key_value(keys.MEMORY_BUCKET)
 
 
 async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:

@@ -72,6 +72,7 @@ _FIXED = (
             keys.API_KEYS_BUCKET,
             keys.QUOTAS_BUCKET,
             keys.MEMORY_BUCKET,
+            keys.RESPONSES_BUCKET,
         )
     ),
 )
@@ -93,6 +94,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(f"KV_{keys.API_KEYS_BUCKET}"),
             *_bucket(keys.QUOTAS_BUCKET),
             *_bucket(keys.MEMORY_BUCKET),
+            *_bucket(keys.RESPONSES_BUCKET),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
         ),

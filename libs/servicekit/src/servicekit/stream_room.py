@@ -10,8 +10,13 @@ from servicekit.errors import Unavailable
 MEMORY_BYTES = 64 * 1024 * 1024
 """Of the sessions that are remembered; the oldest go where it is full."""
 
+RESPONSE_BYTES = 256 * 1024 * 1024
+"""Of stored responses and conversations; the oldest go where it is full."""
+
 STREAM_BYTES = 1024 * 1024 * 1024
 """Most bytes of a stream where nothing else is said."""
+STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"
+"""The setting that says otherwise."""
 _NO_ROOM = 10047
 _FULL = (10002, 10023, _NO_ROOM)
 """What a server says that has no room: for an account, at all, on its disk (server/errors.json)."""
@@ -19,7 +24,7 @@ _NOT_STORED = 10077
 
 
 @contextlib.contextmanager
-def set_aside(name: str, size: int, setting: str = "CAUSEWAY_NATS_STREAM_BYTES") -> Iterator[None]:
+def set_aside(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[None]:
     """Explain what is wrong where the server does not have the bytes that a stream sets aside.
 
     Args:

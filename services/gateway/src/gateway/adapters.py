@@ -24,6 +24,7 @@ from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.page_pictures import NatsPictures
 from gateway.clients.quota_share import QuotaShare
+from gateway.clients.responses import NatsResponses
 from gateway.clients.text_documents import NatsTexts
 from gateway.domain import Detectors, Policy
 from gateway.frontends import detector_policy
@@ -39,6 +40,7 @@ from gateway.ports.index_management import Embedder, Indexes, Texts
 from gateway.ports.jobs import Jobs
 from gateway.ports.memory import Memory
 from gateway.ports.records import Records
+from gateway.ports.responses import ResponseStore
 from gateway.quotas import limits
 from gateway.quotas.ledger import Ledger, watch
 from gateway.server import prices, recording
@@ -60,6 +62,7 @@ class Services:
     pictures: Pictures
     history: History
     memory: Memory
+    responses: ResponseStore
     texts: Texts
     indexes: Indexes
     embedder: Embedder
@@ -94,6 +97,8 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
                 replicas=settings.nats_replicas,
                 history_days=settings.history_days,
                 memory_hours=settings.memory_hours,
+                response_days=settings.response_days,
+                response_bytes=settings.response_bytes,
                 record_days=settings.record_days,
                 stream_bytes=settings.nats_stream_bytes,
                 usage_bytes=settings.usage_bytes,
@@ -147,6 +152,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             pictures=NatsPictures(link.ingest),
             history=NatsHistory(link.history),
             memory=NatsMemory(link.memory),
+            responses=NatsResponses(link.responses, most=settings.responses_per_user),
             texts=NatsTexts(link.ingest, backlog),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),

@@ -19,8 +19,10 @@ from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.dialects.problem import problem
 from gateway.dialects.rag_chat import overrides
 from gateway.dialects.registry import registrations
+from gateway.dialects.responses.dialect import Responses
 from gateway.frontends.profiles import Frontend, FrontendsNow
 from gateway.frontends.profiles_file import Profiles, Served
+from gateway.frontends.response_policy import ResponsePolicy
 from gateway.routes import (
     application,
     chat_history,
@@ -35,6 +37,7 @@ from gateway.routes import (
     orchestrator,
     originals,
     protected_resource,
+    responses,
     retrieve,
     text_documents,
 )
@@ -45,6 +48,7 @@ from gateway.routes.dispatch import ChatRoutes
 from gateway.routes.mcp import McpEndpoint
 from gateway.routes.rest import VERSION, rest
 from gateway.routes.session_memory import SessionMemory
+from gateway.routes.stored_responses import StoredResponses
 from gateway.routes.stream_content import StreamContent
 from gateway.routes.table import route_table
 from gateway.routes.uploads import Turns
@@ -101,6 +105,7 @@ def build_app(
     timeout = settings.answer_timeout
     # Without authentication all callers are one.
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
+    stored = StoredResponses(services.responses)
     chats = {
         chat.path: ChatEndpoint(
             chat,
@@ -108,6 +113,7 @@ def build_app(
             timeout=timeout,
             heartbeat=settings.stream_heartbeat,
             memory=memory,
+            stored=stored if chat.stores else None,
             passed_headers=passed,
         )
         for dialect in dialects
@@ -141,6 +147,13 @@ def build_app(
     routers = [
         *_routers(settings, services, turns, draining, metrics),
         *_front_end_routers(settings, services, turns, draining),
+        responses.router(
+            Responses(settings.similarity_threshold),
+            stored,
+            services.responses,
+            services.generator,
+            timeout=timeout,
+        ),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
         protected_resource.router(profiles, address, _provider(settings)),
@@ -199,6 +212,7 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
         blocked_message=settings.blocked_message,
         max_messages=settings.max_messages,
         max_answer_tokens=settings.max_answer_tokens,
+        responses=ResponsePolicy(settings.responses),
     )
     if services.frontends is None:
         return Profiles(default, services.policy)

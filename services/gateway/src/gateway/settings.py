@@ -1,6 +1,7 @@
 """What the gateway can be told."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field, field_validator
 from servicekit.allowed_urls import UrlPatterns
@@ -65,6 +66,18 @@ class Settings(IdentitySettings):
     )
     history_days: float = Field(
         365.0, gt=0, description="Days that a conversation is kept in the history after it was last saved."
+    )
+    responses: Literal["off", "requested", "default"] = Field(
+        "default",
+        description="Which responses of /v1/responses are stored where a profile says nothing: none, those whose "
+        "requests say `store`, or all that do not say otherwise (docs/responses.md).",
+    )
+    response_days: float = Field(30.0, gt=0, description="Days that a stored response is kept.")
+    responses_per_user: int = Field(
+        10_000, gt=0, description="Responses and conversations that are kept of a user; the oldest go."
+    )
+    response_bytes: int = Field(
+        256 * MEBI, gt=0, description="Most bytes of stored responses; NATS sets them aside, and the oldest go."
     )
     record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
     prices_file: Path | None = Field(

@@ -269,4 +269,5 @@ def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tupl
         prepared.notes,
         prepared.pictures,
         known,
+        prepared.turn,
     )

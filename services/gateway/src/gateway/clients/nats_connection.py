@@ -9,13 +9,14 @@ import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
+from servicekit import bounded_buckets
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.record_streams import keep_room, record_streams
 from servicekit.stream_levels import STREAMS, StreamLevels
-from servicekit.stream_room import STREAM_BYTES
+from servicekit.stream_room import RESPONSE_BYTES, STREAM_BYTES
 from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
@@ -32,6 +33,8 @@ class NatsLink:
         replicas: Copies of everything stored.
         history_days: How long a conversation is kept after it was last saved.
         memory_hours: How long a session is remembered after its last turn.
+        response_days: How long a response is kept.
+        response_bytes: Most bytes of the responses.
         record_days: How long a record of usage or audit is kept at most.
         stream_bytes: Most bytes of each stream.
         usage_bytes: Most bytes of the usage; None: as each other stream.
@@ -47,6 +50,8 @@ class NatsLink:
         replicas: int = 1,
         history_days: float = 365,
         memory_hours: float = 24,
+        response_days: float = 30,
+        response_bytes: int = RESPONSE_BYTES,
         record_days: float = 365,
         stream_bytes: int = STREAM_BYTES,
         usage_bytes: int | None = None,
@@ -58,6 +63,7 @@ class NatsLink:
         self._replicas = replicas
         self._history_days = history_days
         self._memory_hours = memory_hours
+        self._response_days, self._response_bytes = response_days, response_bytes
         self._record_days = record_days
         self._stream_bytes = stream_bytes
         self._usage_bytes, self._audit_bytes = usage_bytes or stream_bytes, audit_bytes or stream_bytes
@@ -67,6 +73,7 @@ class NatsLink:
         self._records: JetStreamContext | None = None
         self._history: KeyValue | None = None
         self._memory: KeyValue | None = None
+        self._responses: KeyValue | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -133,7 +140,7 @@ class NatsLink:
             raise Unavailable("The memory of conversations cannot be reached. Try again shortly.", retry_after=2)
         if self._memory is None:
             try:
-                self._memory = await transport.memory_bucket(
+                self._memory = await bounded_buckets.memory_bucket(
                     self._client, replicas=self._replicas, hours=self._memory_hours
                 )
             except _FAILURES as error:
@@ -141,6 +148,25 @@ class NatsLink:
                 message = "The memory of conversations cannot be reached. Try again shortly."
                 raise Unavailable(message, retry_after=2) from error
         return self._memory
+
+    async def responses(self) -> KeyValue:
+        """The bucket of the responses; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        message = "The store of responses cannot be reached. Try again shortly."
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable(message, retry_after=2)
+        if self._responses is None:
+            try:
+                self._responses = await bounded_buckets.responses_bucket(
+                    self._client, replicas=self._replicas, days=self._response_days, size=self._response_bytes
+                )
+            except _FAILURES as error:
+                _log.warning("the store of responses cannot be made", error=str(error))
+                raise Unavailable(message, retry_after=2) from error
+        return self._responses
 
     async def records(self) -> JetStreamContext:
         """The streams of usage and audit.

@@ -8,6 +8,7 @@ from servicekit.errors import CausewayError, http_status
 from servicekit.principal import Principal
 
 from gateway.domain import Batch, Turn
+from gateway.domain.responses import Before
 from gateway.frontends.profiles import Frontend
 
 
@@ -55,6 +56,7 @@ class ChatRequest:
         content_type: The header, with its parameters.
         single_turn: Only the last message of the user counts.
         headers: Those that detectors may get, in lower case.
+        before: What the request continues, in the one dialect that stores responses.
         model: The model that the path names, which comes before the body's; empty where there is none.
     """
 
@@ -66,6 +68,7 @@ class ChatRequest:
     single_turn: bool = False
     headers: Mapping[str, str] = field(default_factory=dict)
     model: str = ""
+    before: Before = field(default_factory=Before)
 
 
 class Exchange(Protocol):

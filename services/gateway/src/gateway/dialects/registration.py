@@ -29,6 +29,7 @@ class ChatRoute:
         operation: Its description in the OpenAPI document.
         streaming: What the path says of streaming; None: the body decides.
         single_turn: Only the last message of the user counts.
+        stores: Its answers can be stored and continued.
     """
 
     path: str
@@ -36,6 +37,7 @@ class ChatRoute:
     operation: Schema
     streaming: bool | None = None
     single_turn: bool = False
+    stores: bool = False
 
     @property
     def route(self) -> Route:

@@ -9,7 +9,7 @@ import msgspec
 from gateway.domain.deltas import Part, members_of, parts_of
 from gateway.domain.detection import DetectorFailure, DetectorInfo, Direction, Finding
 from gateway.domain.passages import Passage, Picture, Selection
-from gateway.domain.turn import Message
+from gateway.domain.turn import Message, Turn
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ class Context:
         notes: What should be known besides.
         pictures: Pictures of pages that the model got.
         detectors: What is known of all detectors, where the turn names kinds.
+        judged: What the detectors left of the turn; None: they stopped it.
     """
 
     query: str
@@ -77,6 +78,7 @@ class Context:
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
     detectors: tuple[DetectorInfo, ...] = ()
+    judged: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)

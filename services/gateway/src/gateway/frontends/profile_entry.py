@@ -10,7 +10,8 @@ from gateway.domain import Policy
 from gateway.frontends.assistants import AssistantEntry, by_name
 from gateway.frontends.detector_policy import DetectorLists
 from gateway.frontends.mcp_block import McpEntry
-from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire, UnknownTools
+from gateway.frontends.profiles import ANY_ORIGIN, Audit, Frontend, GuardrailsWire
+from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 from gateway.frontends.retrieval_block import RetrievalEntry, index_name
 
 SERVICE_POLICY = "service"
@@ -102,6 +103,7 @@ class ProfileEntry(_Model):
     audit: Literal["off", "on", "required"] = "on"
     audit_text: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
+    responses: Literal["off", "requested", "default"] | None = None
     unknown_tools: Literal["drop", "refuse"] = "drop"
     memory: Literal["session", "off"] | None = None
     assistants: list[AssistantEntry] = []
@@ -163,6 +165,7 @@ class ProfileEntry(_Model):
             audit=Audit(self.audit),
             audit_text=self.audit_text,
             unknown_tools=UnknownTools(self.unknown_tools),
+            responses=base.responses if self.responses is None else ResponsePolicy(self.responses),
             batch=self.priority == "batch",
             agents=self.mcp.offer(),
         )

@@ -11,6 +11,7 @@ from servicekit.principal import Principal
 from gateway.domain import Detectors, Tuning
 from gateway.frontends.assistants import Assistant
 from gateway.frontends.mcp_block import AgentOffer
+from gateway.frontends.response_policy import ResponsePolicy, UnknownTools
 
 ANY_ORIGIN = "*"
 
@@ -24,13 +25,6 @@ class Audit(enum.Enum):
     OFF = "off"
     ON = "on"
     REQUIRED = "required"  # requests are refused while records get nowhere
-
-
-class UnknownTools(enum.Enum):
-    """What becomes of tools of the Responses API that are not offered here."""
-
-    DROP = "drop"
-    REFUSE = "refuse"
 
 
 class GuardrailsWire(enum.Enum):
@@ -86,6 +80,7 @@ class Frontend:
         audit: Whether what detectors find is recorded.
         audit_text: The record holds the text that was found.
         unknown_tools: What becomes of tools of the Responses API that are not offered here.
+        responses: Which responses of the Responses API are stored.
         batch: Its requests come from programs, and are refused before those that people wait for.
         agents: What agents are offered over the Model Context Protocol.
     """
@@ -127,6 +122,7 @@ class Frontend:
     audit: Audit = Audit.ON
     audit_text: bool = False
     unknown_tools: UnknownTools = UnknownTools.DROP
+    responses: ResponsePolicy = ResponsePolicy.DEFAULT
     batch: bool = False
     agents: AgentOffer = field(default_factory=AgentOffer)
 

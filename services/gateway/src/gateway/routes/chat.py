@@ -30,6 +30,7 @@ from gateway.dialects.registration import ChatRoute
 from gateway.domain import Batch, Done, Step
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.session_memory import SessionMemory
+from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, NOSNIFF, break_off, refuse, respond
 
@@ -51,6 +52,7 @@ class ChatEndpoint:
         timeout: Seconds a whole answer may take, once the request is there.
         heartbeat: Seconds of silence after which a stream gets a sign of life.
         memory: Has what the client's session said before.
+        stored: Has what requests continue, and keeps their answers; None: nothing is stored.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
@@ -62,6 +64,7 @@ class ChatEndpoint:
         timeout: float,
         heartbeat: float,
         memory: SessionMemory,
+        stored: StoredResponses | None = None,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
         self._chat = chat
@@ -69,6 +72,7 @@ class ChatEndpoint:
         self._timeout = timeout
         self._heartbeat = heartbeat
         self._memory = memory
+        self._stored = stored
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
@@ -114,19 +118,23 @@ class ChatEndpoint:
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
                 state_of(scope).dialect = dialect.name
-                exchange = dialect.parse(self._request(scope, body))
+                request, deadline = self._request(scope, body), Deadline.after(self._timeout)
+                if self._stored is not None:
+                    request = await self._stored.recall(request, deadline)
+                exchange = dialect.parse(request)
                 state_of(scope).timeline = timeline
                 if exchange.turn.retrieval.indexes:
                     state_of(scope).log["index"] = ",".join(exchange.turn.retrieval.indexes)
                 if exchange.turn.answers_as:
                     state_of(scope).log["assistant"] = exchange.turn.answers_as
-                deadline = Deadline.after(self._timeout)
                 state = state_of(scope)
                 remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)
                 answer = self._pipeline.answer(turn, deadline, timeline)
                 if remembering is not None:
                     answer = remembering.through(answer)
+                if self._stored is not None:
+                    answer = self._stored.keeping(exchange, state.principal, state.frontend.name, answer)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_noted)
                 else:

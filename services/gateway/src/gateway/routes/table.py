@@ -85,6 +85,12 @@ ROUTES = (
     ),
     Route("/retrieve", "POST", _ASK, _TENANT),
     MCP,
+    # What a user has stored of the Responses API.
+    Route("/v1/responses/input_tokens", "POST", _ASK, _PROFILE),
+    Route("/v1/responses/{response_id}", "GET", _ASK),
+    Route("/v1/responses/{response_id}", "DELETE", _ASK),
+    Route("/v1/responses/{response_id}/cancel", "POST", _ASK),
+    Route("/v1/responses/{response_id}/input_items", "GET", _ASK),
     _front_end("/content/{path:path}", "GET", _ASK),
     _front_end("/speech", "POST", _ASK),
     # A user's own.

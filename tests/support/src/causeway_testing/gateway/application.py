@@ -2,14 +2,17 @@
 
 import tempfile
 import time
+import zlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import msgspec
 from gateway.domain import Message, Passage
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
 from gateway.domain.memory import Remembered
+from gateway.domain.responses import Stored
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
@@ -124,6 +127,62 @@ class FakeMemory:
     async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """See `ports.memory.Memory`."""
         return self.sessions.pop((principal.tenant, principal.user, profile, name), None) is not None
+
+
+@dataclass(slots=True)
+class FakeResponses:
+    """Responses and conversations by tenant, user and id.
+
+    Attributes:
+        most: Kept of a user.
+        failure: Raised instead of an answer, where set.
+    """
+
+    most: int = 10_000
+    kept: dict[tuple[str, str], dict[str, Stored]] = field(default_factory=dict)
+    revision: int = 0
+    failure: CausewayError | None = None
+
+    def _of(self, principal: Principal) -> dict[str, Stored]:
+        if self.failure is not None:
+            raise self.failure
+        return self.kept.setdefault((principal.tenant, principal.owner), {})
+
+    async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
+        """See `ports.responses.ResponseStore`."""
+        self._check(stored)
+        own = self._of(principal)
+        while len(own) >= self.most:
+            del own[min(own, key=lambda name: name.partition("_")[2])]
+        self.revision += 1
+        own[stored.id] = saved = replace(stored, revision=self.revision)
+        return saved
+
+    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
+        """See `ports.responses.ResponseStore`."""
+        self._check(stored)
+        kept = self._of(principal).get(stored.id)
+        if kept is None or kept.revision != stored.revision:
+            return False
+        await self.save(principal, stored, deadline)
+        return True
+
+    async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
+        """See `ports.responses.ResponseStore`."""
+        return self._of(principal).get(stored_id)
+
+    async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
+        """See `ports.responses.ResponseStore`."""
+        return self._of(principal).pop(stored_id, None) is not None
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.responses.ResponseStore`."""
+        return len(self.kept.pop((tenant, owner), {}))
+
+    @staticmethod
+    def _check(stored: Stored) -> None:
+        if len(zlib.compress(msgspec.json.encode([stored.object, stored.items]))) > _MOST_BYTES:
+            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
 
 
 @dataclass(slots=True)

@@ -12,12 +12,13 @@ from gateway.dialects.exchange import ChatRequest, Exchange, Media
 from gateway.dialects.openai.chat import OpenAiChat
 from gateway.dialects.openai.render import OpenAiExchange
 from gateway.dialects.problem import problem
+from gateway.dialects.responses import continuation
 from gateway.dialects.responses import request as requests
 from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.dialects.responses.request import Asked
 from gateway.dialects.responses.tools import FileSearch
 from gateway.domain import Turn
-from gateway.frontends.profiles import UnknownTools
+from gateway.frontends.response_policy import UnknownTools
 
 NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
 _MESSAGE = re.compile(r"messages\[(\d+)\]")
@@ -45,15 +46,8 @@ class Responses:
     def parse(self, request: ChatRequest) -> Exchange:
         """See `Dialect`; the body's ``stream`` decides."""
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
-        asked = requests.read(request.body, [], refuse_unknown_tools=strict)
-        return self.exchange(request, asked)
-
-    def exchange(self, request: ChatRequest, asked: Asked) -> ResponsesExchange:
-        """Return the exchange of a request that was read.
-
-        Raises:
-            CausewayError: As of `parse`.
-        """
+        body = continuation.resolved(request.body, request.before)
+        asked = requests.read(body, request.before.items, refuse_unknown_tools=strict)
         frontend, search = request.frontend, asked.tools.search
         frontend.check_messages(asked.count, "input")
         frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
@@ -72,7 +66,7 @@ class Responses:
         if search is not None:
             turn = _searching(turn, search)
         named = bool(asked.said.get("index_name"))
-        return ResponsesExchange(turn, asked, streaming=chat.streaming, sources=named)
+        return ResponsesExchange(turn, asked, request.before, streaming=chat.streaming, sources=named)
 
     def error(self, error: CausewayError) -> bytes:
         """See `Dialect`."""

@@ -1,7 +1,6 @@
 """The answer to a Responses request: one object, or events that tell how it comes about."""
 
 import time
-import uuid
 from typing import Any
 
 import msgspec
@@ -9,6 +8,7 @@ from servicekit.errors import CausewayError, RateLimited, http_status
 
 from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
+from gateway.dialects.responses import record
 from gateway.dialects.responses.citations import Citations, file_id
 from gateway.dialects.responses.output import Output
 from gateway.dialects.responses.parts import Events
@@ -26,9 +26,11 @@ from gateway.domain import (
     Usage,
 )
 from gateway.domain.deltas import members_of
+from gateway.domain.responses import RESPONSE, Before, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
+_FOUND = ("detections", "warnings")
 _INVALID = 500
 _encode = msgspec.json.encode
 
@@ -39,24 +41,26 @@ class ResponsesExchange:
     Args:
         turn: What is asked.
         asked: The request.
+        before: What it continues.
         streaming: Whether the answer is streamed.
         sources: Whether an index was asked for by its name; then ``source_nodes`` are there.
 
     Attributes:
         asked: As given.
+        before: As given.
         response_id: Id of the response.
         store: Whether it is stored; the response says so.
-        items: The output items, once the answer is complete.
         headers: Headers of the answer.
     """
 
-    def __init__(self, turn: Turn, asked: Asked, *, streaming: bool, sources: bool = False) -> None:
+    def __init__(self, turn: Turn, asked: Asked, before: Before, *, streaming: bool, sources: bool = False) -> None:
         self.turn = turn
         self.streaming = streaming
         self.asked = asked
-        self.store = False
-        owner = uuid.uuid4().hex
-        self.response_id = f"resp_{owner}"
+        self.before = before
+        self.store = before.store
+        owner = new_name()
+        self.response_id = f"{RESPONSE}_{owner}"
         dropped = ", ".join(dict.fromkeys(asked.tools.dropped))
         self.headers: tuple[tuple[bytes, bytes], ...] = ((DROPPED_TOOLS, dropped.encode()),) if dropped else ()
         self.context: Context | None = None
@@ -71,11 +75,6 @@ class ResponsesExchange:
         self._usage: Usage | None = None
         self._reason = ""
         self._begun = False
-
-    @property
-    def items(self) -> list[dict[str, Any]]:
-        """The output items."""
-        return self._output.items
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`."""
@@ -121,6 +120,31 @@ class ResponsesExchange:
         reason = _REASONS.get(self._reason, "")
         return self._object("incomplete" if reason else "completed", reason=reason)
 
+    def record(self, profile: str) -> Stored:
+        """Return what is stored of the response, once all is said but that it is complete.
+
+        Args:
+            profile: Name of the front end.
+        """
+        if not self._begun:
+            self._begin()
+        self._output.end("incomplete" if self._reason in _REASONS else "completed")
+        judged = None if self.context is None else self.context.judged
+        left = record.input_left(self.asked.own, self.asked.paths, self.turn, judged)
+        items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(left))
+        shown = record.shown_left(self.asked.shown, self.turn, judged)
+        output = [self._with_results(item) for item in self._output.items]
+        said = {**self.final(), **shown, "output": output}
+        # Findings have the words that were taken out of the question.
+        said = {name: value for name, value in said.items() if name not in _FOUND}
+        return Stored(self.response_id, profile, said, items, self.before.chain)
+
+    def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
+        """An item with the passages of a search, which are shown where they are asked for."""
+        if item["type"] != "file_search_call" or self.context is None:
+            return item
+        return {**item, "results": [search_result(each) for each in self.context.passages]}
+
     def _begin(self) -> None:
         self._begun = True
         begun = self._object("in_progress")
@@ -155,6 +179,7 @@ class ResponsesExchange:
             "model": self._model,
             "output": self._output.items,
             **self.asked.shown,
+            "conversation": {"id": self.before.conversation} if self.before.conversation else None,
             "store": self.store,
             "usage": _usage(self._usage),
         }

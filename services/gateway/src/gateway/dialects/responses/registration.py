@@ -48,6 +48,6 @@ def registration(responses: Dialect) -> Registration:
         PROBLEM,
     )
     return Registration(
-        chats=(ChatRoute("/v1/responses", always(responses), described),),
+        chats=(ChatRoute("/v1/responses", always(responses), described, stores=True),),
         tags={TAG: "OpenAI's Responses API: items in, items out."},
     )

@@ -1,6 +1,6 @@
 """What a Responses request says: checked, and translated into the chat that the model is asked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,7 +84,7 @@ class Asked:
     shown: dict[str, Any]
 
 
-def read(body: bytes, before: list[items.Item], *, refuse_unknown_tools: bool) -> Asked:
+def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown_tools: bool) -> Asked:
     """Return what a request says.
 
     Args:

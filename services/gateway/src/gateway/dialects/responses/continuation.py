@@ -1,0 +1,120 @@
+"""What a Responses request continues, and whether its response is stored: read before anything is looked up."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from servicekit.errors import InvalidRequest, NotFound
+
+from gateway.dialects import json_fields
+from gateway.dialects.json_fields import Fields
+from gateway.domain.responses import CONVERSATION, RESPONSE, Before, is_id
+from gateway.frontends.response_policy import ResponsePolicy
+
+_READ = ("previous_response_id", "conversation", "store")
+_REFERENCE = b"item_reference"
+
+
+@dataclass(frozen=True, slots=True)
+class Continuation:
+    """What a request says of what is stored.
+
+    Attributes:
+        previous: Id of the response that it continues; empty: none.
+        conversation: Id of the conversation that it continues; empty: none.
+        references: Ids of the items that its input names.
+        store: Its response is stored.
+    """
+
+    previous: str = ""
+    conversation: str = ""
+    references: tuple[str, ...] = ()
+    store: bool = False
+
+    @property
+    def continues(self) -> bool:
+        """Whether anything must be looked up."""
+        return bool(self.previous or self.conversation or self.references)
+
+
+def read(body: bytes, policy: ResponsePolicy) -> Continuation:
+    """Return what a request says of what is stored.
+
+    Args:
+        body: As it came.
+        policy: The profile's.
+
+    Raises:
+        InvalidRequest: A member is wrong.
+        NotFound: An id can name nothing.
+    """
+    raw = json_fields.members(body)
+    said = json_fields.pick(raw, _READ)
+    previous, conversation = said.text("previous_response_id"), _conversation(said)
+    if previous and conversation:
+        raise said.wrong("previous_response_id", "must not be beside a conversation")
+    if previous and not is_id(previous, RESPONSE):
+        raise missing(previous, "previous_response_id")
+    if conversation and not is_id(conversation, CONVERSATION):
+        raise missing(conversation, "conversation")
+    references: tuple[str, ...] = ()
+    if _REFERENCE in bytes(raw.get("input", b"")):
+        references = tuple(_references(json_fields.value(raw["input"], "input")))
+    asked = said.get("store")
+    wanted = said.flag("store") if asked is not None else policy is ResponsePolicy.DEFAULT
+    return Continuation(previous, conversation, references, wanted and policy is not ResponsePolicy.OFF)
+
+
+def _conversation(said: Fields) -> str:
+    value = said.get("conversation")
+    return said.object("conversation").text("id") if isinstance(value, dict) else said.text("conversation")
+
+
+def _references(items: Any) -> list[str]:
+    found = []
+    for at, item in enumerate(items if isinstance(items, list) else ()):
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            found.append(Fields(item, f"input[{at}]").text("id"))
+    return found
+
+
+def resolved(body: bytes, before: Before) -> bytes:
+    """Return a request with the items in place of the references to them.
+
+    Raises:
+        NotFound: A reference names no item of this user.
+    """
+    if _REFERENCE not in body:
+        return body
+    raw = json_fields.members(body)
+    items = json_fields.value(raw.get("input"), "input")
+    if not isinstance(items, list):
+        return body
+    known = dict(before.references)
+    said = []
+    for at, item in enumerate(items):
+        if isinstance(item, dict) and item.get("type") == "item_reference":
+            name = Fields(item, f"input[{at}]").text("id")
+            if name not in known:
+                raise missing(name, f"input[{at}].id")
+            item = known[name]
+        said.append(item)
+    return msgspec.json.encode(raw | {"input": said})
+
+
+def missing(name: str, field: str) -> NotFound:
+    """The error that an id names nothing of this user."""
+    kinds = {"previous_response_id": "response", "response_id": "response"}
+    kind = kinds.get(field, "conversation" if field.startswith("conversation") else "item")
+    return NotFound(f"{field}: there is no {kind} {name[:100]!r}.", field=field, resource=name[:100])
+
+
+def refuse_off(policy: ResponsePolicy, asked: Continuation) -> None:
+    """Refuse what continues something where nothing is stored.
+
+    Raises:
+        InvalidRequest: The profile stores nothing.
+    """
+    if policy is ResponsePolicy.OFF and asked.continues:
+        field = "previous_response_id" if asked.previous else "conversation" if asked.conversation else "input"
+        raise InvalidRequest(f"{field}: this front end stores no responses.", field=field)

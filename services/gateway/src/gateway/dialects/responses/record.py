@@ -1,0 +1,112 @@
+"""What is stored of a response: what the policies left of the request, and what was released of the answer."""
+
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.responses.items import CUSTOM_INPUT
+from gateway.domain import Message, Turn
+from gateway.domain.responses import Item
+
+_object = msgspec.json.Decoder(dict[str, Any])
+_KEPT = ("tools", "response_format")
+
+
+def input_left(items: list[Item], paths: list[str], asked: Turn, judged: Turn | None) -> tuple[Item, ...]:
+    """Return the items of an input as the detectors left them.
+
+    Args:
+        items: As the request has them.
+        paths: The places of the chat's messages in the request.
+        asked: The turn before the detectors.
+        judged: The turn behind them; None: they stopped it, and nothing is kept.
+    """
+    if judged is None:
+        return ()
+    kept: list[Item | None] = list(items)
+    before, after = _messages(asked), _messages(judged)
+    places = asked.original.places or range(len(before))
+    count = len(asked.history)
+    for at, (old, new) in enumerate(zip(before[:count], after[:count], strict=True)):
+        if old != new:
+            _replace(kept, paths, places[at], new)
+    if asked.question != judged.question:
+        # What was put together from several messages is one message now.
+        first, *others = list(places)[count:] or [len(before) - 1]
+        _replace(kept, paths, first, after[-1])
+        for place in others:
+            if (number := _number(paths, place)) is not None:
+                kept[number] = None
+    return tuple(item for item in kept if item is not None)
+
+
+def shown_left(shown: dict[str, Any], asked: Turn, judged: Turn | None) -> dict[str, Any]:
+    """Return the members of a response that repeat the request as the detectors left them."""
+    if judged is None:
+        return {"instructions": None, "tools": [], "tool_choice": "auto"}
+    left: dict[str, Any] = {}
+    if shown.get("instructions"):
+        said = next((message.text for message in judged.history if message.role == "system"), None)
+        left["instructions"] = said
+    if asked.parameters_json != judged.parameters_json:
+        parameters = _object.decode(judged.parameters_json)
+        tools = [tool["function"] for tool in parameters.get("tools", ())]
+        by_name = {tool.get("name"): tool for tool in tools}
+        left["tools"] = [_tool(tool, by_name) for tool in shown["tools"]]
+        if isinstance(form := parameters.get("response_format"), dict) and "json_schema" in form:
+            left["text"] = {"format": {"type": "json_schema", **form["json_schema"]}}
+    return left
+
+
+def _tool(shown: Item, judged: dict[str, Item]) -> Item:
+    """A tool as it was offered to the model."""
+    function = judged.get(shown.get("name", ""))
+    if function is None:
+        # Its name was changed, or it is the platform's own.
+        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": "withheld"} | _UNSAID
+    if shown["type"] == "custom":
+        return {"type": "custom", "name": function["name"], "description": function.get("description", "")}
+    return shown | {name: value for name, value in function.items() if name in shown}
+
+
+_UNSAID: Item = {"parameters": None, "strict": None}
+
+
+def _messages(turn: Turn) -> list[Message]:
+    return [*turn.history, *([Message("user", turn.question)] if turn.question else [])]
+
+
+def _number(paths: list[str], place: int) -> int | None:
+    """The number of the input item that a message was made from."""
+    path = paths[place] if place < len(paths) else ""
+    return int(path[len("input[") : -1]) if path.startswith("input[") else None
+
+
+def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message) -> None:
+    number = _number(paths, place)
+    if number is None:
+        return
+    item = kept[number]
+    if item is None:
+        return
+    if item["type"] == "message":
+        kind = "output_text" if item["role"] == "assistant" else "input_text"
+        kept[number] = {**item, "content": [{"type": kind, "text": new.text}] if new.text else item["content"]}
+        if not new.text and new.content_json:
+            kept[number] = {**item, "content": [{"type": kind, "text": new.words}]}
+    elif "output" in item:
+        kept[number] = {**item, "output": new.words}
+    for call in (_object.decode(new.extra_json) if new.extra_json else {}).get("tool_calls", ()):
+        _replace_call(kept, number, call)
+
+
+def _replace_call(kept: list[Item | None], begin: int, call: Item) -> None:
+    arguments = call.get("function", {}).get("arguments", "")
+    for number, item in enumerate(kept[begin:], begin):
+        if item is None or item.get("call_id") != call.get("id"):
+            continue
+        if item["type"] == "function_call":
+            kept[number] = {**item, "arguments": arguments}
+        elif item["type"] == "custom_tool_call":
+            said = _object.decode(arguments) if arguments.startswith("{") else {}
+            kept[number] = {**item, "input": str(said.get(CUSTOM_INPUT, ""))}

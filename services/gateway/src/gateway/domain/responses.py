@@ -1,0 +1,109 @@
+"""What is stored of responses and conversations, and the ids that name it."""
+
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+RESPONSE, CONVERSATION = "resp", "conv"
+MOST_ITEMS = 2000
+"""Items of a conversation."""
+LONGEST_CHAIN = 500
+"""Responses that one response may continue."""
+
+_ID = re.compile(r"(resp|conv)_([0-9a-f]{32})")
+_ITEM_ID = re.compile(r"[a-z]{1,8}_([0-9a-f]{32})_[a-z]?\d{1,6}")
+
+Item = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A response or a conversation as it is stored.
+
+    Attributes:
+        id: Names it.
+        profile: Name of the front end that it belongs to.
+        object: The response or the conversation, as clients read it.
+        items: The input items of the response, or the items of the conversation.
+        chain: The responses that it continues, oldest first.
+        revision: Which change of it this is.
+    """
+
+    id: str
+    profile: str
+    object: Mapping[str, Any]
+    items: tuple[Item, ...] = ()
+    chain: tuple[str, ...] = ()
+    revision: int = field(default=0, compare=False)
+
+    @property
+    def all_items(self) -> tuple[Item, ...]:
+        """Its items, those of a response's output included."""
+        return (*self.items, *self.object.get("output", ()))
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was looked up for a request.
+
+    Attributes:
+        items: What was said before, oldest first.
+        references: The items that its input names, by their ids.
+        chain: The responses that it continues, oldest first.
+        conversation: Id of its conversation; empty: none.
+        store: Its response is stored.
+    """
+
+    items: tuple[Item, ...] = ()
+    references: tuple[tuple[str, Item], ...] = ()
+    chain: tuple[str, ...] = ()
+    conversation: str = ""
+    store: bool = False
+
+
+def new_name() -> str:
+    """Return 32 hex digits: the time in milliseconds, by which names can be sorted, and 80 random bits."""
+    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+
+
+def is_id(text: str, kind: str) -> bool:
+    """Return whether a text can be the id of a response or of a conversation.
+
+    Args:
+        text: What a client says.
+        kind: `RESPONSE` or `CONVERSATION`.
+    """
+    found = _ID.fullmatch(text)
+    return found is not None and found[1] == kind
+
+
+def owners_of_item(item_id: str) -> tuple[str, ...]:
+    """Return the ids of the response and of the conversation that an item of this id can belong to."""
+    found = _ITEM_ID.fullmatch(item_id)
+    return () if found is None else (f"{RESPONSE}_{found[1]}", f"{CONVERSATION}_{found[1]}")
+
+
+_PREFIXES = {
+    "message": "msg",
+    "function_call": "fc",
+    "function_call_output": "fco",
+    "custom_tool_call": "ctc",
+    "custom_tool_call_output": "cto",
+    "reasoning": "rs",
+    "file_search_call": "fs",
+}
+
+
+def named(item: Item, owner: str, number: str) -> Item:
+    """Return an item with an id, by which its owner is found.
+
+    Args:
+        item: The item.
+        owner: Id of the response or the conversation.
+        number: Of the item, within its owner.
+    """
+    prefix = _PREFIXES.get(item["type"], "item")
+    return {**item, "id": f"{prefix}_{owner.partition('_')[2]}_{number}"}

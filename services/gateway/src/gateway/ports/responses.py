@@ -1,0 +1,40 @@
+"""What the gateway needs of the store of responses and conversations."""
+
+from typing import Protocol
+
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+
+from gateway.domain.responses import Stored
+
+
+class ResponseStore(Protocol):
+    """Keeps each user's responses and conversations. Where there are too many of a user, the oldest go."""
+
+    async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
+        """Keep it under its id, in the place of what was there; return it with its revision.
+
+        Raises:
+            PayloadTooLarge: It is larger than what can be kept.
+        """
+        ...
+
+    async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
+        """Keep it in the place of its revision; False where that has changed or is gone.
+
+        Raises:
+            PayloadTooLarge: It is larger than what can be kept.
+        """
+        ...
+
+    async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
+        """Return what this user has under an id; None where that is nothing."""
+        ...
+
+    async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
+        """Delete it; False where there was nothing."""
+        ...
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """Delete everything of a user; return how much that was."""
+        ...

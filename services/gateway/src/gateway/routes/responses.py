@@ -1,0 +1,181 @@
+"""The routes beside ``POST /v1/responses``: what is stored, and the tokens of a request."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest
+
+from gateway.answering import prompts
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.responses.continuation import missing
+from gateway.dialects.responses.dialect import Responses
+from gateway.dialects.responses.registration import TAG
+from gateway.domain.responses import RESPONSE, Item, Stored, is_id
+from gateway.ports.answering import Generator
+from gateway.ports.responses import ResponseStore
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.stored_responses import StoredResponses
+from gateway.server.request_state import state_of
+
+RESULTS = "file_search_call.results"
+MOST_LISTED = 100
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such response"}}
+
+Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}`: the passages, too")]
+IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="As `include`")]
+Order = Annotated[Literal["asc", "desc"], Query()]
+Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
+
+
+def router(
+    dialect: Responses,
+    stored: StoredResponses,
+    store: ResponseStore,
+    generator: Generator,
+    *,
+    timeout: float,
+) -> APIRouter:
+    """``/v1/responses`` and what is below.
+
+    Args:
+        dialect: Reads requests.
+        stored: Has what requests continue.
+        store: Keeps the responses.
+        generator: Counts tokens.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(prefix="/v1/responses", tags=[TAG])
+
+    async def known(request: Request, name: str) -> Stored:
+        found = None
+        if is_id(name, RESPONSE):
+            found = await store.read(state_of(request.scope).principal, name, Deadline.after(timeout))
+        if found is None:
+            raise missing(name, "response_id")
+        return found
+
+    @routes.post(
+        "/input_tokens",
+        summary="Count the tokens of a request",
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}},
+        responses={400: {"description": "The request is wrong"}, **_NOT_FOUND},
+    )
+    async def input_tokens(request: Request) -> Response:
+        """The tokens of what the model would get, without what would be found for it."""
+        state, deadline = state_of(request.scope), Deadline.after(timeout)
+        body = await json_body(request)
+        asked = await stored.recall(ChatRequest(body, state.principal, state.frontend), deadline)
+        turn = dialect.parse(asked).turn
+        messages = prompts.compose(turn, ())
+        tools = [turn.original.tools_json.decode()] if turn.original.tools_json else []
+        counts = await generator.count_tokens(turn.principal, turn.model, tools, messages, deadline)
+        return json_answer({"object": "response.input_tokens", "input_tokens": counts.messages + sum(counts.texts)})
+
+    @routes.get("/{response_id}", summary="A response that is stored", responses=_NOT_FOUND)
+    async def retrieve(
+        request: Request,
+        response_id: str,
+        include: Include = None,
+        include_array: IncludeArray = None,
+        stream: bool = False,
+    ) -> Response:
+        """As it was answered; the passages of a file search where they are asked for."""
+        if stream:
+            raise InvalidRequest("stream: a stored response is read in one piece.", field="stream")
+        found = await known(request, response_id)
+        listed = [*(include or ()), *(include_array or ())]
+        return json_answer({**found.object, "output": shown(found.object["output"], listed)})
+
+    @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
+    async def delete(request: Request, response_id: str) -> Response:
+        """What continues it can no longer be continued."""
+        principal = state_of(request.scope).principal
+        if not is_id(response_id, RESPONSE) or not await store.delete(
+            principal, response_id, Deadline.after(timeout)
+        ):
+            raise missing(response_id, "response_id")
+        return json_answer({"id": response_id, "object": "response", "deleted": True})
+
+    @routes.post(
+        "/{response_id}/cancel",
+        summary="Cancel a response",
+        responses={**_NOT_FOUND, 400: {"description": "It is complete"}},
+    )
+    async def cancel(request: Request, response_id: str) -> Response:
+        """Only what runs in the background can be cancelled; a client ends its own answer when it leaves."""
+        await known(request, response_id)
+        raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
+
+    @routes.get("/{response_id}/input_items", summary="What a response was asked", responses=_NOT_FOUND)
+    async def input_items(
+        request: Request,
+        response_id: str,
+        after: str = "",
+        limit: Limit = 20,
+        order: Order = "desc",
+        include: Include = None,
+        include_array: IncludeArray = None,
+    ) -> Response:
+        """Its own input, without what it continues."""
+        found = await known(request, response_id)
+        items = shown(found.items, [*(include or ()), *(include_array or ())])
+        return json_answer(page(items, after=after, limit=limit, order=order))
+
+    return routes
+
+
+def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:
+    """Return items as clients get them: without the passages of a search that they did not ask for."""
+    if RESULTS in include:
+        return list(items)
+    return [{**item, "results": None} if item["type"] == "file_search_call" else item for item in items]
+
+
+def page(items: Sequence[Item], *, after: str, limit: int, order: str) -> dict[str, Any]:
+    """Return a page of a list of items.
+
+    Args:
+        items: All of them, oldest first.
+        after: Id of the item behind which the page begins; empty: at the begin.
+        limit: Most items of it.
+        order: ``asc`` or ``desc``.
+
+    Raises:
+        InvalidRequest: No item has that id.
+    """
+    ordered = [listed(item) for item in (items if order == "asc" else reversed(items))]
+    begin = 0
+    if after:
+        names = [item["id"] for item in ordered]
+        if after not in names:
+            raise InvalidRequest("after: no item of the list has this id.", field="after")
+        begin = names.index(after) + 1
+    data = ordered[begin : begin + limit]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": data[0]["id"] if data else "",
+        "last_id": data[-1]["id"] if data else "",
+        "has_more": begin + limit < len(ordered),
+    }
+
+
+_WITH_STATUS = ("message", "function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
+
+
+def listed(item: Item) -> Item:
+    """Return an item as lists have it: with a status where its kind has one."""
+    if item["type"] not in _WITH_STATUS:
+        return item
+    said = {"status": "completed", **item}
+    if item["type"] == "message":
+        said["content"] = [_part(part) for part in item["content"]]
+    return said
+
+
+def _part(part: Item) -> Item:
+    if part["type"] == "output_text":
+        return {"annotations": [], "logprobs": [], **part}
+    return part

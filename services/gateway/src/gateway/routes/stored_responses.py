@@ -1,0 +1,152 @@
+"""What is stored of responses and conversations: looked up for a request, and kept when its answer is complete."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, InvalidRequest
+from servicekit.principal import Principal
+
+from gateway.dialects.exchange import ChatRequest, Exchange
+from gateway.dialects.responses import continuation
+from gateway.dialects.responses.continuation import missing
+from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.domain import Batch, Done
+from gateway.domain.responses import (
+    LONGEST_CHAIN,
+    MOST_ITEMS,
+    RESPONSE,
+    Before,
+    Item,
+    Stored,
+    owners_of_item,
+)
+from gateway.ports.responses import ResponseStore
+
+_log = structlog.get_logger(__name__)
+_AT_ONCE = 16
+_TRIES = 3
+_SECONDS = 5.0
+
+
+class StoredResponses:
+    """Continues what is stored, and stores.
+
+    Args:
+        store: Keeps it.
+    """
+
+    def __init__(self, store: ResponseStore) -> None:
+        self._store = store
+
+    async def recall(self, request: ChatRequest, deadline: Deadline) -> ChatRequest:
+        """Return a request with what it continues.
+
+        Raises:
+            NotFound: What it names is not this user's, or belongs to another front end.
+            InvalidRequest: A member is wrong, or the front end stores nothing.
+            Unavailable: The store cannot be reached. To answer without it would be a wrong answer.
+        """
+        asked = continuation.read(request.body, request.frontend.responses)
+        continuation.refuse_off(request.frontend.responses, asked)
+        if not asked.continues:
+            return replace(request, before=Before(store=asked.store)) if asked.store else request
+        principal, profile = request.principal, request.frontend.name
+        items: tuple[Item, ...] = ()
+        chain: tuple[str, ...] = ()
+        if asked.previous:
+            field = "previous_response_id"
+            previous = await self._of_profile(principal, asked.previous, profile, field, deadline)
+            chain = (*previous.chain, previous.id)
+            if len(chain) > LONGEST_CHAIN:
+                message = f"{field}: at most {LONGEST_CHAIN} responses can follow each other."
+                raise InvalidRequest(message, field=field)
+            earlier = await self._all(principal, previous.chain, profile, field, deadline)
+            items = tuple(item for each in (*earlier, previous) for item in each.all_items)
+        if asked.conversation:
+            known = await self._of_profile(principal, asked.conversation, profile, "conversation", deadline)
+            items = known.items
+        references = await self._references(principal, asked.references, profile, deadline)
+        return replace(request, before=Before(items, references, chain, asked.conversation, asked.store))
+
+    def keeping(
+        self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
+    ) -> AsyncGenerator[Batch, None]:
+        """Return an answer that is stored, where it is to be, before its last event leaves."""
+        if not isinstance(exchange, ResponsesExchange) or not (exchange.store or exchange.before.conversation):
+            return answer
+        return self._through(exchange, principal, profile, answer)
+
+    async def _through(
+        self, exchange: ResponsesExchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
+    ) -> AsyncGenerator[Batch, None]:
+        async with aclosing(answer) as batches:
+            async for batch in batches:
+                if type(batch[-1]) is not Done:
+                    yield batch
+                    continue
+                if len(batch) > 1:
+                    yield batch[:-1]
+                await self._keep(exchange, principal, profile)
+                yield batch[-1:]
+
+    async def _keep(self, exchange: ResponsesExchange, principal: Principal, profile: str) -> None:
+        stored = exchange.record(profile)
+        deadline = Deadline.after(_SECONDS)
+        try:
+            if exchange.before.conversation:
+                await self._continue(principal, exchange.before.conversation, stored, deadline)
+            if exchange.store:
+                await self._store.save(principal, stored, deadline)
+        except CausewayError as error:
+            _log.warning("a response was not stored", response=stored.id, error=error.message)
+            exchange.store = False
+
+    async def _continue(self, principal: Principal, name: str, stored: Stored, deadline: Deadline) -> None:
+        """Append the items of a response to its conversation."""
+        for _ in range(_TRIES):
+            known = await self._store.read(principal, name, deadline)
+            if known is None:
+                return  # it was deleted meanwhile
+            items = (*known.items, *stored.all_items)[-MOST_ITEMS:]
+            if await self._store.replace(principal, replace(known, items=items), deadline):
+                return
+        _log.warning("a conversation was not continued", conversation=name, error="it changes all the time")
+
+    async def _of_profile(
+        self, principal: Principal, name: str, profile: str, field: str, deadline: Deadline
+    ) -> Stored:
+        known = await self._store.read(principal, name, deadline)
+        if known is None or known.profile != profile:
+            raise missing(name, field)
+        return known
+
+    async def _all(
+        self, principal: Principal, names: Sequence[str], profile: str, field: str, deadline: Deadline
+    ) -> list[Stored]:
+        """What is stored under several ids, in their order."""
+        found: list[Stored] = []
+        for begin in range(0, len(names), _AT_ONCE):
+            some = names[begin : begin + _AT_ONCE]
+            reads = [self._of_profile(principal, name, profile, field, deadline) for name in some]
+            found += await asyncio.gather(*reads)
+        return found
+
+    async def _references(
+        self, principal: Principal, names: Sequence[str], profile: str, deadline: Deadline
+    ) -> tuple[tuple[str, Item], ...]:
+        """The items of these ids that there are."""
+        owners = dict.fromkeys(owner for name in names for owner in owners_of_item(name))
+        wanted = set(names)
+        found: dict[str, Item] = {}
+        # Most items are of responses.
+        for owner in sorted(owners, key=lambda name: not name.startswith(RESPONSE)):
+            if wanted <= found.keys():
+                break
+            known = await self._store.read(principal, owner, deadline)
+            if known is not None and known.profile == profile:
+                found |= {item["id"]: item for item in known.all_items if item.get("id") in wanted}
+        return tuple(found.items())

@@ -1,0 +1,138 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from causeway_testing.gateway.application import FakeResponses
+from causeway_testing.servers import free_ports
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.responses import NatsResponses
+from gateway.domain.responses import CONVERSATION, RESPONSE, Stored, is_id, named, new_name, owners_of_item
+from gateway.ports.responses import ResponseStore
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import PayloadTooLarge, Unavailable
+from servicekit.principal import Principal
+
+ANN = Principal("local", "ann@example.com", issuer="https://id.example.com")
+OTHERS = [
+    replace(ANN, user="bob|ä *.>"),
+    replace(ANN, tenant="t"),
+    replace(ANN, issuer=""),
+    replace(ANN, issuer="https://other.example.com"),
+    replace(ANN, user="eve", roles=("admin",)),
+]
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+def stored(kind: str = RESPONSE, age: int | None = None) -> Stored:
+    made = new_name()
+    name = f"{kind}_{made if age is None else f'{age:012x}' + made[12:]}"
+    content = [{"type": "input_text", "text": "Tä?\u2028"}]
+    item = named({"type": "message", "role": "user", "content": content}, name, "i0")
+    return Stored(name, "help", {"id": name, "output": []}, (item,), ("resp_x",))
+
+
+@pytest.fixture(params=["fake", "nats"])
+def store(request: pytest.FixtureRequest) -> ResponseStore:
+    if request.param == "fake":
+        return FakeResponses(most=3)
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsResponses(link.responses, most=3)
+
+
+async def test_there_and_back(store: ResponseStore) -> None:
+    """What was saved is read, until it is deleted."""
+    one = stored()
+    assert await store.read(ANN, one.id, soon()) is None
+    saved = await store.save(ANN, one, soon())
+    read = await store.read(ANN, one.id, soon())
+    assert read == one
+    assert read is not None
+    assert read.revision == saved.revision > 0
+    assert await store.delete(ANN, one.id, soon())
+    assert not await store.delete(ANN, one.id, soon())
+    assert await store.read(ANN, one.id, soon()) is None
+
+
+async def test_it_is_its_owners(store: ResponseStore) -> None:
+    """Another user, tenant or issuer neither reads nor deletes it; an administrator neither."""
+    one = await store.save(ANN, stored(), soon())
+    for principal in OTHERS:
+        assert await store.read(principal, one.id, soon()) is None
+        assert not await store.delete(principal, one.id, soon())
+        assert not await store.replace(principal, one, soon())
+    assert await store.read(ANN, one.id, soon()) == one
+
+
+async def test_an_old_revision_changes_nothing(store: ResponseStore) -> None:
+    """Of two changes at the same time one is told, and what was deleted stays so."""
+    one = await store.save(ANN, stored(CONVERSATION), soon())
+    assert await store.replace(ANN, replace(one, items=()), soon())
+    assert not await store.replace(ANN, one, soon())
+    now = await store.read(ANN, one.id, soon())
+    assert now is not None
+    assert now.items == ()
+    assert await store.delete(ANN, one.id, soon())
+    assert not await store.replace(ANN, now, soon())
+
+
+async def test_the_oldest_go(store: ResponseStore) -> None:
+    """Where a user has too many; others keep theirs."""
+    other = await store.save(OTHERS[0], stored(), soon())
+    several = [stored(age=age) for age in range(5)]
+    for one in several:
+        await store.save(ANN, one, soon())
+    left = [await store.read(ANN, one.id, soon()) is not None for one in several]
+    assert left == [False, False, True, True, True]
+    assert await store.read(OTHERS[0], other.id, soon()) == other
+
+
+async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
+    """All that is theirs, and nothing of others."""
+    mine, other = await store.save(ANN, stored(), soon()), await store.save(OTHERS[0], stored(), soon())
+    assert await store.forget(ANN.tenant, ANN.owner, soon()) == 1
+    assert await store.read(ANN, mine.id, soon()) is None
+    assert await store.read(OTHERS[0], other.id, soon()) == other
+
+
+async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:
+    """Before anything changes."""
+    large = replace(stored(), object={"x": os.urandom(1_000_000).hex()})
+    with pytest.raises(PayloadTooLarge):
+        await store.save(ANN, large, soon())
+    assert await store.read(ANN, large.id, soon()) is None
+
+
+async def test_the_bucket_has_an_end(link: NatsLink) -> None:
+    """In bytes, of which the oldest go, and in age."""
+    bucket = await link.responses()
+    info = (await bucket.status()).stream_info.config
+    assert (info.max_bytes, info.max_age, info.max_msgs_per_subject) == (256 * 1024 * 1024, 30 * 86400, 1)
+    assert (info.discard, info.name, info.allow_msg_ttl) == ("old", f"KV_{keys.RESPONSES_BUCKET}", True)
+    assert await link.responses() is bucket
+
+
+async def test_without_nats(tmp_path: Path) -> None:
+    """It says so at once."""
+    [port] = free_ports(1)
+    async with NatsLink(f"nats://127.0.0.1:{port}") as link:
+        with pytest.raises(Unavailable, match="store of responses"):
+            await NatsResponses(link.responses, most=3).read(ANN, stored().id, soon())
+
+
+def test_ids() -> None:
+    """They sort by age; an item's id names what it belongs to; anything else is none."""
+    names = [new_name() for _ in range(3)]
+    assert [name[:12] for name in names] == sorted(name[:12] for name in names)
+    assert is_id(f"resp_{names[0]}", RESPONSE)
+    for wrong in ("", "resp_", f"conv_{names[0]}", f"resp_{names[0]}x", "resp_" + "G" * 32):
+        assert not is_id(wrong, RESPONSE)
+    item = named({"type": "function_call"}, f"resp_{names[0]}", "i2")
+    assert owners_of_item(item["id"]) == (f"resp_{names[0]}", f"conv_{names[0]}")
+    assert owners_of_item("msg_1") == ()
