@@ -39,6 +39,7 @@ from gateway.clients.retriever import DESCRIPTOR as RETRIEVER
 from gateway.clients.retriever import GrpcRetriever
 from gateway.main import build_app
 from gateway.settings import Settings
+from generator.gathering import Gathering
 from generator.openai.model import OpenAIModel
 from generator.openai.reply import Limits, Reply
 from generator.servicer import GeneratorServicer
@@ -318,6 +319,7 @@ class _Content:
 
 
 class _Response:
+    connection = None
     headers: Mapping[str, str] = {"content-type": "text/event-stream"}
 
     def __init__(self) -> None:
@@ -333,6 +335,7 @@ class _Response:
 class _ModelServer:
     def __init__(self) -> None:
         self._response = _Response()
+        self._gathering = Gathering(0.05)
 
     def opened(self) -> _Content:
         """Return the body of the next answer, which is to be fed."""
@@ -341,7 +344,7 @@ class _ModelServer:
 
     @contextlib.asynccontextmanager
     async def chat(self, *_: object, **__: object) -> AsyncIterator[Reply]:
-        reply = Reply(self._response, Limits(), 60.0)  # type: ignore[arg-type]  # as much of one as it uses
+        reply = Reply(self._response, Limits(), 60.0, self._gathering)  # type: ignore[arg-type]  # as much of one as it uses
         try:
             yield reply
         finally:

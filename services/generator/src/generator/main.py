@@ -15,6 +15,7 @@ from generator.configuration.adapters import Defaults
 from generator.configuration.catalogue import RoutedModels
 from generator.configuration.models_file import Configuration, Reader
 from generator.configuration.without_file import simple_configuration
+from generator.gathering import Gathering, watch
 from generator.routing import metrics
 from generator.servicer import GeneratorServicer
 from generator.settings import Settings
@@ -39,6 +40,8 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
 
 @contextlib.asynccontextmanager
 async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
+    gathering = Gathering(settings.stream_interval_ms / 1000)
+    watch(gathering)
     catalogue = RoutedModels(
         Defaults(
             connect=settings.model_connect_timeout,
@@ -47,6 +50,7 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
             idle=settings.model_idle_timeout,
             most_bytes=settings.model_max_bytes,
             extractive_window=settings.extractive_context_window,
+            gathering=gathering,
         )
     )
     metrics.watch(catalogue.deployments)

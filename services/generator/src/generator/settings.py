@@ -53,6 +53,13 @@ class Settings(GrpcServiceSettings):
         le=12 * 1024 * 1024,
         description="Largest answer in one piece, and largest event of a stream, taken from a model server.",
     )
+    stream_interval_ms: int = Field(
+        50,
+        ge=0,
+        le=1000,
+        description="Longest time, in milliseconds, for which streams of model servers are left unread while the "
+        "process is busy, so that tokens gather; 0: each token is read at once.",
+    )
     generator_batch_events: int = Field(256, ge=1, description="Most events of one message to the gateway.")
     generator_batch_bytes: int = Field(
         64 * 1024, ge=1, description="Most bytes of one message to the gateway; a larger event goes alone."

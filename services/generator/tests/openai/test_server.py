@@ -7,9 +7,21 @@ import socket
 
 import pytest
 from causeway_testing.links import Rubbish
-from causeway_testing.model_answers import FAULTS, Answer, Fault, completion, refusal, stream
+from causeway_testing.model_answers import (
+    DONE,
+    FAULTS,
+    STREAM,
+    Answer,
+    Fault,
+    chunk,
+    completion,
+    refusal,
+    sse,
+    stream,
+)
 from causeway_testing.model_server import ModelServer as Stub
 from causeway_testing.servers import eventually, free_ports
+from generator.gathering import Gathering
 from generator.openai.endpoint import Endpoint
 from generator.openai.reply import Limits
 from generator.openai.server import ModelServer
@@ -38,6 +50,62 @@ async def server(stub: Stub):  # type: ignore[no-untyped-def]  # pytest reads th
     made = ModelServer(Endpoint(stub.url, SecretStr("s3cret-key")), LIMITS)
     yield made
     await made.aclose()
+
+
+class Ticks(Gathering):
+    """Has each stream pause from its third read on, until the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(0.0)
+        self.tick = asyncio.Event()
+        self.asked = 0
+
+    def next_tick(self) -> asyncio.Event:
+        self.asked += 1
+        return self.tick
+
+
+async def test_tokens_gather_while_the_stream_is_left_unread(stub: Stub) -> None:
+    """The first ones come at once; those of a pause come together, and stay payloads of their own."""
+    ticks = Ticks()
+    server = ModelServer(Endpoint(stub.url), LIMITS, ticks)
+    texts = [sse(chunk({"content": text})) for text in "abcdef"]
+    gates = [asyncio.Event() for _ in texts]
+    steps = [step for pair in zip(gates, texts, strict=True) for step in pair]
+    stub.script(Answer((*steps, DONE), content_type=STREAM))
+    async with server.chat(BODY) as reply:
+        for number in range(2):
+            gates[number].set()
+            assert len(await reply.payloads()) == 1
+        assert ticks.asked == 0
+        reading = asyncio.create_task(reply.payloads())
+        for gate in gates:
+            gate.set()
+        await eventually(lambda: stub.requests[0].written >= sum(map(len, texts)))
+        assert (ticks.asked, reading.done()) == (1, False)
+        ticks.tick.set()
+        assert [json.loads(each)["choices"][0]["delta"]["content"] for each in await reading] == list("cdef")
+        assert await reply.payloads() == []
+        assert reply.done
+    await server.aclose()
+
+
+async def test_a_reader_that_leaves_in_a_pause_closes_the_connection(stub: Stub) -> None:
+    """The model server learns of it at once."""
+    server = ModelServer(Endpoint(stub.url), LIMITS, Ticks())
+    stub.script(stream(["a"] * 10_000, pace=0.001))
+
+    async def read() -> None:
+        async with server.chat(BODY) as reply:
+            while await reply.payloads():
+                pass
+
+    reading = asyncio.create_task(read())
+    await eventually(lambda: bool(stub.requests) and stub.requests[0].written > 2000)
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+    await eventually(lambda: stub.requests[0].closed_at is not None)
+    await server.aclose()
 
 
 async def test_the_body_goes_out_byte_for_byte_with_the_key(stub: Stub, server: ModelServer) -> None:

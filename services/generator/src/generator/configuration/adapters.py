@@ -18,6 +18,7 @@ from generator.configuration.schema import (
     TritonEntry,
 )
 from generator.extractive.model import ExtractiveModel
+from generator.gathering import Gathering
 from generator.ports import Model, TokenCounter
 from generator.tokenizers.templates import template_beside
 
@@ -51,6 +52,7 @@ class Defaults:
         idle: Seconds between two pieces of it.
         most_bytes: Largest answer in one piece, and largest piece of a stream.
         extractive_window: Context window of the extractive model.
+        gathering: When streams of OpenAI servers are left unread; None: never.
     """
 
     connect: float = 5.0
@@ -59,6 +61,7 @@ class Defaults:
     idle: float = 60.0
     most_bytes: int = 8 * 1024 * 1024
     extractive_window: int = 32_768
+    gathering: Gathering | None = None
 
 
 def load_adapters(servers: Iterable[ServerEntry]) -> None:
@@ -82,7 +85,9 @@ def open_server(entry: ServerEntry, defaults: Defaults) -> Owner | None:
         endpoint = Endpoint(entry.url, entry.api_key, headers=entry.headers, query=entry.query)
     connect, whole, idle = _patience(entry.timeouts, defaults)
     return ModelServer(
-        endpoint, Limits(connect=connect, first_byte=whole, idle=idle, most_bytes=defaults.most_bytes)
+        endpoint,
+        Limits(connect=connect, first_byte=whole, idle=idle, most_bytes=defaults.most_bytes),
+        defaults.gathering,
     )
 
 

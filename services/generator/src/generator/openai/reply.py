@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import math
 from dataclasses import dataclass
 
 import aiohttp
 
+from generator.gathering import Gathering
 from generator.openai.errors import ended_early, too_slow
 from generator.openai.sse import SseParser
 
@@ -43,17 +45,27 @@ class Reply:
         response: Its head, and the body to be read.
         limits: How long to wait, and how much to take.
         begin_within: Seconds that are left until its body has to begin.
+        gathering: When a stream is left unread; None: never.
 
     Attributes:
         done: The stream said that it is complete.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse, limits: Limits, begin_within: float) -> None:
+    def __init__(
+        self,
+        response: aiohttp.ClientResponse,
+        limits: Limits,
+        begin_within: float,
+        gathering: Gathering | None = None,
+    ) -> None:
         self._response = response
+        self._gathering = gathering
+        self._pauses_from = math.inf
         self._content = response.content
         self._limits = limits
         self._parser = SseParser(limits.most_bytes)
         self._patience = _Patience(response, begin_within)
+        self._loop = asyncio.get_running_loop()
         self._begun = False
         self.done = False
         self._ended = False
@@ -89,11 +101,16 @@ class Reply:
     async def payloads(self) -> list[bytes]:
         """The payloads of the next events of the stream, those that came together; none after the last one.
 
+        Where the process is busy it leaves the stream unread for a while before, so that more come together; not
+        in the first moments of an answer. What is read is returned at once.
+
         Raises:
             DeadlineExceeded: As `read`.
             Unavailable: As `read`, or an event is larger than what is taken.
         """
         while not self._ended:
+            if self._gathering is not None:
+                await self._pause(self._gathering)
             piece = await self.read()
             if not piece:
                 self._ended = True
@@ -108,6 +125,26 @@ class Reply:
                 if payloads:
                     return payloads
         return []
+
+    async def _pause(self, gathering: Gathering) -> None:
+        """Leave the socket alone until the next tick, where there is one."""
+        now = self._loop.time()
+        if now < self._pauses_from:
+            if self._begun and math.isinf(self._pauses_from):
+                self._pauses_from = now + gathering.longest
+            return
+        tick, connection = gathering.next_tick(), self._response.connection
+        if tick is None or connection is None:
+            return
+        transport = connection.transport
+        if transport is None or transport.is_closing():
+            return
+        transport.pause_reading()
+        try:
+            await tick.wait()
+        finally:
+            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+                transport.resume_reading()
 
     async def whole(self) -> bytes:
         """The body in one piece.

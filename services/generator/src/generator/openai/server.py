@@ -16,6 +16,7 @@ from servicekit.errors import CausewayError, Unavailable, UpstreamRejected
 from servicekit.tasks import ended
 from yarl import URL
 
+from generator.gathering import Gathering
 from generator.openai.endpoint import Endpoint
 from generator.openai.errors import MOST_ERROR_BYTES, elsewhere, ended_early, refused, too_slow, unreachable
 from generator.openai.reply import CONNECTION_ERRORS, Limits, Reply
@@ -54,10 +55,14 @@ class ModelServer:
     Args:
         endpoint: Where it is.
         limits: How long to wait for it, how much to take from it.
+        gathering: When its streams are left unread; None: never.
     """
 
-    def __init__(self, endpoint: Endpoint, limits: Limits | None = None) -> None:
+    def __init__(
+        self, endpoint: Endpoint, limits: Limits | None = None, gathering: Gathering | None = None
+    ) -> None:
         self._limits = limits or Limits()
+        self._gathering = gathering
         self._endpoint = endpoint
         self._query = _plain(endpoint.query)
         self._base_url = URL(endpoint.base_url).update_query(self._query)
@@ -174,7 +179,7 @@ class ModelServer:
             raise ended_early("did not answer in HTTP") from ConnectionError(error.message)
         except CONNECTION_ERRORS as error:
             raise unreachable(error, self._limits.connect) from error
-        reply = Reply(response, self._limits, patience - (time.monotonic() - began_at))
+        reply = Reply(response, self._limits, patience - (time.monotonic() - began_at), self._gathering)
         try:
             if response.status >= _ELSEWHERE:
                 await _refuse(response, reply)

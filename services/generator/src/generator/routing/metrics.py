@@ -107,7 +107,7 @@ class Answering:
         for kind, number in (("input", usage.prompt_tokens), ("output", usage.completion_tokens)):
             _tokens.record(number, {**self._labels, "gen_ai.token.type": kind})
             self._span.set_attribute(f"gen_ai.usage.{kind}_tokens", number)
-        if self._began is not None and usage.completion_tokens > 1:
+        if self._streamed and self._began is not None and usage.completion_tokens > 1:
             _between.record((now - self._began) / (usage.completion_tokens - 1), self._labels)
 
 

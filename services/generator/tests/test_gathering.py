@@ -1,0 +1,102 @@
+"""Pauses of streams: none while the process is idle, longer as it gets busier, with one tick for all."""
+
+import asyncio
+
+import pytest
+from causeway_testing.clock import virtual_time
+from generator.gathering import Gathering
+
+
+class Clocks:
+    """Time that passes, and the share of it that the process is at work."""
+
+    def __init__(self) -> None:
+        self.now = self.used = 0.0
+
+    def gathering(self, longest: float = 0.05) -> Gathering:
+        return Gathering(longest, clock=lambda: self.now, cpu_clock=lambda: self.used)
+
+    def work(self, gathering: Gathering, share: float, seconds: float = 5.0) -> None:
+        """Let streams ask every tenth of a second."""
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.used += 0.1 * share
+            gathering.next_tick()
+
+
+@pytest.mark.parametrize(
+    ("share", "interval"), [(0.0, 0.0), (0.03, 0.0), (0.065, 0.025), (0.1, 0.05), (1.0, 0.05), (4.0, 0.05)]
+)
+async def test_the_interval_grows_with_the_share_of_a_core(share: float, interval: float) -> None:
+    """From nothing to the longest one, and no further."""
+    clocks = Clocks()
+    gathering = clocks.gathering()
+    clocks.work(gathering, share)
+    assert gathering.interval == pytest.approx(interval, abs=1e-4)
+    assert (gathering.next_tick() is None) == (interval == 0)
+
+
+async def test_the_interval_follows_by_halves() -> None:
+    """A single busy moment does not make all streams wait, and the interval goes back as it came."""
+    clocks = Clocks()
+    gathering = clocks.gathering()
+    clocks.work(gathering, 1.0, seconds=0.3)
+    assert gathering.interval == pytest.approx(0.025)
+    clocks.work(gathering, 0.0, seconds=0.3)
+    assert gathering.interval == pytest.approx(0.0125)
+    clocks.work(gathering, 0.0)
+    assert gathering.next_tick() is None
+
+
+async def test_what_was_long_ago_does_not_count() -> None:
+    """A stream that comes after a quiet time is read at once."""
+    clocks = Clocks()
+    gathering = clocks.gathering()
+    clocks.work(gathering, 1.0)
+    clocks.now += 30
+    assert gathering.interval == 0.0
+    assert gathering.next_tick() is None
+
+
+async def test_a_longest_interval_of_0_turns_it_off() -> None:
+    """However busy the process is."""
+    clocks = Clocks()
+    gathering = clocks.gathering(0.0)
+    clocks.work(gathering, 1.0)
+    assert gathering.next_tick() is None
+
+
+@virtual_time
+async def test_all_streams_share_a_tick() -> None:
+    """Those that pause at different times go on at the same one; the next pause has a tick of its own."""
+    clocks = Clocks()
+    gathering = clocks.gathering()
+    clocks.work(gathering, 1.0)
+    await asyncio.sleep(1)  # the tick that the work asked for is over
+    loop, begin = asyncio.get_running_loop(), asyncio.get_running_loop().time()
+    ends = []
+
+    async def pause(after: float) -> None:
+        await asyncio.sleep(after)
+        tick = gathering.next_tick()
+        assert tick is not None
+        await tick.wait()
+        ends.append(round(loop.time() - begin, 3))
+
+    await asyncio.gather(*(pause(after) for after in (0.0, 0.01, 0.04, 0.06)))
+    assert ends == [0.05, 0.05, 0.05, 0.11]
+
+
+@virtual_time
+async def test_a_stream_that_ends_its_pause_leaves_the_others_theirs() -> None:
+    """A client that leaves in a pause cancels its own."""
+    clocks = Clocks()
+    gathering = clocks.gathering()
+    clocks.work(gathering, 1.0)
+    tick = gathering.next_tick()
+    assert tick is not None
+    leaving, staying = (asyncio.create_task(tick.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    assert await staying
+    assert leaving.cancelled()
