@@ -26,6 +26,7 @@ from gateway.frontends.response_policy import ResponsePolicy
 from gateway.routes import (
     application,
     chat_history,
+    conversations,
     detectors,
     documents,
     embeddings,
@@ -106,6 +107,7 @@ def build_app(
     # Without authentication all callers are one.
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
     stored = StoredResponses(services.responses)
+    dialect = Responses(settings.similarity_threshold)
     chats = {
         chat.path: ChatEndpoint(
             chat,
@@ -147,13 +149,8 @@ def build_app(
     routers = [
         *_routers(settings, services, turns, draining, metrics),
         *_front_end_routers(settings, services, turns, draining),
-        responses.router(
-            Responses(settings.similarity_threshold),
-            stored,
-            services.responses,
-            services.generator,
-            timeout=timeout,
-        ),
+        responses.router(dialect, stored, services.responses, services.generator, timeout=timeout),
+        conversations.router(services.responses, services.guardrails, timeout=timeout),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
         protected_resource.router(profiles, address, _provider(settings)),

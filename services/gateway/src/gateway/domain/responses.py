@@ -14,7 +14,7 @@ LONGEST_CHAIN = 500
 """Responses that one response may continue."""
 
 _ID = re.compile(r"(resp|conv)_([0-9a-f]{32})")
-_ITEM_ID = re.compile(r"[a-z]{1,8}_([0-9a-f]{32})_[a-z]?\d{1,6}")
+_ITEM_ID = re.compile(r"[a-z]{1,8}_([0-9a-f]{32})_[a-z]?\d{1,20}")
 
 Item = dict[str, Any]
 

@@ -79,7 +79,7 @@ def _messages(turn: Turn) -> list[Message]:
 def _number(paths: list[str], place: int) -> int | None:
     """The number of the input item that a message was made from."""
     path = paths[place] if place < len(paths) else ""
-    return int(path[len("input[") : -1]) if path.startswith("input[") else None
+    return int(path.rpartition("[")[2][:-1]) if path.endswith("]") else None
 
 
 def _replace(kept: list[Item | None], paths: list[str], place: int, new: Message) -> None:

@@ -1,0 +1,233 @@
+"""Conversations of the Responses API: items that requests continue and to which their answers are appended."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+from fastapi import APIRouter, Request, Response
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, InvalidRequest, NotFound
+
+from gateway.answering.checks import Checks
+from gateway.answering.timeline import Timeline
+from gateway.dialects import json_fields
+from gateway.dialects.json_fields import Fields
+from gateway.dialects.openai import conversation as chats
+from gateway.dialects.responses import items as item_kinds
+from gateway.dialects.responses import record
+from gateway.dialects.responses.continuation import missing
+from gateway.dialects.responses.registration import TAG
+from gateway.dialects.responses.request import metadata
+from gateway.domain import Detectors, Turn
+from gateway.domain.responses import CONVERSATION, MOST_ITEMS, Item, Stored, is_id, named, new_name
+from gateway.ports.answering import Guardrails
+from gateway.ports.responses import ResponseStore
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed, page, shown
+from gateway.server.request_state import RequestState, state_of
+
+_MOST_AT_ONCE = 20
+_TRIES = 5
+_NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such conversation"}}
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {}}}}
+_CUSTOM = ("custom_tool_call", "custom_tool_call_output")
+
+
+def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> APIRouter:
+    """``/v1/conversations`` and what is below.
+
+    Args:
+        store: Keeps the conversations.
+        guardrails: Judge the items that clients bring.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(prefix="/v1/conversations", tags=[TAG])
+    conversations = _Conversations(store, guardrails)
+
+    def soon() -> Deadline:
+        return Deadline.after(timeout)
+
+    @routes.post("", summary="Begin a conversation", openapi_extra=_BODY)
+    async def create(request: Request) -> Response:
+        """With its first items, where there are some."""
+        state, deadline = state_of(request.scope), soon()
+        said = await _said(request, ("items", "metadata"))
+        name = f"{CONVERSATION}_{new_name()}"
+        items = await conversations.judged(said, name, state, deadline)
+        about = {"id": name, "object": "conversation", "created_at": int(time.time())}
+        about["metadata"] = metadata(said.object("metadata"))
+        await store.save(state.principal, Stored(name, state.frontend.name, about, items), deadline)
+        return json_answer(about)
+
+    @routes.get("/{conversation_id}", summary="A conversation", responses=_NOT_FOUND)
+    async def retrieve(request: Request, conversation_id: str) -> Response:
+        """Without its items."""
+        return json_answer((await conversations.known(conversation_id, state_of(request.scope), soon())).object)
+
+    @routes.post("/{conversation_id}", summary="Change a conversation", responses=_NOT_FOUND, openapi_extra=_BODY)
+    async def update(request: Request, conversation_id: str) -> Response:
+        """Its metadata, all of them."""
+        said = await _said(request, ("metadata",))
+        pairs = metadata(said.object("metadata"))
+        changed = await conversations.change(
+            conversation_id,
+            state_of(request.scope),
+            lambda known: replace(known, object={**known.object, "metadata": pairs}),
+            soon(),
+        )
+        return json_answer(changed.object)
+
+    @routes.delete("/{conversation_id}", summary="Delete a conversation", responses=_NOT_FOUND)
+    async def delete(request: Request, conversation_id: str) -> Response:
+        """Its items with it; responses that are stored stay."""
+        state, deadline = state_of(request.scope), soon()
+        await conversations.known(conversation_id, state, deadline)
+        await store.delete(state.principal, conversation_id, deadline)
+        return json_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
+
+    @routes.post(
+        "/{conversation_id}/items", summary="Add items to a conversation", responses=_NOT_FOUND, openapi_extra=_BODY
+    )
+    async def add(request: Request, conversation_id: str) -> Response:
+        """At its end."""
+        state, deadline = state_of(request.scope), soon()
+        said = await _said(request, ("items",))
+        await conversations.known(conversation_id, state, deadline)
+        added = await conversations.judged(said, conversation_id, state, deadline)
+        await conversations.change(
+            conversation_id, state, lambda known: replace(known, items=(*known.items, *added)), deadline
+        )
+        return json_answer(_page(added, order="asc"))
+
+    @routes.get("/{conversation_id}/items", summary="The items of a conversation", responses=_NOT_FOUND)
+    async def list_items(
+        request: Request,
+        conversation_id: str,
+        after: str = "",
+        limit: Limit = 20,
+        order: Order = "desc",
+        include: Include = None,
+        include_array: IncludeArray = None,
+    ) -> Response:
+        """In pages."""
+        known = await conversations.known(conversation_id, state_of(request.scope), soon())
+        items = shown(known.items, [*(include or ()), *(include_array or ())])
+        return json_answer(_page(items, after=after, limit=limit, order=order))
+
+    @routes.get("/{conversation_id}/items/{item_id}", summary="An item of a conversation", responses=_NOT_FOUND)
+    async def item(
+        request: Request,
+        conversation_id: str,
+        item_id: str,
+        include: Include = None,
+        include_array: IncludeArray = None,
+    ) -> Response:
+        """As lists have it."""
+        known = await conversations.known(conversation_id, state_of(request.scope), soon())
+        [found] = shown([_item(known, item_id)], [*(include or ()), *(include_array or ())])
+        return json_answer(_listed(found))
+
+    @routes.delete(
+        "/{conversation_id}/items/{item_id}", summary="Delete an item of a conversation", responses=_NOT_FOUND
+    )
+    async def delete_item(request: Request, conversation_id: str, item_id: str) -> Response:
+        """The conversation is what remains."""
+
+        def without(known: Stored) -> Stored:
+            gone = _item(known, item_id)
+            return replace(known, items=tuple(each for each in known.items if each is not gone))
+
+        changed = await conversations.change(conversation_id, state_of(request.scope), without, soon())
+        return json_answer(changed.object)
+
+    return routes
+
+
+class _Conversations:
+    """What the routes do with conversations."""
+
+    def __init__(self, store: ResponseStore, guardrails: Guardrails) -> None:
+        self._store = store
+        self._checks = Checks(guardrails)
+
+    async def known(self, name: str, state: RequestState, deadline: Deadline) -> Stored:
+        """The caller's conversation of this front end.
+
+        Raises:
+            NotFound: There is no such conversation of this user.
+        """
+        found = None
+        if is_id(name, CONVERSATION):
+            found = await self._store.read(state.principal, name, deadline)
+        if found is None or found.profile != state.frontend.name:
+            raise missing(name, "conversation_id")
+        return found
+
+    async def change(
+        self, name: str, state: RequestState, how: Callable[[Stored], Stored], deadline: Deadline
+    ) -> Stored:
+        """Change a conversation, also where others change it at the same time.
+
+        Raises:
+            Conflict: It changes all the time, or would have too many items.
+        """
+        for _ in range(_TRIES):
+            changed = how(await self.known(name, state, deadline))
+            if len(changed.items) > MOST_ITEMS:
+                raise Conflict(f"A conversation may have {MOST_ITEMS} items.")
+            if await self._store.replace(state.principal, changed, deadline):
+                return changed
+        raise Conflict("The conversation changes all the time. Try again.")
+
+    async def judged(self, said: Fields, name: str, state: RequestState, deadline: Deadline) -> tuple[Item, ...]:
+        """The items that a request brings, as the profile's detectors leave them, with their ids.
+
+        Raises:
+            BlockedQuestion: A detector stops them.
+        """
+        brought = said.items("items") or []
+        if len(brought) > _MOST_AT_ONCE:
+            raise said.wrong("items", f"may be {_MOST_AT_ONCE} at once")
+        talk = item_kinds.Conversation()
+        items: Sequence[Item] = item_kinds.read(brought, talk, "items")
+        detectors = state.frontend.detectors_for(Detectors())
+        if detectors.input and talk.messages:
+            messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(talk.messages))})
+            chats.check_readable(messages, policy=True)
+            turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
+            left, _ = await self._checks.of_input(turn, Timeline(), deadline)
+            items = record.input_left(list(items), talk.paths, turn, left)
+        now = time.time_ns()
+        return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items))
+
+
+async def _said(request: Request, names: Sequence[str]) -> Fields:
+    """The members of a request; a body without any is one without members."""
+    body = await json_body(request) or b"{}"
+    raw = json_fields.members(body)
+    for name in raw:
+        if name not in names:
+            raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
+    return json_fields.pick(raw, names)
+
+
+def _item(known: Stored, item_id: str) -> Item:
+    for item in known.items:
+        if item["id"] == item_id:
+            return item
+    raise NotFound(f"item_id: there is no item {item_id[:100]!r}.", field="item_id", resource=item_id[:100])
+
+
+def _page(items: Sequence[Item], *, after: str = "", limit: int = _MOST_AT_ONCE, order: str) -> dict[str, Any]:
+    found = page(items, after=after, limit=limit, order=order)
+    return found | {"data": [_listed(item) for item in found["data"]]}
+
+
+def _listed(item: Item) -> Item:
+    """An item as conversations have it: calls of custom tools have no status there."""
+    said = listed(item)
+    if said["type"] in _CUSTOM:
+        return {name: value for name, value in said.items() if name != "status"}
+    return said

@@ -1,0 +1,129 @@
+"""Conversations: made, read, changed, continued by responses."""
+
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.domain import Action, Detector, Detectors
+from gateway.domain.responses import new_name
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+
+PATH = "/v1/conversations"
+HELLO = {"type": "message", "role": "user", "content": "Hello."}
+
+
+async def begun(client: httpx.AsyncClient, **body: Any) -> str:
+    answer = await client.post(PATH, json=body)
+    assert answer.status_code == 200, answer.text
+    return str(responses.conversation(answer.json()).id)
+
+
+async def items(client: httpx.AsyncClient, name: str, **query: Any) -> list[Any]:
+    page = (await client.get(f"{PATH}/{name}/items", params={"order": "asc", **query})).json()
+    return [responses.conversation_item(item) for item in page["data"]]
+
+
+async def test_a_conversation_lives(client: httpx.AsyncClient) -> None:
+    """Made with metadata, changed, deleted."""
+    name = await begun(client, metadata={"a": "b"})
+    assert (await client.get(f"{PATH}/{name}")).json()["metadata"] == {"a": "b"}
+    changed = (await client.post(f"{PATH}/{name}", json={"metadata": {"c": "d"}})).json()
+    assert responses.conversation(changed).metadata == {"c": "d"}
+    assert (await client.get(f"{PATH}/{name}")).json() == changed
+    gone = (await client.delete(f"{PATH}/{name}")).json()
+    assert gone == {"id": name, "object": "conversation.deleted", "deleted": True}
+    assert (await client.get(f"{PATH}/{name}")).status_code == 404
+
+
+async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
+    """Added, listed in pages, read and deleted one by one; each is strictly what the reference has."""
+    name = await begun(client, items=[HELLO])
+    brought = [
+        {"type": "message", "role": "assistant", "content": "Hi."},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+        {"type": "custom_tool_call", "call_id": "d", "name": "g", "input": "y"},
+        {"type": "custom_tool_call_output", "call_id": "d", "output": "z"},
+        {"type": "reasoning", "summary": []},
+    ]
+    added = (await client.post(f"{PATH}/{name}/items", json={"items": brought})).json()
+    assert [item["type"] for item in added["data"]] == [item["type"] for item in brought]
+    every = await items(client, name)
+    assert [item.type for item in every] == ["message", *(item["type"] for item in brought)]
+    assert [item.id for item in await items(client, name, after=every[2].id, limit=2)] == [every[3].id, every[4].id]
+    one = (await client.get(f"{PATH}/{name}/items/{every[1].id}")).json()
+    assert responses.conversation_item(one) == every[1]
+    left = await client.delete(f"{PATH}/{name}/items/{every[1].id}")
+    assert responses.conversation(left.json()).id == name
+    assert [item.id for item in await items(client, name)] == [item.id for item in (every[0], *every[2:])]
+    assert (await client.delete(f"{PATH}/{name}/items/{every[1].id}")).status_code == 404
+
+
+async def test_responses_continue_a_conversation(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each gets what was said before, and adds its question and its answer, whether it is stored itself or not."""
+    name = await begun(client, items=[{"type": "message", "role": "developer", "content": "Be brief."}])
+    for body in ({"conversation": name, "store": False}, {"conversation": {"id": name}, "stream": True}):
+        answer = await client.post("/v1/responses", json={"input": "When?", **body})
+        assert answer.status_code == 200, answer.text
+        last = responses.events(answer.text)[-1].response if "stream" in body else responses.response(answer.json())
+        assert last.conversation.id == name
+    said = [(message.role, message.text) for message in fakes.generator.prompts[-1].messages]
+    assert said == [("system", "Be brief."), ("user", "When?"), ("assistant", "At nine."), ("user", "When?")]
+    assert [item.role for item in await items(client, name)] == ["developer", *["user", "assistant"] * 2]
+
+
+async def test_a_conversation_is_judged(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What is brought is stored as the detectors leave it, or refused."""
+    fakes.policy = Detectors(input=(Detector("words", Action.REDACT),))
+    secret = {"type": "message", "role": "user", "content": "A secret."}
+    name = await begun(client, items=[secret])
+    await client.post(f"{PATH}/{name}/items", json={"items": [secret]})
+    assert [item.content[0].text for item in await items(client, name)] == ["A [REDACTED]."] * 2
+    fakes.policy = Detectors(input=(Detector("words", Action.BLOCK),))
+    assert (await client.post(f"{PATH}/{name}/items", json={"items": [secret]})).status_code == 400
+    assert len(await items(client, name)) == 2
+
+
+async def test_another_front_end(fakes: Any, settings: Settings, tmp_path: Any) -> None:
+    """A conversation of one is none of another."""
+    (tmp_path / "f.yaml").write_text("frontends:\n  - {name: a, mount: a}\n  - {name: b, mount: b}\n")
+    fakes.frontends = FrontendsFile(tmp_path / "f.yaml")
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        name = (await client.post(f"/a{PATH}", json={})).json()["id"]
+        assert (await client.get(f"/a{PATH}/{name}")).status_code == 200
+        assert (await client.get(f"/b{PATH}/{name}")).status_code == 404
+        asked = {"input": "When?", "conversation": name}
+        assert (await client.post("/b/v1/responses", json=asked)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"items": [HELLO] * 21}, "items"),
+        ({"items": [{"type": "computer_call"}]}, "items[0].type"),
+        ({"metadata": {"a": 1}}, "metadata"),
+        ({"other": 1}, "other"),
+    ],
+)
+async def test_refusals(client: httpx.AsyncClient, body: dict[str, Any], param: str) -> None:
+    """They name the member."""
+    refused = await client.post(PATH, json=body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, param)
+
+
+async def test_unknown_conversations(client: httpx.AsyncClient) -> None:
+    """404, wherever they are said."""
+    for name in ("x", f"conv_{new_name()}"):
+        for refused in (
+            await client.get(f"{PATH}/{name}"),
+            await client.get(f"{PATH}/{name}/items"),
+            await client.post(f"{PATH}/{name}/items", json={"items": [HELLO]}),
+            await client.post("/v1/responses", json={"input": "x", "conversation": name}),
+        ):
+            assert refused.status_code == 404
+    both = {"input": "x", "conversation": "conv_x", "previous_response_id": "resp_x"}
+    assert (await client.post("/v1/responses", json=both)).status_code == 400
