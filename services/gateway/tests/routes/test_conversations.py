@@ -41,7 +41,7 @@ async def test_a_conversation_lives(client: httpx.AsyncClient) -> None:
 async def test_items_of_a_conversation(client: httpx.AsyncClient) -> None:
     """Added, listed in pages, read and deleted one by one; each is strictly what the reference has."""
     name = await begun(client, items=[HELLO])
-    brought = [
+    brought: list[dict[str, Any]] = [
         {"type": "message", "role": "assistant", "content": "Hi."},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"},

@@ -1,0 +1,87 @@
+"""Clients of the Responses API, as they are: tools over several turns, streams, conversations, hand-offs."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.model_answers import DONE, STREAM, Answer, chunk, sse
+from causeway_testing.recipes import NODE, PYTHON
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+HERE = Path(__file__).parent
+ANSWER = "4 January to 19 March 2027"
+FILE = "brannoch-bridge-maintenance-plan.pdf"
+PLACE = {"place": "Kelsay"}
+TIDE = {"place": "Kelsay", "hour": 6}
+CALL = ["tide", PLACE]
+
+
+def said(text: str) -> Answer:
+    """A model's answer in two pieces."""
+    pieces = (text[: len(text) // 2], text[len(text) // 2 :])
+    chunks = (sse(chunk({"content": piece})) for piece in pieces)
+    return Answer((*chunks, sse(chunk({}, "stop")), DONE), content_type=STREAM)
+
+
+def called(name: str, arguments: dict[str, Any]) -> Answer:
+    """A model's call of a tool."""
+    call = {"index": 0, "id": "call_1", "type": "function"}
+    call["function"] = {"name": name, "arguments": json.dumps(arguments)}
+    message = {"role": "assistant", "content": None, "tool_calls": [call]}
+    return Answer((sse(chunk(message)), sse(chunk({}, "tool_calls")), DONE), content_type=STREAM)
+
+
+TIDE_CALL = called("tide", PLACE)
+SIX = said("At six.")
+PARSED = said(json.dumps(TIDE))
+
+
+async def test_openai_for_python(platform: Any) -> None:
+    """File search with citations, a tool over two turns, parsing, a conversation, reading and deleting."""
+    platform.model.script(TIDE_CALL, SIX, PARSED, SIX, SIX)
+    found = await platform.outcome(PYTHON, HERE / "python" / "responses_client.py")
+    assert ANSWER in found["text"]
+    assert found["deltas"] == found["streamed"] == found["text"]
+    assert found["kinds"] == ["file_search_call", "message"]
+    assert FILE in found["cited"]
+    assert (found["tool"], found["after_tool"], found["parsed"]) == (CALL, "At six.", TIDE)
+    assert found["conversation"] == ["user", "assistant"] * 2
+    assert (found["read"], found["asked"]) == ("At six.", ["function_call_output"])
+    assert (found["tokens"], found["error"]) == (True, [404, True])
+
+
+async def test_openai_for_node(platform: Any) -> None:
+    """A tool over two turns, a stream, parsing, a conversation, reading and deleting."""
+    platform.model.script(TIDE_CALL, SIX, SIX, PARSED, SIX)
+    assert await platform.outcome(NODE, HERE / "node" / "responses.mjs", "openai") == {
+        "tool": CALL,
+        "after_tool": "At six.",
+        "streamed": "At six.",
+        "parsed": TIDE,
+        "conversation": ["user", "assistant"],
+        "read": "At six.",
+        "error": ["NotFoundError", 404],
+    }
+
+
+async def test_the_vercel_ai_sdk(platform: Any) -> None:
+    """Its default provider over two turns, the second of which names items of the first."""
+    platform.model.script(TIDE_CALL, SIX, said("At seven."))
+    assert await platform.outcome(NODE, HERE / "node" / "responses.mjs", "aiSdk") == {
+        "tool": [CALL],
+        "after_tool": "At six.",
+        "second_turn": "At seven.",
+    }
+
+
+async def test_the_agents_sdk(platform: Any) -> None:
+    """Function tools, a second turn, file search, a hand-off."""
+    hand_off = called("transfer_to_clerk", {})
+    platform.model.script(TIDE_CALL, SIX, said("At seven."), hand_off, SIX)
+    found = await platform.outcome(PYTHON, HERE / "python" / "agents_client.py")
+    assert (found["tool"], found["second_turn"]) == ("At six.", "At seven.")
+    assert ANSWER in found["search"]
+    assert (found["searched"], found["searched_again"]) == (["file_search_call"], True)
+    assert found["handed_to"] == ["Clerk", "At six."]
