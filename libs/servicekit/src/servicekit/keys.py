@@ -30,6 +30,8 @@ USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
 AUDIT_SUBJECTS = "causeway.audit.>"
+CANCELLED_CALLS_SUBJECT = "causeway.calls.cancelled"
+"""Where a gateway tells the others which call of an agent was cancelled; not stored."""
 
 PART_OF = "part_of"
 PART_OF_ID = "part_of_id"

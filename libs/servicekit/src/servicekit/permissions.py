@@ -97,8 +97,10 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.RESPONSES_BUCKET),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
+            keys.CANCELLED_CALLS_SUBJECT,
         ),
-        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>",),  # what becomes of jobs, as it happens
+        # What becomes of jobs, as it happens; which calls of agents were cancelled at another gateway.
+        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>", keys.CANCELLED_CALLS_SUBJECT),
         not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
     ),
     # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.

@@ -11,6 +11,7 @@ from servicekit.tls import Certificates
 
 from gateway.clients import generator, guardrails, ingest, retriever
 from gateway.clients.backlog import Backlog
+from gateway.clients.cancelled_calls import CancelledCalls
 from gateway.clients.chat_history import NatsHistory
 from gateway.clients.embedder import GrpcEmbedder
 from gateway.clients.file_cache import FileCache
@@ -46,6 +47,7 @@ from gateway.quotas.ledger import Ledger, watch
 from gateway.server import prices, recording
 from gateway.server.authentication import Tokens
 from gateway.server.prices import Prices
+from gateway.server.running_calls import RunningCalls
 from gateway.settings import Settings
 
 
@@ -77,6 +79,7 @@ class Services:
     tokens: Tokens | None = None
     prices: Callable[[], Prices] = Prices
     ledger: Ledger | None = None
+    calls: RunningCalls = field(default_factory=RunningCalls)
 
 
 @contextlib.asynccontextmanager
@@ -142,6 +145,8 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         if settings.frontends_file is not None:
             names = await stack.enter_async_context(ModelNames(models))
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
+        calls = RunningCalls()
+        await stack.enter_async_context(CancelledCalls(link.client, calls))
         yield Services(
             retriever=passages,
             generator=models,
@@ -167,4 +172,5 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             tokens=tokens,
             prices=cost,
             ledger=ledger,
+            calls=calls,
         )

@@ -135,6 +135,7 @@ def build_app(
         services.catalogue,
         services.indexes,
         address,
+        services.calls,
         timeout=timeout,
         passed_headers=passed,
     )

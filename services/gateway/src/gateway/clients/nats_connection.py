@@ -90,6 +90,16 @@ class NatsLink:
         if self._client is not None:
             await self._client.close()
 
+    async def client(self) -> Client:
+        """The connection itself, for messages that are not stored.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable("NATS cannot be reached. Try again shortly.", retry_after=2)
+        return self._client
+
     async def ingest(self) -> IngestTransport:
         """The streams and buckets of ingest.
 

@@ -4,6 +4,9 @@ Every request is complete in itself. Nothing is kept between requests, so that a
 """
 
 import asyncio
+import hashlib
+import uuid
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,16 +15,19 @@ from servicekit.errors import DeadlineExceeded, MethodNotAllowed
 from servicekit.tasks import ended
 from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
 from gateway.answering.reading import Reading
 from gateway.dialects.mcp.asking import SCOPE_KEY, Asking, for_agents
 from gateway.dialects.mcp.registration import PATH
+from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
+from gateway.server.responses import JSON, respond
+from gateway.server.running_calls import RunningCalls
 
 # The services' own deadlines come first, because their errors say more.
 _SLACK = 1.0
@@ -29,25 +35,41 @@ if TYPE_CHECKING:
     from gateway.routes.mcp_transport import McpTransport
 
 _STREAM = "text/event-stream"
+_SESSION = "mcp-session-id"
+_INITIALIZE = "initialize"
+_CANCELLED = "notifications/cancelled"
+_REQUEST_CANCELLED = -32800
+_LONGEST_NAME = 200
+_OK = 200
 
 
 class _Meta(msgspec.Struct, rename="camel"):
     progress_token: Any = None
 
 
-class _Params(msgspec.Struct):
+class _Params(msgspec.Struct, rename="camel"):
     name: Any = None
+    request_id: Any = None
     meta: _Meta | None = msgspec.field(default=None, name="_meta")
 
 
-class _Asked(msgspec.Struct):
+class _Message(msgspec.Struct):
     """What of a message decides how it is answered."""
 
+    id: Any = None
     method: Any = None
     params: _Params | None = None
 
+    @property
+    def streams(self) -> bool:
+        """Whether a stream answers it: something is to be told before the answer, or the answer takes long."""
+        if self.params is None or self.method != "tools/call":
+            return False
+        asks_for_progress = self.params.meta is not None and self.params.meta.progress_token is not None
+        return self.params.name == "ask" or asks_for_progress
 
-_asked = msgspec.json.Decoder(_Asked)
+
+_message = msgspec.json.Decoder(_Message)
 
 
 class McpEndpoint:
@@ -59,6 +81,7 @@ class McpEndpoint:
         catalogue: Has the documents.
         indexes: Knows the indexes.
         address: Says where clients find the gateway.
+        calls: The calls that run, which clients cancel.
         timeout: Seconds that a request may take.
         passed_headers: Names of the requests' headers that detectors may get, in lower case.
     """
@@ -70,6 +93,7 @@ class McpEndpoint:
         catalogue: Catalogue,
         indexes: Indexes,
         address: PublicAddress,
+        calls: RunningCalls,
         *,
         timeout: float,
         passed_headers: frozenset[str] = frozenset(),
@@ -78,6 +102,7 @@ class McpEndpoint:
         self._transport: McpTransport | None = None
         self._loading = asyncio.Lock()
         self._address = address
+        self._calls = calls
         self._timeout = timeout
         self._passed_headers = passed_headers
 
@@ -90,26 +115,34 @@ class McpEndpoint:
         body = await Request(scope, receive).body()
         asking = scope[SCOPE_KEY] = self._asking(scope)
         state.timeline = asking.timeline
+        message, headers = _read(body), Headers(scope=scope)
+        exchange = _Exchange(send, begins_session=message.method == _INITIALIZE)
+        call = _call_name(state.caller, headers.get(_SESSION, ""), message)
         left = asyncio.Event()
-        tasks = (
-            asyncio.ensure_future(self._answer(scope, body, left, send)),
-            asyncio.ensure_future(_leaving(receive, left)),
-        )
+        streaming = message.streams and _STREAM in headers.get("accept", "")
+        answering = asyncio.ensure_future(self._answer(scope, body, left, exchange, streaming=streaming))
+        tasks = answering, asyncio.ensure_future(_leaving(receive, left))
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if message.method == _CANCELLED and call:
+                await self._calls.cancel(call)
+            with self._calls.running(call, answering.cancel) if call else nullcontext():
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
             await ended(*tasks)
             state.log |= asking.log
             state.sources, state.done = asking.sources, asking.done
-        if not tasks[0].cancelled():
-            tasks[0].result()
+        if not answering.cancelled():
+            answering.result()
+        elif not left.is_set():
+            await exchange.end(message)
 
-    async def _answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send) -> None:
+    async def _answer(
+        self, scope: Scope, body: bytes, left: asyncio.Event, exchange: "_Exchange", *, streaming: bool
+    ) -> None:
         transport = self._transport or await self._loaded()
-        streaming = _streams(Headers(scope=scope), body)
         try:
             async with asyncio.timeout(self._timeout + _SLACK):
-                await transport.answer(scope, body, left, send, streaming=streaming)
+                await transport.answer(scope, body, left, exchange.send, streaming=streaming)
         except TimeoutError as error:
             raise DeadlineExceeded("The request took longer than its deadline.") from error
 
@@ -144,18 +177,52 @@ async def _leaving(receive: Receive, left: asyncio.Event) -> None:
     left.set()
 
 
-def _streams(headers: Headers, body: bytes) -> bool:
-    """Return whether a message is answered by a stream: the client takes one, and something is to be told before
-    the answer, or the answer takes long.
+class _Exchange:
+    """What goes back to the client.
+
+    Args:
+        send: Takes it.
+        begins_session: The answer gives the client's session a name.
     """
-    if _STREAM not in headers.get("accept", ""):
-        return False
+
+    def __init__(self, send: Send, *, begins_session: bool) -> None:
+        self._send = send
+        self._begins_session = begins_session
+        self._begun = False
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the answer."""
+        if message["type"] == "http.response.start":
+            self._begun = True
+            if self._begins_session and message["status"] == _OK:
+                # Nothing is kept under the name: it tells calls of one client from those of another.
+                name = (_SESSION.encode(), uuid.uuid4().hex.encode())
+                message["headers"] = [*message["headers"], name]
+        await self._send(message)
+
+    async def end(self, message: "_Message") -> None:
+        """End the answer to a call that was cancelled; clients read no result any more."""
+        if self._begun:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            return
+        error = {"code": _REQUEST_CANCELLED, "message": "The call was cancelled."}
+        await respond(
+            self._send, _OK, JSON, msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error})
+        )
+
+
+def _read(body: bytes) -> "_Message":
     try:
-        asked = _asked.decode(body)
+        return _message.decode(body)
     except (ValueError, RecursionError):
-        return False
-    if asked.params is None or asked.method != "tools/call":
-        return False
-    return asked.params.name == "ask" or (
-        asked.params.meta is not None and asked.params.meta.progress_token is not None
-    )
+        return _Message()  # the package says what is wrong with it
+
+
+def _call_name(caller: Caller, session: str, message: "_Message") -> str:
+    """Name a call among all gateways; only its own client can name it so. Empty: it has no name."""
+    params = message.params or _Params()
+    number = params.request_id if message.method == _CANCELLED else message.id
+    if not session or number is None:
+        return ""
+    own = (caller.principal.tenant, caller.principal.owner, caller.key_id, session[:_LONGEST_NAME])
+    return hashlib.sha256(msgspec.json.encode((own, number))).hexdigest()

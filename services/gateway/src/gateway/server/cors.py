@@ -11,9 +11,12 @@ from gateway.frontends.profiles import ANY_ORIGIN, Frontend
 from gateway.server.request_state import state_of
 
 _METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_ALLOWED = b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority"
+_ALLOWED = (
+    b"authorization, api-key, x-api-key, content-type, traceparent, x-ms-useragent, x-priority, "
+    b"mcp-protocol-version, mcp-session-id, mcp-method, mcp-name"
+)
 _EXPOSED = (
-    b"retry-after, x-trace-id, x-request-id, "
+    b"retry-after, x-trace-id, x-request-id, www-authenticate, mcp-session-id, "
     b"x-ratelimit-limit-requests, x-ratelimit-remaining-requests, x-ratelimit-reset-requests, "
     b"x-ratelimit-limit-tokens, x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens"
 )

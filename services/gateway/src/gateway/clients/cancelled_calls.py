@@ -1,0 +1,68 @@
+"""Which calls of agents were cancelled, between replicas of the gateway over NATS.
+
+A client's next request may reach another gateway than the one that works on its call. Nothing is stored: a call
+that no gateway knows has ended.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from servicekit import keys
+from servicekit.errors import Unavailable
+from servicekit.tasks import ended
+
+from gateway.server.running_calls import RunningCalls
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
+
+
+class CancelledCalls:
+    """Tells the other gateways, and hears them, while the block runs.
+
+    Args:
+        client: Gives the connection; raises `Unavailable` while NATS is away.
+        calls: The calls of this gateway.
+        retry: Seconds between attempts to listen.
+    """
+
+    def __init__(self, client: Callable[[], Awaitable[Client]], calls: RunningCalls, *, retry: float = 0.5) -> None:
+        self._client = client
+        self._calls = calls
+        self._retry = retry
+        self._listening: asyncio.Task[None] | None = None
+        calls.tell = self._tell
+
+    async def __aenter__(self) -> Self:
+        self._listening = asyncio.create_task(self._listen())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._listening is not None:
+            await ended(self._listening)
+
+    async def _tell(self, name: str) -> None:
+        try:
+            client = await self._client()
+            await client.publish(keys.CANCELLED_CALLS_SUBJECT, name.encode())
+        except _FAILURES as error:
+            _log.warning("the other gateways do not hear of a cancelled call", error=str(error))
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                client = await self._client()
+                # The client subscribes again by itself when the connection is there again.
+                await client.subscribe(keys.CANCELLED_CALLS_SUBJECT, cb=self._heard)
+            except _FAILURES:
+                await asyncio.sleep(self._retry)
+            else:
+                return
+
+    async def _heard(self, message: Msg) -> None:
+        self._calls.cancel_here(message.data.decode("latin-1"))

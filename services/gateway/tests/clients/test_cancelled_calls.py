@@ -1,0 +1,38 @@
+"""Cancellations between gateways, over a real NATS server."""
+
+import asyncio
+
+from gateway.clients.cancelled_calls import CancelledCalls
+from gateway.clients.nats_connection import NatsLink
+from gateway.server.running_calls import RunningCalls
+from servicekit.errors import Unavailable
+
+
+async def test_another_gateway_ends_the_call(link: NatsLink, url: str) -> None:
+    """The one that hears of it tells those that may run it; a call of another name goes on."""
+    here, there = RunningCalls(), RunningCalls()
+    ended: list[str] = []
+    async with NatsLink(url) as other, CancelledCalls(link.client, here), CancelledCalls(other.client, there):
+        with there.running("one", lambda: ended.append("one")), there.running("two", lambda: ended.append("two")):
+            async with asyncio.timeout(60):
+                while not ended:  # until the other one listens
+                    await here.cancel("one")
+                    await asyncio.sleep(0.01)
+        assert set(ended) == {"one"}
+        await here.cancel("one")
+
+
+async def test_without_nats_a_gateway_ends_its_own() -> None:
+    """Others do not hear of it, and nothing fails."""
+
+    async def away() -> None:
+        raise Unavailable("away")
+
+    calls, ended = RunningCalls(), asyncio.Event()
+    async with CancelledCalls(away, calls, retry=0.001):  # type: ignore[arg-type]  # gives nothing
+        with calls.running("one", ended.set):
+            await calls.cancel("two")
+            assert not ended.is_set()
+            await calls.cancel("one")
+            assert ended.is_set()
+        await calls.cancel("one")

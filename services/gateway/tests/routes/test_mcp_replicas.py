@@ -1,0 +1,101 @@
+"""Two gateways behind a proxy that sends each request to the other one: no client notices, in either generation."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import mcp_types as types
+import pytest
+from causeway_testing.servers import eventually
+from gateway.main import build_app
+from gateway.server.running_calls import RunningCalls
+from gateway.settings import Settings
+from mcp import Client
+from mcp.shared.exceptions import MCPError
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+GENERATIONS = pytest.mark.parametrize("mode", ["legacy", "auto"])
+
+
+@pytest.fixture
+async def url(fakes: Any, settings: Settings, serve: Callable[[ASGIApp], int]) -> str:
+    """Where the proxy listens."""
+    calls = RunningCalls(), RunningCalls()
+
+    async def tell_both(name: str) -> None:
+        for each in calls:
+            each.cancel_here(name)
+
+    for each in calls:
+        each.tell = tell_both
+    apps = itertools.cycle([build_app(settings, replace(fakes.services(), calls=each)) for each in calls])
+
+    async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
+        await next(apps)(scope, receive, send)
+
+    return f"http://127.0.0.1:{serve(proxy)}/mcp"
+
+
+@GENERATIONS
+async def test_each_request_may_reach_another_gateway(url: str, mode: Any) -> None:
+    """Nothing is kept between two of them."""
+    async with Client(url, mode=mode) as client:
+        for _ in range(3):
+            found = await client.call_tool("search", {"query": "bridge"})
+            assert len(found.structured_content["results"]) == 2
+            assert len((await client.list_tools()).tools) == 4
+
+
+@GENERATIONS
+@pytest.mark.parametrize("begun", [False, True])
+async def test_a_call_is_cancelled_wherever_it_runs(url: str, fakes: Any, mode: Any, begun: bool) -> None:
+    """The model stops, at the first word or within the answer, and the client goes on with its next call."""
+    fakes.generator.gate = asyncio.Event()
+    heard = asyncio.Event()
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.set()
+
+    async with Client(url, mode=mode) as client:
+        with anyio.CancelScope() as scope:
+
+            async def give_up() -> None:
+                await (heard.wait() if begun else eventually(lambda: bool(fakes.generator.prompts)))
+                scope.cancel()
+
+            giving_up = asyncio.create_task(give_up())
+            await client.call_tool("ask", {"question": "When?"}, progress_callback=hear if begun else None)
+        assert scope.cancelled_caught
+        await giving_up
+        await eventually(lambda: fakes.generator.closed == 1)
+        fakes.generator.gate.set()
+        answer = await client.call_tool("ask", {"question": "When?"})
+        assert answer.structured_content["answer"] == "At nine."
+
+
+@GENERATIONS
+async def test_a_client_that_waits_no_longer(url: str, fakes: Any, mode: Any) -> None:
+    """Its time-out stops the model, too."""
+    fakes.generator.gate = asyncio.Event()
+    async with Client(url, mode=mode) as client:
+        with pytest.raises(MCPError):
+            await client.call_tool("ask", {"question": "When?"}, read_timeout_seconds=0.2)
+        await eventually(lambda: fakes.generator.closed == 1)
+
+
+async def test_another_client_cancels_nothing(url: str, fakes: Any) -> None:
+    """Numbers of calls are a client's own: the same one of another session names another call."""
+    fakes.generator.gate = asyncio.Event()
+    async with Client(url, mode="legacy") as one, Client(url, mode="legacy") as two:
+        asked = asyncio.create_task(one.call_tool("ask", {"question": "When?"}))
+        await eventually(lambda: bool(fakes.generator.prompts))
+        for number in range(20):
+            params = types.CancelledNotificationParams(request_id=number)
+            await two.session.send_notification(types.CancelledNotification(params=params))
+        await two.list_tools()
+        assert fakes.generator.closed == 0
+        fakes.generator.gate.set()
+        assert (await asked).structured_content["answer"] == "At nine."
