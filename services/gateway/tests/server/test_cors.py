@@ -62,6 +62,10 @@ async def test_what_browsers_ask_before(client: httpx.AsyncClient, path: str, or
         "traceparent",
         "x-ms-useragent",
         "x-priority",
+        "mcp-protocol-version",
+        "mcp-session-id",
+        "mcp-method",
+        "mcp-name",
     }
     assert (response.headers.get("vary") == "origin") is (allowed != "*")
     assert len(response.headers["x-trace-id"]) == 32
