@@ -2,16 +2,22 @@
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import httpx
+import httpx2
 import pytest
 from causeway.cli import key_store
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
 from servicekit import api_keys
 from servicekit.api_keys import ApiKey
 
@@ -158,6 +164,63 @@ def test_nor_do_lists_and_searches(harbour: Harbour, caller: str) -> None:
         assert response.status_code == status
         assert (response.text == text) == (status == 200)
         assert http.head(f"/content/{name}").status_code == status
+
+
+@pytest.mark.parametrize("caller", SEES)
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_nor_do_agents(harbour: Harbour, mode: Literal["legacy", "auto"], caller: str) -> None:
+    """In both generations of the protocol: searches, answers, documents by their ids, and resources."""
+    url = str(harbour.north[caller].base_url).rstrip("/") + "/mcp"
+    key = {"authorization": f"Bearer {harbour.keys[f'north-{caller}']}"}
+    listed = harbour.north["chief"].get(f"/indexes/{INDEX}/documents").json()["documents"]
+    ids = {f"{INDEX}/{each['doc_id']}" for each in listed}
+    assert len(ids) == len(FILES)
+    async with (
+        httpx2.AsyncClient(headers=key, timeout=60, trust_env=False) as http,
+        Client(streamable_http_client(url, http_client=http), mode=mode) as agent,
+    ):
+        found = await agent.call_tool("search", {"query": QUESTION, "top": 50})
+        assert _shown(found.model_dump_json()) == SEES[caller]
+        answer = await agent.call_tool("ask", {"question": QUESTION})
+        assert not answer.is_error
+        assert _shown(answer.model_dump_json()) <= SEES[caller]
+        [index] = (await agent.call_tool("list_indexes", {})).structured_content["indexes"]
+        assert (index["name"], index["documents"]) == (INDEX, len(SEES[caller]))
+        read = {each: await agent.call_tool("fetch", {"id": each}) for each in ids}
+        seen = {each for each in ids if not read[each].is_error}
+        assert seen == {each["id"] for each in found.structured_content["results"]}
+        assert _shown(str([read[each] for each in seen])) == SEES[caller]
+        assert not _shown(str([read[each] for each in ids - seen]))
+        resources = (await agent.list_resources()).resources
+        assert {each.name for each in resources} == seen
+        texts = [(await agent.read_resource(each.uri)).model_dump_json() for each in resources]
+        assert _shown(str(texts)) | _shown(str(resources)) == SEES[caller]
+
+
+async def test_an_agent_over_standard_input(harbour: Harbour) -> None:
+    """`causeway mcp` with a key of its own sees what the key sees, in both generations."""
+    url = str(harbour.north["bob"].base_url)
+    program = StdioServerParameters(
+        command=str(Path(sys.executable).with_name("causeway")),
+        args=["mcp", "--url", url],
+        env={"CAUSEWAY_API_KEY": harbour.keys["north-bob"]},
+    )
+    modes: tuple[Literal["legacy", "auto"], ...] = ("legacy", "auto")
+    for mode in modes:
+        async with Client(stdio_client(program), mode=mode) as agent:
+            assert agent.protocol_version == {"legacy": "2025-11-25", "auto": "2026-07-28"}[mode]
+            found = await agent.call_tool("search", {"query": QUESTION, "top": 50})
+            assert _shown(found.model_dump_json()) == SEES["bob"]
+            heard: list[str | None] = []
+
+            async def hear(progress: float, total: float | None, message: str | None) -> None:
+                heard.append(message)  # noqa: B023  # called within the turn
+
+            answer = await agent.call_tool("ask", {"question": QUESTION}, progress_callback=hear)
+            assert not answer.is_error
+            assert heard[0] == f"{len(found.structured_content['results'])} passages found"
+            with pytest.raises(MCPError):
+                await agent.read_resource(f"causeway://{INDEX}/none")
 
 
 def test_who_may_not_see_a_document_cannot_remove_it(harbour: Harbour) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, status, up, usage
+from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, mcp, status, up, usage
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
@@ -34,6 +34,7 @@ def build_app() -> typer.Typer:
     app.command(epilog=_epilog(up.EXAMPLES, EXIT_CODES_OF_A_STACK))(up.up)
     app.command(epilog=_epilog(ingest.EXAMPLES, EXIT_CODES))(ingest.ingest)
     app.command(epilog=_epilog(ask.EXAMPLES, EXIT_CODES))(ask.ask)
+    app.command(epilog=_epilog(mcp.EXAMPLES, EXIT_CODES))(mcp.mcp)
     app.command(epilog=_epilog(status.EXAMPLES, EXIT_CODES))(status.status)
     app.command(epilog=_epilog(demo.EXAMPLES, EXIT_CODES_OF_A_STACK))(demo.demo)
     of_index = typer.Typer(

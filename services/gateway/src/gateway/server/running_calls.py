@@ -1,11 +1,11 @@
-"""The calls of agents that run now: whoever hears that one was cancelled ends it, at whichever gateway it runs."""
+"""The calls of agents that run now: a gateway ends a cancelled one, or tells the other gateways."""
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator
 
 
-async def _nobody(_name: str) -> None:
-    """Tell nobody: there is one gateway."""
+async def _no_other(_name: str) -> None:
+    """Do nothing: there is one gateway."""
 
 
 class RunningCalls:
@@ -16,7 +16,7 @@ class RunningCalls:
     """
 
     def __init__(self) -> None:
-        self.tell: Callable[[str], Awaitable[None]] = _nobody
+        self.tell: Callable[[str], Awaitable[None]] = _no_other
         self._running: dict[str, Callable[[], object]] = {}
 
     @contextlib.contextmanager

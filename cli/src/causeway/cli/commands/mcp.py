@@ -1,0 +1,64 @@
+"""``causeway mcp``: the platform's MCP server for programs that speak over standard input and output."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import httpx
+import typer
+from causeway.cli.errors import CommandError, UsageError
+from causeway.cli.mcp_bridge import Bridge, bridge_client
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Url, resolve_url
+
+FrontEnd = Annotated[
+    str, typer.Option("--front-end", "-f", help="Mount of a front end: its tools, indexes and prompts.")
+]
+
+_LONGEST_LINE = 4 * 1024 * 1024
+
+EXAMPLES = (
+    "causeway mcp",
+    "CAUSEWAY_API_KEY=… causeway mcp --url https://rag.example.org --front-end help",
+)
+
+
+def mcp(
+    front_end: FrontEnd = "", url: Url = None, data_dir: DataDir = DEFAULT_DATA_DIR, api_key: ApiKey = ""
+) -> None:
+    """Serve agents over standard input and output.
+
+    A desktop client starts this command and speaks the Model Context Protocol with it, one message a line. The
+    messages go to the platform at --url.
+    """
+    base = resolve_url(url, data_dir).rstrip("/")
+    if not base.startswith(("http://", "https://")):
+        raise UsageError(f"--url is like http://127.0.0.1:8080, not {base!r}")
+    mount = front_end.strip("/")
+    asyncio.run(_serve(f"{base}/{mount}/mcp" if mount else f"{base}/mcp", api_key))
+
+
+async def _serve(address: str, api_key: str) -> None:
+    async with bridge_client(api_key, httpx.URL(address).host) as http:
+        await Bridge(http, address, _write).serve(_lines())
+
+
+async def _write(line: str) -> None:
+    # A client that does not read holds up its own messages alone.
+    await asyncio.to_thread(_print, line)
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+async def _lines() -> AsyncIterator[bytes]:
+    reader = asyncio.StreamReader(limit=_LONGEST_LINE)
+    loop = asyncio.get_running_loop()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin.buffer)
+    try:
+        while line := await reader.readline():
+            yield line
+    except ValueError as error:
+        raise CommandError(f"a message is longer than {_LONGEST_LINE} bytes") from error

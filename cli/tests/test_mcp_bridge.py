@@ -1,0 +1,157 @@
+"""The bridge between standard input and output and a gateway that is scripted here."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from causeway.cli.mcp_bridge import Bridge
+from causeway_testing.servers import eventually
+
+URL = "http://gateway/mcp"
+
+
+class Gateway:
+    """Answers by a message's method, and keeps the headers that came."""
+
+    def __init__(self) -> None:
+        self.headers: list[httpx.Headers] = []
+        self.begun = asyncio.Event()
+        self.stopped = asyncio.Event()
+
+    async def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.headers.append(request.headers)
+        message = json.loads(request.content)
+        number = message.get("id")
+        match message["method"]:
+            case "initialize":
+                result = {"protocolVersion": "2025-11-25"}
+                return httpx.Response(200, json=answer(number, result), headers={"mcp-session-id": "s1"})
+            case "hang":
+                self.begun.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    self.stopped.set()
+            case "stream":
+                told = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {}}
+                events = "".join(
+                    f"event: message\r\ndata: {json.dumps(each)}\r\n\r\n" for each in (told, answer(number, {}))
+                )
+                return httpx.Response(
+                    200, text=": ping\r\n\r\n" + events, headers={"content-type": "text/event-stream"}
+                )
+            case "refused":
+                error = {"jsonrpc": "2.0", "id": None, "error": {"code": -32600, "message": "No key."}}
+                return httpx.Response(401, json=error)
+            case "broken":
+                return httpx.Response(502, text="<html>")
+            case "away":
+                raise httpx.ConnectError("refused")
+            case "notifications/initialized":
+                return httpx.Response(202)
+        return httpx.Response(200, json=answer(number, {}))
+
+
+def answer(number: Any, result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "result": result}
+
+
+def message(method: str, number: Any = None, **params: Any) -> bytes:
+    said = {"jsonrpc": "2.0", "method": method, "params": params}
+    return json.dumps(said if number is None else {**said, "id": number}).encode() + b"\n"
+
+
+async def bridged(gateway: Gateway, *lines: bytes) -> list[Any]:
+    """What the client reads when it writes these lines."""
+    written: list[Any] = []
+
+    async def write(line: str) -> None:
+        assert "\n" not in line
+        written.append(json.loads(line))
+
+    async def reading() -> AsyncIterator[bytes]:
+        for line in lines:
+            yield line
+        await eventually(lambda: len(written) >= answered)
+
+    answered = sum(b'"id"' in line or not line.startswith(b"{") for line in lines if line.strip())
+    async with httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
+        await Bridge(http, URL, write).serve(reading())
+    return written
+
+
+async def test_a_handshake_holds_for_what_follows() -> None:
+    """The session and the version that the gateway gave go with each later message."""
+    gateway = Gateway()
+    written = await bridged(
+        gateway, message("initialize", 1), message("notifications/initialized"), b"\n", message("tools/list", "two")
+    )
+    assert [each["id"] for each in written] == [1, "two"]
+    assert "mcp-session-id" not in gateway.headers[0]
+    for headers in gateway.headers[1:]:
+        assert (headers["mcp-session-id"], headers["mcp-protocol-version"]) == ("s1", "2025-11-25")
+
+
+async def test_a_message_of_the_later_generation_says_its_own() -> None:
+    """Version, method and name stand in headers, from the message."""
+    gateway = Gateway()
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    await bridged(gateway, message("tools/call", 1, name="search", _meta=meta))
+    await bridged(gateway, message("resources/read", 1, uri="causeway://a/b", _meta=meta))
+    call, read = gateway.headers
+    assert (call["mcp-protocol-version"], call["mcp-method"], call["mcp-name"]) == (
+        "2026-07-28",
+        "tools/call",
+        "search",
+    )
+    assert read["mcp-name"] == "causeway://a/b"
+
+
+async def test_a_stream_comes_line_by_line() -> None:
+    """Each event is a line; signs of life are left out."""
+    gateway = Gateway()
+    written = await bridged(gateway, message("stream", 1))
+    assert [each.get("method", each.get("id")) for each in written] == ["notifications/progress", 1]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ("refused", "No key."),
+        ("broken", "The gateway answers with status 502."),
+        ("away", "http://gateway/mcp does not answer: refused"),
+    ],
+)
+async def test_a_failure_answers_the_request(method: str, words: str) -> None:
+    """With its number, so that the client does not wait for ever."""
+    [error] = await bridged(Gateway(), message(method, 7))
+    assert (error["id"], error["error"]["message"]) == (7, words)
+
+
+async def test_a_line_that_is_not_json() -> None:
+    """It is answered, and the next one is taken."""
+    written = await bridged(Gateway(), b"hello\n", message("tools/list", 1))
+    assert sorted((each["id"] is None, each["id"]) for each in written) == [(False, 1), (True, None)]
+
+
+async def test_a_cancelled_request_loses_its_connection() -> None:
+    """Which the gateway understands; nothing answers it."""
+    gateway = Gateway()
+
+    async def write(_line: str) -> None:
+        raise AssertionError
+
+    async def reading() -> AsyncIterator[bytes]:
+        yield message("hang", 3)
+        await gateway.begun.wait()
+        yield message("notifications/cancelled", requestId="3")
+        assert not gateway.stopped.is_set()
+        yield message("notifications/cancelled", requestId=3)
+        await gateway.stopped.wait()
+
+    async with asyncio.timeout(10), httpx.AsyncClient(transport=httpx.MockTransport(gateway)) as http:
+        await Bridge(http, URL, write).serve(reading())
+    assert len(gateway.headers) == 1
