@@ -337,6 +337,7 @@ DASHBOARDS: dict[str, tuple[str, tuple[Panel, ...]]] = {
                         "{{app_kubernetes_io_name}}",
                     ),
                     (left("causeway_nats_certificate_not_after_seconds"), "nats"),
+                    (left("causeway_qdrant_certificate_not_after_seconds"), "qdrant"),
                 ),
             ),
             Panel("Memory of processes", "bytes", ((most("process_resident_memory_bytes", "pod"), "{{pod}}"),)),

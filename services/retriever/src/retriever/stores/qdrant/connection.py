@@ -16,7 +16,8 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 
 from retriever.stores.qdrant.layout import quorum
-from retriever.stores.qdrant.node import Method, Missing, Node, Transient
+from retriever.stores.qdrant.node import Method, Missing, Node, Transient, address_of
+from retriever.stores.qdrant.server_certificate import ServerCertificates
 
 T = TypeVar("T")
 
@@ -46,10 +47,18 @@ class Connection:
         nodes: At least one; the first one that answers is asked.
         seconds: Longest time of a call.
         try_seconds: Time after which a read is repeated at another node.
+        certificates: Of the nodes, looked at from the first `check` on.
     """
 
-    def __init__(self, nodes: Sequence[Node], seconds: float, try_seconds: float = 1.0) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        seconds: float,
+        try_seconds: float = 1.0,
+        certificates: ServerCertificates | None = None,
+    ) -> None:
         self._nodes = list(nodes)
+        self._certificates = certificates
         self._seconds = seconds
         self._try_seconds = try_seconds
 
@@ -76,9 +85,12 @@ class Connection:
         Raises:
             InvalidRequest: The URL or a host is malformed, or the file cannot be used.
         """
-        nodes = [Node.at(each, api_key, seconds, authority) for each in _urls(url, hosts)]
+        urls = _urls(url, hosts)
+        nodes = [Node.at(each, api_key, seconds, authority) for each in urls]
         random.shuffle(nodes)  # several processes share the load
-        return cls(nodes, seconds, try_seconds)
+        encrypted = [(host, port) for host, port, is_encrypted in map(address_of, urls) if is_encrypted]
+        certificates = ServerCertificates(encrypted, authority) if encrypted else None
+        return cls(nodes, seconds, try_seconds, certificates)
 
     async def check(self) -> None:
         """Ask for the server's version.
@@ -91,6 +103,8 @@ class Connection:
         if len(numbers) == 2 and tuple(numbers) < OLDEST_SERVER:
             oldest = ".".join(map(str, OLDEST_SERVER))
             raise Unavailable(f"The Qdrant server has version {told}, {oldest} or newer is needed.")
+        if self._certificates is not None:
+            self._certificates.start()
 
     async def read(self, method: Method[..., T], *args: Any, **options: Any) -> T:
         """Return what a method of the client returns that changes nothing. Where a node fails, ask the next one.
@@ -157,6 +171,8 @@ class Connection:
 
     async def aclose(self) -> None:
         """Close the connections."""
+        if self._certificates is not None:
+            await self._certificates.aclose()
         for node in self._nodes:
             await node.aclose()
 

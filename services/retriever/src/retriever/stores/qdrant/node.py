@@ -84,7 +84,7 @@ class Node:
         Raises:
             InvalidRequest: The URL is malformed, or the file cannot be used.
         """
-        host, port, encrypted = _address(url)
+        host, port, encrypted = address_of(url)
         options: dict[str, Any] = {
             "grpc.max_receive_message_length": _SIZE,
             "grpc.max_send_message_length": _SIZE,
@@ -198,7 +198,12 @@ class Node:
             _log.warning(event, why=why, **self._server)
 
 
-def _address(url: str) -> tuple[str, int, bool]:
+def address_of(url: str) -> tuple[str, int, bool]:
+    """Return host, port and whether the connection is encrypted.
+
+    Raises:
+        InvalidRequest: The URL is malformed.
+    """
     parts = urlsplit(url)
     try:
         port = parts.port or 6334

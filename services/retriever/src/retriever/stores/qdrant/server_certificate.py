@@ -1,0 +1,102 @@
+"""When the certificates expire that Qdrant's nodes show: each shows the one of its start until it is restarted."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+from servicekit import metrics
+from servicekit.errors import InvalidRequest
+from servicekit.tasks import ended
+
+_log = structlog.get_logger(__name__)
+
+_EVERY_SECONDS = 600.0
+_SHAKE_SECONDS = 10.0
+
+
+class ServerCertificates:
+    """Looks at the certificates of nodes, again and again, and lets scrapes see when the first one expires.
+
+    A node that does not answer, or whose certificate has expired, keeps the time that was seen last.
+
+    Args:
+        addresses: Hosts and ports. A name may lead to several nodes.
+        authority: PEM file of the authority that vouches for them; None: those that the system trusts.
+
+    Raises:
+        InvalidRequest: The file cannot be used.
+    """
+
+    def __init__(self, addresses: Sequence[tuple[str, int]], authority: Path | None) -> None:
+        self._addresses = addresses
+        try:
+            self._context = ssl.create_default_context(cafile=authority)
+        except ssl.SSLError as error:
+            raise InvalidRequest(f"CAUSEWAY_QDRANT_CA_FILE {authority} holds no certificate in PEM.") from error
+        self._context.set_alpn_protocols(["h2"])
+        self._expiries: dict[tuple[str, int], float] = {}
+        self._task: asyncio.Task[None] | None = None
+        metrics.observed(
+            __name__,
+            "causeway.qdrant.certificate.not_after",
+            "s",
+            "When the certificate that a node of Qdrant shows expires, in seconds since 1970.",
+            lambda: [(min(self._expiries.values()), {})] if self._expiries else [],
+        )
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._task = asyncio.create_task(self._watch())
+
+    async def aclose(self) -> None:
+        """End the watch."""
+        if self._task is not None:
+            await ended(self._task)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception:  # a defect: the calls of the nodes need nothing of this
+                _log.exception("the certificates of Qdrant's nodes cannot be looked at")
+            await asyncio.sleep(_EVERY_SECONDS)
+
+    async def look(self) -> None:
+        """Look at the certificate of every node once. Nodes that are gone are forgotten."""
+        seen: dict[tuple[str, int], float] = {}
+        for host, port in self._addresses:
+            for address in await _resolved(host, port):
+                expiry = await self._expiry(host, address, port)
+                if expiry is None:
+                    expiry = self._expiries.get((address, port))
+                if expiry is not None:
+                    seen[address, port] = expiry
+        self._expiries = seen or self._expiries
+
+    async def _expiry(self, host: str, address: str, port: int) -> float | None:
+        try:
+            async with asyncio.timeout(_SHAKE_SECONDS):
+                _, writer = await asyncio.open_connection(address, port, ssl=self._context, server_hostname=host)
+        except OSError as error:  # ssl's errors and time-outs are some, too
+            _log.debug("the certificate of a Qdrant node cannot be seen", address=address, error=str(error))
+            return None
+        try:
+            shown: Any = writer.get_extra_info("ssl_object")
+            return float(ssl.cert_time_to_seconds(str(shown.getpeercert()["notAfter"])))
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+async def _resolved(host: str, port: int) -> Iterable[str]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError:
+        return ()
+    return sorted({str(address[0]) for *_, address in found})

@@ -1,0 +1,72 @@
+"""When the certificate that Qdrant shows expires is seen from outside: the server itself does not tell it."""
+
+import asyncio
+import contextlib
+import datetime
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import trustme
+from causeway_testing.servers import free_ports, measured
+from retriever.stores.qdrant.server_certificate import ServerCertificates
+from servicekit.errors import InvalidRequest
+
+NAME = "causeway_qdrant_certificate_not_after_seconds"
+SOON = datetime.datetime(2040, 1, 2, tzinfo=datetime.UTC)
+LATER = datetime.datetime(2041, 1, 2, tzinfo=datetime.UTC)
+
+
+@contextlib.asynccontextmanager
+async def serving(authority: trustme.CA, port: int, expires: datetime.datetime) -> AsyncIterator[None]:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("localhost", not_after=expires).configure_cert(context)
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", port, ssl=context)
+    async with server:
+        yield
+
+
+def expiry() -> float:
+    """What a scrape sees."""
+    return measured(NAME)[-1][1]
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> trustme.CA:
+    made = trustme.CA()
+    made.cert_pem.write_to_path(tmp_path / "ca.crt")
+    return made
+
+
+async def test_the_first_certificate_that_expires(authority: trustme.CA, tmp_path: Path) -> None:
+    """Of several nodes the earliest counts. One that is away keeps its time; a restarted one shows its new one."""
+    first, second = free_ports(2)
+    looking = ServerCertificates([("localhost", first), ("localhost", second)], tmp_path / "ca.crt")
+    async with serving(authority, second, LATER):
+        async with serving(authority, first, SOON):
+            await looking.look()
+            assert expiry() == SOON.timestamp()
+        await looking.look()
+        assert expiry() == SOON.timestamp()
+        async with serving(authority, first, LATER):
+            await looking.look()
+            assert expiry() == LATER.timestamp()
+
+
+async def test_a_stranger_is_not_believed(authority: trustme.CA, tmp_path: Path) -> None:
+    """A certificate of another authority says nothing of ours."""
+    (port,) = free_ports(1)
+    looking = ServerCertificates([("localhost", port)], tmp_path / "ca.crt")
+    async with serving(authority, port, SOON):
+        await looking.look()
+    async with serving(trustme.CA(), port, LATER):
+        await looking.look()
+    assert expiry() == SOON.timestamp()
+
+
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    """The message names the variable and the file."""
+    (tmp_path / "ca.crt").write_text("-----BEGIN CERTIFICATE-----\n")
+    with pytest.raises(InvalidRequest, match="CAUSEWAY_QDRANT_CA_FILE"):
+        ServerCertificates([], tmp_path / "ca.crt")
