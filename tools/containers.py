@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -136,12 +137,27 @@ class Run:
         return directory
 
     def addresses(self, workload: str) -> list[str]:
-        """Where the running pods of a workload are, but for those that are about to go."""
+        """Where the running pods of a workload are."""
+        return list(self._named(workload).values())
+
+    def _named(self, workload: str) -> dict[str, str]:
+        """The addresses of the running pods of a workload, by their names."""
         of_it = ("--filter", f"label=causeway.workload={workload}")
         names = docker("ps", "--format", "{{.Names}}", *self._mine(), *of_it).split()
-        staying = [name for name in names if not (self.leaving / name).exists()]
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
-        return docker("inspect", "--format", form, *staying).split() if staying else []
+        return dict(zip(names, docker("inspect", "--format", form, *names).split(), strict=True)) if names else {}
+
+    def ready_gateways(self) -> dict[str, str]:
+        """The addresses of the gateways that say that they are ready, by their names."""
+        named = self._named("gateway")
+        # At once: one that is gone does not answer, and the others are not asked later for it.
+        with ThreadPoolExecutor(max(1, len(named))) as threads:
+            answers = threads.map(lambda address: _answers(f"http://{address}:8080/readyz"), named.values())
+            return {name: address for (name, address), well in zip(named.items(), answers, strict=True) if well}
+
+    def is_leaving(self, name: str) -> bool:
+        """Whether a pod is about to go."""
+        return (self.leaving / name).exists()
 
     @property
     def leaving(self) -> Path:
@@ -232,24 +248,24 @@ def admin_key(run: Run) -> str:
 
 @contextlib.asynccontextmanager
 async def front(run: Run) -> AsyncIterator[str]:
-    """What a service's address is in a cluster: each connection goes to another gateway that is ready."""
-    ready: list[str] = []
+    """What a service's address is in a cluster: each connection goes to another gateway that is ready and stays."""
+    ready: dict[str, str] = {}
     turn = 0
 
     async def look() -> None:
+        nonlocal ready
         while True:
-            addresses = await asyncio.to_thread(run.addresses, "gateway")
-            # At once: one that is gone does not answer, and the others are not asked later for it.
-            probes = (asyncio.to_thread(_answers, f"http://{each}:8080/readyz") for each in addresses)
-            answers = await asyncio.gather(*probes)
-            ready[:] = [address for address, well in zip(addresses, answers, strict=True) if well]
+            ready = await asyncio.to_thread(run.ready_gateways)
             await asyncio.sleep(0.3)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal turn
         turn += 1
+        # Asked for each connection: the engine takes seconds on a busy machine to say which containers there are.
+        staying = [address for name, address in ready.items() if not run.is_leaving(name)]
+        first = turn % max(1, len(staying))
         # One that has just gone refuses; the next one takes it.
-        for address in [*ready[turn % len(ready) :], *ready[: turn % len(ready)]] if ready else []:
+        for address in [*staying[first:], *staying[:first]]:
             with contextlib.suppress(OSError):
                 there = await asyncio.open_connection(address, 8080)
                 await asyncio.gather(_copy(reader, there[1]), _copy(there[0], writer))

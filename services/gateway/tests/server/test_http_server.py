@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from causeway_testing.servers import eventually
+from gateway.server.connections import Connections
 from gateway.server.http_protocol import HttpLimits
 from gateway.server.http_server import HttpServer, listen
 from gateway.server.responses import break_off
@@ -73,6 +75,37 @@ async def answer(connect: Connect, *pieces: bytes) -> tuple[int, bytes]:
     raw = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
     length = int(raw.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
     return int(raw.split()[1]), await asyncio.wait_for(reader.readexactly(length), 60)
+
+
+@asynccontextmanager
+async def stopping(app: Any = echo) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection that was opened before its server was told to stop, and has said nothing; the server ends."""
+    connections = Connections(10)
+    with listen("127.0.0.1", 0) as listener:
+        running = HttpServer(app, 60, LIMITS, connections)
+        serving = asyncio.create_task(running.serve([listener]))
+        pair = await asyncio.open_connection("127.0.0.1", listener.getsockname()[1])
+        await eventually(lambda: len(connections) == 1, what="the connection")
+        running.should_exit = True
+        await eventually(lambda: listener.fileno() < 0, what="the server's end")
+        yield pair
+        await asyncio.wait_for(serving, 60)
+        pair[1].close()
+
+
+async def test_a_server_that_stops_answers_who_has_just_connected() -> None:
+    """The request of a connection that was accepted is answered, and the connection ends with the answer."""
+    async with stopping() as (reader, writer):
+        writer.write(head())
+        answered = await asyncio.wait_for(reader.read(), 60)
+        assert answered.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close" in answered.lower()
+
+
+async def test_a_server_that_stops_does_not_wait_for_a_silent_client() -> None:
+    """A connection without a request ends before the grace does."""
+    async with stopping() as (reader, _):
+        assert await asyncio.wait_for(reader.read(), 30) == b""
 
 
 async def test_what_is_within_the_limits_is_served(connect: Connect) -> None:

@@ -31,6 +31,8 @@ from gateway.server.responses import BREAK_OFF, error_headers
 # RFC 9112, 3.2: uri-host [":" port], where uri-host may be empty (RFC 3986, 3.2.2; a zone is not allowed).
 _HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
 _FRAMING = (b"content-length", b"transfer-encoding")
+_FIRST_REQUEST_SECONDS = 1.0
+"""How long a server that stops waits for the first request of a connection that a client has opened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._place = Place.OPEN
         self._reading_head = self._idle = True
         self._whole = self._refused = self._resuming = False
+        self._asked = self._draining = False
         self._piece = self._fed = self._unread = 0
         self._timer: asyncio.TimerHandle | None = None
         self._reader: asyncio.TimerHandle | None = None
@@ -98,6 +101,18 @@ class HttpProtocol(HttpToolsProtocol):
     def close(self) -> None:
         """Close the connection, which has no request: another one needs its place."""
         self.transport.close()
+
+    def shutdown(self) -> None:
+        """Answer what runs, and the first request of a client that has just connected; close idle connections.
+
+        A client tries again where a connection breaks that it has used before, and gives up where a new one does.
+        """
+        if self._asked or self._refused:
+            super().shutdown()
+            return
+        self._draining = True
+        self._wait_no_more()
+        self._timer = self.loop.call_later(_FIRST_REQUEST_SECONDS, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
         """Read on. Requests that come in one piece, as nearly all do, cost a few comparisons."""
@@ -172,6 +187,9 @@ class HttpProtocol(HttpToolsProtocol):
             self._refuse(error)
             raise  # ends the parser's work
         super().on_headers_complete()
+        self._asked = True
+        if self._draining:
+            self.cycle.keep_alive = False
         if self.scope["http_version"] == "1.0":
             _answer_http_1_0(self.cycle)
         self.scope["extensions"] = {BREAK_OFF: {"close": functools.partial(_break_off, self.cycle)}}
