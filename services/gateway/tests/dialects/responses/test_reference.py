@@ -1,0 +1,176 @@
+"""The tables of docs/responses.md: complete, and true."""
+
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.dialects.responses import request
+from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start
+from openai.types.responses import (
+    Response,
+    ResponseIncludable,
+    ResponseInputItem,
+    ResponseOutputItem,
+    ResponseStreamEvent,
+    Tool,
+    response_create_params,
+)
+from servicekit.errors import Unavailable
+
+ROOT = Path(__file__).resolve().parents[5]
+PATH = "/v1/responses"
+STATES = {"supported", "ignored", "refused", "dropped", "not sent"}
+SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
+
+
+def tables() -> dict[str, dict[str, tuple[str, str]]]:
+    """Of each table the properties, with their state and their test."""
+    page = (ROOT / "docs" / "responses.md").read_text().partition("## The reference, property by property")[2]
+    found = {}
+    for part in page.split("\n### ")[1:]:
+        rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \| [^|]* \| `(\w+)` \|$", part, re.MULTILINE)
+        found[part.partition("\n")[0]] = {name: (state, test) for name, state, test in rows}
+    return found
+
+
+TABLES = tables()
+
+
+def named(table: str, *states: str) -> set[str]:
+    """The properties of a table that have one of these states."""
+    return {name for name, (state, _) in TABLES[table].items() if state in states}
+
+
+def kinds(union: Any) -> set[str]:
+    """The values of ``type`` in a union of the package's types."""
+    members = typing.get_args(union)
+    if typing.get_origin(union) is typing.Annotated:
+        members = typing.get_args(members[0])
+    found: set[str] = set()
+    for member in members:
+        said = member.model_fields["type"].annotation
+        for each in (said, *typing.get_args(said)):
+            found |= {value for value in typing.get_args(each) if isinstance(value, str)}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("table", "properties"),
+    [
+        ("Request", set(typing.get_type_hints(response_create_params.ResponseCreateParamsNonStreaming))),
+        ("Response", set(Response.model_fields)),
+        ("Items of an input", kinds(ResponseInputItem)),
+        ("Tools", kinds(Tool)),
+        ("Values of `include`", set(typing.get_args(ResponseIncludable))),
+        ("Items of an output", kinds(ResponseOutputItem)),
+        ("Events", kinds(ResponseStreamEvent)),
+    ],
+)
+def test_the_tables_are_complete(table: str, properties: set[str]) -> None:
+    """Each property of the package's types is listed once, with a state and a test that there is."""
+    assert set(TABLES[table]) == properties
+    tests = Path(__file__).parents[2]
+    files = [*Path(__file__).parent.glob("test_*.py"), *(tests / "routes").glob("test_[rc]*s.py")]
+    written = "\n".join(path.read_text() for path in files)
+    for state, test in TABLES[table].values():
+        assert state in STATES
+        assert f"def {test}(" in written, test
+
+
+def test_the_request_is_read_as_the_table_says() -> None:
+    """What is refused and what is known are the lists of the code."""
+    assert named("Request", "refused") == set(request.REFUSED)
+    assert set(TABLES["Request"]) == ({*request.READ, *request.IGNORED, *request.REFUSED} - {"client_metadata"})
+    assert set(request.INCLUDABLE) == set(TABLES["Values of `include`"])
+
+
+@pytest.mark.parametrize("name", sorted(named("Request", "ignored")))
+async def test_members_that_change_nothing(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
+    """The model is asked the same with them."""
+    objects = ("access_programs", "image", "prompt_cache_options", "stream_options")
+    value = {"max_tool_calls": 3, "truncation": "auto", **{key: {} for key in objects}}.get(name, "in_memory")
+    answer = await client.post(PATH, json={"input": "When?", name: value})
+    responses.response(answer.json())
+    await client.post(PATH, json={"input": "When?"})
+    with_it, without = fakes.generator.prompts
+    assert with_it == without
+
+
+@pytest.mark.parametrize("name", sorted(named("Request", "refused")))
+async def test_members_that_are_refused(client: httpx.AsyncClient, name: str) -> None:
+    """By their names, unless they ask for nothing."""
+    refused = await client.post(PATH, json={"input": "When?", name: {"x": 1}})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, name)
+    assert (await client.post(PATH, json={"input": "When?", name: None})).status_code == 200
+
+
+@pytest.mark.parametrize("kind", sorted(named("Items of an input", "refused", "ignored")))
+async def test_every_other_item_is_refused(client: httpx.AsyncClient, fakes: Any, kind: str) -> None:
+    """By its place; one that is ignored does not reach the model."""
+    items = [{"role": "user", "content": "When?"}, {"type": kind, "id": "x", "summary": []}]
+    answer = await client.post(PATH, json={"input": items, "store": False})
+    if kind in named("Items of an input", "ignored"):
+        assert answer.status_code == 200
+        assert [message.role for message in fakes.generator.prompts[0].messages] == ["user"]
+    else:
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1].type")
+
+
+async def test_every_other_tool_is_dropped(client: httpx.AsyncClient) -> None:
+    """And named."""
+    dropped = sorted(named("Tools", "dropped"))
+    body = {"input": "When?", "tools": [{"type": kind} for kind in dropped], "store": False}
+    answer = await client.post(PATH, json=body)
+    assert answer.headers["x-causeway-dropped-tools"] == ", ".join(dropped)
+
+
+async def test_every_value_of_include(client: httpx.AsyncClient) -> None:
+    """Each is taken."""
+    assert (
+        await client.post(PATH, json={"input": "When?", "include": list(TABLES["Values of `include`"])})
+    ).status_code == 200
+
+
+async def test_the_members_of_a_response(client: httpx.AsyncClient) -> None:
+    """A response has those that the table says, and ours."""
+    answer = (await client.post(PATH, json={"input": "When?"})).json()
+    assert answer.keys() - responses.OURS == named("Response", "supported")
+
+
+def beside(members: dict[str, Any]) -> Delta:
+    return Delta(0, "", json.dumps(members).encode())
+
+
+def call(name: str) -> Delta:
+    function = {"name": name, "arguments": '{"input":"x"}'}
+    return beside({"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": function}]})
+
+
+async def test_the_items_and_events_that_are_sent(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Answers of every kind send the events and items that the tables have as supported, and no others."""
+    tools = [SEARCH, {"type": "function", "name": "find"}, {"type": "custom", "name": "run"}]
+    thought, stop = beside({"reasoning_content": "Hm."}), [Finish(0, "stop")]
+    scripts: list[tuple[list[Any], dict[str, Any]]] = [
+        ([[Start(b"{}"), Delta(0, "At nine [guide-1.pdf#page=1].")], stop], {}),
+        ([[thought, call("find")], stop], {}),
+        ([[thought, call("run")], stop], {"reasoning": {"summary": "auto"}}),
+        ([[beside({"refusal": "No."})], stop], {}),
+        ([[Delta(0, "At")], Unavailable("Gone.")], {}),
+        ([[Delta(0, "secret")], stop], {}),
+    ]
+    events, items = set(), set()
+    for script, more in scripts:
+        fakes.generator.script = script
+        if script[0] == [Delta(0, "secret")]:
+            fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+        body = {"input": "When?", "tools": tools, "stream": True, "store": False, **more}
+        for event in responses.events((await client.post(PATH, json=body)).text):
+            events.add(event.type)
+            items |= {event.item.type} if hasattr(event, "item") else set()
+    assert events == named("Events", "supported")
+    assert items == named("Items of an output", "supported")
