@@ -18,7 +18,14 @@ def step(state: str, done: int, error: str = "") -> dict[str, Any]:
 def index(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
     """``causeway index`` against a gateway with one index."""
     gateway.settings = {
-        "notes": {"index_name": "notes", "embedding": "minilm", **OWN, "documents": 1200, "chunks": 4000}
+        "notes": {
+            "index_name": "notes",
+            "embedding": "minilm",
+            "language": "legacy",
+            **OWN,
+            "documents": 1200,
+            "chunks": 4000,
+        }
     }
     return lambda *arguments: cli("index", *arguments, "--url", gateway.url)
 
@@ -27,7 +34,7 @@ def test_indexes_are_listed(gateway: Any, index: Callable[..., Any]) -> None:
     """With what they hold and what is their own; as the platform has them with --json; none is no error."""
     listed = index("list").stdout.splitlines()
     own = "fusion ranks, dense-weight 0.25, expand no"
-    assert " ".join(listed[1].split()) == f"notes 1,200 4,000 minilm {own}"
+    assert " ".join(listed[1].split()) == f"notes 1,200 4,000 minilm legacy {own}"
     assert json.loads(index("list", "--json").stdout) == gateway.settings["notes"]
     gateway.settings = {}
     none = index("list")
@@ -39,6 +46,7 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
     """All its settings, and its last rebuild, where there was one; exit code 1 where there is no such index."""
     shown = index("show", "notes").stdout
     assert "dense-weight   0.25" in shown
+    assert "legacy: all words are taken as English ones, until a rebuild" in shown
     assert "chunk-tokens   as the platform is configured" in shown
     assert "1,200 documents in 4,000 passages" in shown
     assert json.loads(index("show", "notes", "--json").stdout) == {**gateway.settings["notes"], "rebuild": None}
@@ -50,8 +58,8 @@ def test_an_index_is_shown(gateway: Any, index: Callable[..., Any]) -> None:
 
 def test_an_index_is_made(gateway: Any, index: Callable[..., Any]) -> None:
     """Of the settings those go out that were given."""
-    made = index("create", "new", "-e", "bge", "--chunk-tokens", "64", "--no-expand", "--json")
-    said = {"index_name": "new", "embedding": "bge", "chunk_tokens": 64, "expand": False}
+    made = index("create", "new", "-e", "bge", "--language", "de", "--chunk-tokens", "64", "--no-expand", "--json")
+    said = {"index_name": "new", "embedding": "bge", "language": "de", "chunk_tokens": 64, "expand": False}
     assert json.loads(made.stdout) == said
     assert "new" in gateway.settings
 
@@ -72,10 +80,10 @@ def test_settings_are_changed(gateway: Any, index: Callable[..., Any]) -> None:
 def test_a_rebuild_is_begun(gateway: Any, index: Callable[..., Any]) -> None:
     """It goes on by itself unless it is waited for."""
     gateway.rebuilding = [step("running", 0), step("succeeded", 4)]
-    begun = index("rebuild", "notes", "--embedding", "bge")
+    begun = index("rebuild", "notes", "--embedding", "bge", "--language", "fr")
     assert begun.exit_code == 0
     assert begun.stdout.startswith("It is being rebuilt for bge: 0 of 4 documents.\n")
-    assert gateway.asked == [{"embedding": "bge"}]
+    assert gateway.asked == [{"embedding": "bge", "language": "fr"}]
     assert len(gateway.rebuilding) == 1
 
 

@@ -174,7 +174,7 @@ async def test_a_document_goes_round(stub: Any, edge_bench: Bench) -> None:
             dimension=DIMENSION,
             document_count=1,
             chunk_count=2,
-            settings=retriever_pb2.IndexSettings(embedding_model=edge_bench.embedder.model),
+            settings=retriever_pb2.IndexSettings(embedding_model=edge_bench.embedder.model, language="auto"),
         )
     ]
     again = await upsert(stub, begin(edge_bench))
@@ -627,6 +627,11 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     with pytest.raises(NotFound):
         await rpc.unary(stub.GetIndexRebuild, looking, soon())
     rebuild.settings.embedding_model = "hashed-words-32"
+    rebuild.settings.language = "tlh"
+    with pytest.raises(InvalidRequest, match="'tlh' is no language of text search") as caught:
+        await rpc.unary(stub.RebuildIndex, rebuild, soon())
+    assert caught.value.field == "settings.language"
+    rebuild.settings.language = "de"
     begun = (await rpc.unary(stub.RebuildIndex, rebuild, soon())).rebuild
     assert (begun.state, begun.documents_total) == (retriever_pb2.REBUILD_STATE_RUNNING, 1)
     async with asyncio.timeout(60):
@@ -638,5 +643,6 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     assert (found.state, found.error) == (retriever_pb2.REBUILD_STATE_SUCCEEDED, "")
     assert found.HasField("finished_at")
     assert (found.settings.embedding_model, found.settings.chunk_tokens) == ("hashed-words-32", 100)
+    assert found.settings.language == "de"
     described = await rpc.unary(stub.GetIndex, asked, soon())
     assert (described.embedding_model, described.dimension) == ("hashed-words-32", 32)

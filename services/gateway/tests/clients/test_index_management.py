@@ -153,6 +153,7 @@ def _asked(message: Any) -> IndexSettings:
         }[message.fusion],
         message.dense_weight if message.HasField("dense_weight") else None,
         message.expand if message.HasField("expand") else None,
+        message.language or None,
     )
 
 
@@ -164,6 +165,7 @@ def _told(settings: IndexSettings) -> Any:
         fusion=retriever_pb2.Fusion.Value(f"FUSION_{(settings.fusion or 'unspecified').upper()}"),
         dense_weight=settings.dense_weight,
         expand=settings.expand,
+        language=settings.language or "",
     )
 
 
@@ -301,7 +303,7 @@ async def test_snapshots_are_listed_and_deleted(indexes: Indexes) -> None:
 
 async def test_an_index_with_settings(indexes: Indexes) -> None:
     """It has what was asked for, and the platform's model where none was; once, and with a model that there is."""
-    asked = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False)
+    asked = IndexSettings("other-embedder", 128, 0, "ranks", 0.0, expand=False, language="de")
     assert await indexes.create(LOCAL, "new", asked, soon()) == asked
     assert await indexes.summary(LOCAL, "new", soon()) == IndexSummary("new", asked, 0, 0)
     assert await indexes.create(LOCAL, "plain", IndexSettings(), soon()) == IndexSettings("fake-embedder")
@@ -331,7 +333,7 @@ async def test_an_index_is_rebuilt(indexes: Indexes) -> None:
     """What was begun is told until it is over."""
     with pytest.raises(NotFound, match="not been rebuilt"):
         await indexes.last_rebuild(LOCAL, "docs", soon())
-    asked = IndexSettings("other-embedder", 128)
+    asked = IndexSettings("other-embedder", 128, language="fr")
     begun = await indexes.rebuild(LOCAL, "docs", asked, soon())
     assert (begun.state, begun.settings, begun.documents_total, begun.finished_at) == ("running", asked, 3, "")
     done = await indexes.last_rebuild(LOCAL, "docs", soon())

@@ -16,6 +16,7 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
         "fusion": "ranks",
         "dense_weight": 0.25,
         "expand": False,
+        "language": "de",
     }
     made = await client.post("/indexes", json=asked)
     assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", asked)
@@ -52,6 +53,7 @@ async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
         ({"fusion": "scores", "dense_weight": 1.1}, "dense_weight"),
         ({"expand": "yes"}, "expand"),
         ({"expand": False, "embedding": "other-embedder"}, "embedding"),
+        ({"language": "de"}, "language"),
         ({"color": "red"}, "color"),
     ):
         answer = await client.patch(path, json=body)
@@ -62,7 +64,8 @@ async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
 
 async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
     """What is asked for goes on in the background, and is told until it is over."""
-    begun = await client.post("/indexes/docs/rebuild", json={"embedding": "other-embedder"})
+    begun = await client.post("/indexes/docs/rebuild", json={"embedding": "other-embedder", "language": "fr"})
+    assert begun.json()["language"] == "fr"
     assert (begun.status_code, begun.headers["location"]) == (202, "/indexes/docs/rebuild")
     assert (begun.json()["state"], begun.json()["finished_at"]) == ("running", None)
     done = (await client.get("/indexes/docs/rebuild")).json()
@@ -78,6 +81,7 @@ async def test_an_index_is_rebuilt(client: httpx.AsyncClient) -> None:
     [
         ({"embedding": "gpt"}, "embedding"),
         ({"embedding": 1}, "embedding"),
+        ({"language": 1}, "language"),
         ({"chunk_tokens": 15}, "chunk_tokens"),
         ({"chunk_tokens": "many"}, "chunk_tokens"),
         ({"chunk_overlap": -1}, "chunk_overlap"),

@@ -20,6 +20,9 @@ from retriever.embedding.text_vectors import Embeddings
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
+from retriever.languages.detector import LanguageDetector
+from retriever.languages.document_words import DocumentWords
+from retriever.languages.query_words import QueryWords
 from retriever.ports.store import Store
 from retriever.rerankers.reranking import Reranking
 from retriever.search.retrieval import Retrieval
@@ -51,21 +54,23 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
         closing.push_async_callback(store.aclose)
         indexes = await Indexes.open(store)
         closing.push_async_callback(indexes.aclose)
-        rebuilds = Rebuilds(indexes, models)
+        encoder, detector = Bm25Encoder(scheduler), LanguageDetector()
+        words = DocumentWords(encoder, detector)
+        rebuilds = Rebuilds(indexes, models, words)
         closing.push_async_callback(rebuilds.aclose)
-        encoder = Bm25Encoder(scheduler)
         servicer = RetrieverServicer(
             Retrieval(
                 indexes,
                 QueryVectors(models),
                 encoder,
+                QueryWords(encoder, detector),
                 scheduler,
                 Reranking(rerankers),
                 trace_content=settings.trace_content,
             ),
             Upserts(
                 indexes,
-                encoder,
+                words,
                 concurrent=settings.retriever_upserts,
                 waiting=settings.retriever_upserts_waiting,
                 idle_seconds=settings.retriever_upsert_idle,

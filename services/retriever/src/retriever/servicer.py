@@ -123,7 +123,9 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         principal = Principal.from_proto(request.principal)
         asked = request.settings
         settings = messages.to_settings(asked)
-        spec = await self._rebuilds.create(principal, request.index, asked.embedding_model, settings)
+        spec = await self._rebuilds.create(
+            principal, request.index, asked.embedding_model, settings, asked.language
+        )
         return retriever_pb2.CreateIndexResponse(index=messages.from_index(IndexSummary(spec, 0, 0)))
 
     async def UpdateIndex(  # noqa: N802  # gRPC's name
@@ -142,7 +144,9 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         principal = Principal.from_proto(request.principal)
         asked = request.settings
         settings = messages.to_settings(asked)
-        rebuild = await self._rebuilds.begin(principal, request.index, asked.embedding_model, settings)
+        rebuild = await self._rebuilds.begin(
+            principal, request.index, asked.embedding_model, settings, asked.language
+        )
         return retriever_pb2.RebuildIndexResponse(rebuild=messages.from_rebuild(rebuild))
 
     async def GetIndexRebuild(  # noqa: N802  # gRPC's name

@@ -241,6 +241,21 @@ async def test_a_damaged_snapshot_changes_nothing(bench: Bench, snapshots: Snaps
     assert await texts(bench) == ["ferry", "ferry newer"]
 
 
+async def test_the_language_of_a_snapshot(bench: Bench, snapshots: Snapshots, root: Path) -> None:
+    """An index that is loaded knows its words' language; one that this service does not know is refused."""
+    await bench.rebuilds().create(LOCAL, INDEX, "", IndexSettings(), "de")
+    await bench.put(Document("d", generation=1), ["Die Häuser am Fluss"])
+    await snapshots.persist(LOCAL, INDEX, "s")
+    await bench.catalogue.delete_index(LOCAL, INDEX)
+    loaded = await snapshots.load(LOCAL, "s", INDEX, overwrite=False)
+    assert loaded.spec.language == "de"
+    assert len(await bench.ask("Haus", mode=Mode.TEXT)) == 1
+    manifest = root / keys.snapshots(LOCAL.tenant) / "s" / INDEX / "manifest.json"
+    manifest.write_text(manifest.read_text().replace('"language": "de"', '"language": "tlh"'))
+    with pytest.raises(InvalidRequest, match="language that this service does not know"):
+        await snapshots.load(LOCAL, "s", INDEX, overwrite=True)
+
+
 async def halves(bench: Bench, chunks: list[Chunk], index: str, go_on: asyncio.Event) -> AsyncIterator[UpsertStep]:
     """An upsert that waits before its second chunk."""
     yield bench.begin(Document("late", generation=5), index)

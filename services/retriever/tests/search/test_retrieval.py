@@ -15,9 +15,7 @@ from retriever.domain.filter import Filter, MatchAny, Range
 from retriever.domain.index import Fusion, IndexSettings
 from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.embedding.query_vectors import QueryVectors
-from retriever.rerankers.registry import Rerankers
-from retriever.rerankers.reranking import Reranking
-from retriever.search.retrieval import MAX_QUERY_LENGTH, Retrieval
+from retriever.search.retrieval import MAX_QUERY_LENGTH
 from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound, PayloadTooLarge, Unavailable
 from servicekit.principal import LOCAL
 
@@ -276,7 +274,7 @@ async def test_queries_get_the_prefix_of_queries(harbour: Bench) -> None:
     embedder = Counting(64)
     models = EmbeddingModels([EmbeddingModel.of(embedder, "query: ", "passage: ")])
     vectors = QueryVectors(models)
-    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.scheduler, Reranking(Rerankers()))
+    retrieval = harbour.retrieval_over(vectors)
     await retrieval.retrieve(LOCAL, Query((INDEX,), "ferry"))
     assert embedder.asked == ["query: ferry"]
 
@@ -295,7 +293,7 @@ async def test_a_model_that_is_away(harbour: Bench) -> None:
     embedder.failure = None
     embedder.answers.clear()
     vectors = QueryVectors(EmbeddingModels([EmbeddingModel.of(embedder)]), patience=0.05)
-    retrieval = Retrieval(harbour.indexes, vectors, harbour.encoder, harbour.scheduler, Reranking(Rerankers()))
+    retrieval = harbour.retrieval_over(vectors)
     assert (await retrieval.retrieve(LOCAL, text)).passages == found
 
 

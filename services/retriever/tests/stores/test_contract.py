@@ -45,12 +45,12 @@ async def vector(text: str) -> list[float]:
 
 def words(text: str) -> Terms:
     """A query's words."""
-    return Bm25Encoder(Scheduler()).query(text)
+    return Bm25Encoder(Scheduler()).query(text, "en")
 
 
 async def points(document: Document, texts: Sequence[str]) -> list[ChunkPoint]:
     """Chunks of a document, one a text."""
-    terms = await Bm25Encoder(Scheduler()).documents(texts)
+    terms = await Bm25Encoder(Scheduler()).documents(texts, "en")
     return [
         ChunkPoint(
             str(keys.point_id("c", document.document_id, document.generation, number, text)),
@@ -93,7 +93,7 @@ async def test_sparse_finds_by_bm25(collection: Collection) -> None:
     ids = await add(collection, document, HARBOUR)
     hits = {hit.id: hit.score for hit in await collection.sparse(words("ferry bridge"), 10, EVERYTHING)}
     assert set(hits) == set(ids[:3])
-    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]])
+    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
     # Three chunks have words that count, one of them this word.
     assert hits[ids[2]] == pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)
@@ -110,7 +110,7 @@ async def test_words_are_counted_in_what_the_asker_may_see(collection: Collectio
     await add(collection, hidden, [f"bridge number {number}" for number in range(20)])
     await collection.mark("begun")
     await add(collection, Document("begun", generation=1), ["another bridge"])
-    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]])
+    (terms,) = await Bm25Encoder(Scheduler()).documents([HARBOUR[2]], "en")
     weight = terms.weights[terms.indices.index(words("bridge").indices[0])]
     guest = frozenset({"*"})
     expected = pytest.approx(weight * math.log(1 + 2.5 / 1.5), rel=1e-4)

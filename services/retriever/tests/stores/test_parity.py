@@ -84,7 +84,7 @@ def corpus() -> Corpus:
         finally:
             await models.aclose()
         encoder = Bm25Encoder(Scheduler())
-        terms = await encoder.documents(texts)
+        terms = await encoder.documents(texts, "en")
         spec = IndexSpec("local", "parity", embedder.model, embedder.dimension)
         name = keys.collection(spec.tenant, spec.name)
         documents = []
@@ -106,7 +106,8 @@ def corpus() -> Corpus:
                 points.append(ChunkPoint(id_, made, terms[place]))
             documents.append((document, points))
         asked = [
-            Asked(vectors[COUNT + place].tolist(), encoder.query(query)) for place, query in enumerate(QUERIES)
+            Asked(vectors[COUNT + place].tolist(), encoder.query(query, "en"))
+            for place, query in enumerate(QUERIES)
         ]
         return Corpus(documents, asked, spec)
 

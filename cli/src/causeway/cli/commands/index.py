@@ -1,4 +1,4 @@
-"""``causeway index``: the indexes, their settings, and rebuilding them for another embedding model."""
+"""``causeway index``: the indexes, their settings, and rebuilding them for another model or language."""
 
 import enum
 import json
@@ -12,6 +12,7 @@ from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 _OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
+_LEGACY = "legacy: all words are taken as English ones, until a rebuild"
 
 
 class Fusion(enum.StrEnum):
@@ -26,6 +27,10 @@ Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name
 Name = Annotated[str, typer.Argument(metavar="INDEX", help="The index.", show_default=False)]
 Embedding = Annotated[
     str, typer.Option("--embedding", "-e", help="The embedding model, one of GET /v1/models.", show_default=False)
+]
+Language = Annotated[
+    str,
+    typer.Option("--language", help="Of its texts for text search: auto, or a code like de.", show_default=False),
 ]
 ChunkTokens = Annotated[
     int | None, typer.Option(min=16, max=8192, help="Most tokens of a passage that is added from then on.")
@@ -54,6 +59,7 @@ EXAMPLES = (
     "causeway index set handbook --fusion ranks --dense-weight 0.3",
     "causeway index set handbook --unset fusion --unset dense-weight",
     "causeway index rebuild handbook --embedding bge-m3 --wait",
+    "causeway index rebuild handbook --language de --wait",
     "causeway index list --json | jq -r .index_name",
     "causeway index delete notes --yes",
 )
@@ -81,11 +87,14 @@ def list_indexes(
             f"{each['documents']:,}",
             f"{each['chunks']:,}",
             str(each["embedding"]),
+            str(each["language"]),
             ", ".join(f"{name} {value}" for name, value in _own(each).items()),
         )
         for each in found
     ]
-    render.table(out, ("Index", "Documents", "Passages", "Embedding model", "Settings of its own"), rows)
+    render.table(
+        out, ("Index", "Documents", "Passages", "Embedding model", "Language", "Settings of its own"), rows
+    )
 
 
 def show(
@@ -119,6 +128,7 @@ def show(
 def create(
     name: Name,
     embedding: Embedding = "",
+    language: Language = "",
     chunk_tokens: ChunkTokens = None,
     chunk_overlap: ChunkOverlap = None,
     fusion: FusionOption = None,
@@ -134,7 +144,7 @@ def create(
 
     It holds nothing yet. Others are made by their first document.
     """
-    wanted = _settings(embedding, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
     made = asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
     _show_settings(made, as_json=as_json)
 
@@ -155,9 +165,10 @@ def set_settings(
 ) -> None:
     """Change settings of an index.
 
-    The others stay, and so do its passages. Another embedding model takes `causeway index rebuild`.
+    The others stay, and so do its passages. Another embedding model, or another language, takes `causeway index
+    rebuild`.
     """
-    wanted: dict[str, object] = _settings("", chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
     gone = {each.value.replace("-", "_") for each in unset or ()}
     if both := sorted(gone & wanted.keys()):
         raise UsageError(f"{both[0].replace('_', '-')} is both set and unset")
@@ -171,6 +182,7 @@ def set_settings(
 def rebuild(
     name: Name,
     embedding: Embedding = "",
+    language: Language = "",
     chunk_tokens: ChunkTokens = None,
     chunk_overlap: ChunkOverlap = None,
     fusion: FusionOption = None,
@@ -183,13 +195,13 @@ def rebuild(
     wait: Wait = False,
     as_json: Json = False,
 ) -> None:
-    """Embed an index anew, in the background, for another model.
+    """Embed an index anew, in the background, for another model or language.
 
     It answers as it was, and takes documents, until it is replaced in one step. Said again while it goes on, with
     --wait, it is followed from there; Ctrl-C ends the waiting alone. Exit code 1 where it failed. With --json one
     object, as GET /indexes/{index}/rebuild has it.
     """
-    wanted = _settings(embedding, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
     err = render.console(stderr=True)
 
     async def begin(library: Library) -> dict[str, Any]:
@@ -238,6 +250,7 @@ def delete(
 
 def _settings(
     embedding: str,
+    language: str,
     chunk_tokens: int | None,
     chunk_overlap: int | None,
     fusion: Fusion | None,
@@ -245,8 +258,10 @@ def _settings(
     expand: bool | None,
 ) -> dict[str, object]:
     """Those that were given, as the routes take them."""
-    said = (embedding or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
-    return {name: value for name, value in zip(("embedding", *_OWN), said, strict=True) if value is not None}
+    said = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    return {
+        name: value for name, value in zip(("embedding", "language", *_OWN), said, strict=True) if value is not None
+    }
 
 
 def _own(index: dict[str, Any]) -> dict[str, str]:
@@ -265,7 +280,8 @@ def _show_settings(index: dict[str, Any], *, as_json: bool) -> None:
     out = render.console()
     render.line(out, str(index["index_name"]), "bold")
     own = _own(index)
-    rows = [("embedding", str(index["embedding"]))]
+    language = str(index["language"])
+    rows = [("embedding", str(index["embedding"])), ("language", _LEGACY if language == "legacy" else language)]
     rows += [(each, own.get(each, "as the platform is configured")) for each in (*Setting,)]
     render.table(out, ("Setting", ""), rows)
 

@@ -193,6 +193,7 @@ def _settings_message(settings: IndexSettings) -> retriever_pb2.IndexSettings:
         fusion=FUSIONS[settings.fusion],
         dense_weight=settings.dense_weight,
         expand=settings.expand,
+        language=settings.language or "",
     )
 
 
@@ -204,6 +205,7 @@ def _settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
         _FUSION_NAMES.get(message.fusion),
         message.dense_weight if message.HasField("dense_weight") else None,
         message.expand if message.HasField("expand") else None,
+        message.language or None,
     )
 
 

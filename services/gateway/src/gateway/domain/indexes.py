@@ -14,6 +14,7 @@ class IndexSettings:
         fusion: How searches fuse that do not say: ``scores`` or ``ranks``.
         dense_weight: What meaning counts for in hybrid searches that do not say, 0 to 1.
         expand: Whether searches that do not say look for further words.
+        language: Of its texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (of an earlier version).
     """
 
     embedding: str | None = None
@@ -22,6 +23,7 @@ class IndexSettings:
     fusion: str | None = None
     dense_weight: float | None = None
     expand: bool | None = None
+    language: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,9 @@ from gateway.routes.body import json_answer, json_body
 from gateway.routes.schemas import CHANGES, CREATION, INDEX, INDEX_SETTINGS, REBUILD, SETTINGS, answers, body
 from gateway.server.request_state import state_of
 
-_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
+_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "language")
+_REBUILT = ("embedding", "language")
+"""What only a rebuild changes."""
 _MOST_TOKENS = 8192
 _UNKNOWN = {404: "No such index"}
 
@@ -46,8 +48,8 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     @routes.get("/indexes/{index}", summary="The settings of an index", responses=answers(INDEX, _UNKNOWN))
     async def describe_index(request: Request, index: str) -> Response:
-        """Its embedding model, and what else is its own; null: as the platform is configured. And how much of what
-        it holds is open to the caller.
+        """Its embedding model and language, and what else is its own; null: as the platform is configured. And how
+        much of what it holds is open to the caller.
         """
         name = ragengine.index_name(index, "index")
         summary = await indexes.summary(state_of(request.scope).principal, name, Deadline.after(timeout))
@@ -60,12 +62,12 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
         openapi_extra=body(CHANGES),
     )
     async def update_index(request: Request, index: str) -> Response:
-        """Those that are named; null makes one the platform's again. The embedding model takes a rebuild."""
+        """Those that are named; null makes one the platform's again. Model and language take a rebuild."""
         name = ragengine.index_name(index, "index")
         raw = members(await json_body(request))
         fields = _fields(raw, _SETTINGS)
-        if "embedding" in raw:
-            raise fields.wrong("embedding", f"is changed by POST /indexes/{name}/rebuild")
+        if fixed := [each for each in _REBUILT if each in raw]:
+            raise fields.wrong(fixed[0], f"is changed by POST /indexes/{name}/rebuild")
         has = await indexes.update(
             state_of(request.scope).principal, name, _settings(fields), list(raw), Deadline.after(timeout)
         )
@@ -73,7 +75,7 @@ def router(indexes: Indexes, *, timeout: float) -> APIRouter:
 
     @routes.post(
         "/indexes/{index}/rebuild",
-        summary="Rebuild an index for another embedding model",
+        summary="Rebuild an index for another embedding model or language",
         status_code=202,
         responses={
             202: answers(REBUILD)[200],
@@ -122,6 +124,7 @@ def _settings(fields: Fields) -> IndexSettings:
         fields.one_of("fusion", ("scores", "ranks")) or None,
         fields.number("dense_weight", 0, 1),
         None if fields.get("expand") is None else fields.flag("expand"),
+        fields.text("language") or None,
     )
 
 

@@ -54,10 +54,15 @@ _OWN: dict[str, Schema] = {
     "expand": {"type": ["boolean", "null"]},
 }
 """What an index may have of its own; null: as the platform is configured."""
+_LANGUAGE: Schema = {
+    "type": "string",
+    "description": "Of its texts for text search: `auto` (each document's own), an ISO 639-1 code, or `legacy`",
+}
 SETTINGS = _object(
     [],
     {"embedding": "bge-m3"},
     embedding={"type": "string", "description": "One of GET /v1/models; the one that it has where none is named"},
+    language=_LANGUAGE | {"description": "`auto` or an ISO 639-1 code; the one that it has where none is named"},
     **_OWN,
 )
 CHANGES = _object([], {"fusion": "ranks", "dense_weight": None}, **_OWN)
@@ -66,11 +71,12 @@ CREATION = _object(
     {"index_name": "notes", "chunk_tokens": 128},
     index_name=_TEXT,
     embedding={"type": "string", "description": "An embedding model of GET /v1/models; the default one"},
+    language=_LANGUAGE | {"description": "Of its texts for text search: `auto` (the default) or an ISO 639-1 code"},
     **_OWN,
 )
-INDEX_SETTINGS = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN)
+INDEX_SETTINGS = _object([], index_name=_TEXT, embedding=_TEXT, language=_LANGUAGE, **_OWN)
 _COUNT: Schema = {"type": "integer"}
-INDEX = _object([], index_name=_TEXT, embedding=_TEXT, **_OWN, documents=_COUNT, chunks=_COUNT)
+INDEX = _object([], index_name=_TEXT, embedding=_TEXT, language=_LANGUAGE, **_OWN, documents=_COUNT, chunks=_COUNT)
 SNAPSHOTS = _object(
     ["snapshots"],
     snapshots=_list(
@@ -89,6 +95,7 @@ REBUILD = _object(
     [],
     state={"type": "string", "enum": ["running", "succeeded", "failed"]},
     embedding=_TEXT,
+    language=_LANGUAGE,
     **_OWN,
     documents_done={"type": "integer"},
     documents_total={"type": "integer"},

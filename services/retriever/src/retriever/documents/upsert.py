@@ -18,9 +18,11 @@ from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, 
 from retriever.domain.document import Chunk, Document
 from retriever.domain.fields import check_document
 from retriever.domain.index import IndexSpec
+from retriever.domain.language import AUTO
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.ports.store import ChunkPoint, TermEncoder
+from retriever.languages.document_words import DocumentWords
+from retriever.ports.store import ChunkPoint
 
 MAX_CHUNKS_A_MESSAGE = 64
 MAX_DIMENSION = 65_536
@@ -33,17 +35,17 @@ class Upserts:
 
     Args:
         indexes: Where they go.
-        encoder: Makes the sparse vectors.
+        words: Makes the sparse vectors.
         concurrent: Upserts that run at a time, each with one message in memory.
         waiting: Upserts that may wait for one of these to end; more are refused.
         idle_seconds: How long to wait for the next message of a stream.
     """
 
     def __init__(
-        self, indexes: Indexes, encoder: TermEncoder, *, concurrent: int, waiting: int, idle_seconds: float
+        self, indexes: Indexes, words: DocumentWords, *, concurrent: int, waiting: int, idle_seconds: float
     ) -> None:
         self._indexes = indexes
-        self._encoder = encoder
+        self._words = words
         self._slots = asyncio.Semaphore(concurrent)
         self._queue_left = waiting
         self._idle_seconds = idle_seconds
@@ -133,8 +135,8 @@ class Upserts:
         made = await versions.put(self._indexes, index, document, lambda: self._stage(index, begin, steps))
         return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
 
-    async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> int:
-        count = 0
+    async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Document:
+        document, count = begin.document, 0
         while True:
             match await self._next(steps):
                 case Commit(chunk_count):
@@ -142,18 +144,26 @@ class Upserts:
                         raise InvalidRequest(
                             f"The commit speaks of {chunk_count} chunks, {count} came.", field="commit.chunk_count"
                         )
-                    return count
+                    return replace(document, chunk_count=count)
                 case Begin():
                     raise InvalidRequest("The upsert has begun already.", field="begin")
                 case None:
                     raise InvalidRequest("The stream ended without a commit.", field="commit")
                 case chunks:
                     _check_chunks(chunks, count, begin.dimension)
-                    await self._store(index, begin.document, chunks)
+                    if not count:
+                        document = await self._with_language(index, document, chunks)
+                    await self._store(index, document, chunks)
                     count += len(chunks)
 
+    async def _with_language(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> Document:
+        texts = [chunk.text for chunk in chunks]
+        others = await index.languages() if index.spec.language == AUTO else {}
+        language = await self._words.language(index.spec, document, texts, others)
+        return replace(document, text_language=language)
+
     async def _store(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> None:
-        terms = await self._encoder.documents([chunk.indexed_text for chunk in chunks])
+        terms = await self._words.terms([chunk.indexed_text for chunk in chunks], document.text_language)
         points = [
             ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, each)
             for chunk, each in zip(chunks, terms, strict=True)
@@ -174,7 +184,7 @@ def _check(begin: Begin) -> IndexSpec:
         raise InvalidRequest("The model that made the vectors is not named.", field="embedding_model")
     if not 1 <= begin.dimension <= MAX_DIMENSION:
         raise InvalidRequest(f"Vectors have 1 to {MAX_DIMENSION} numbers.", field="dimension")
-    return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension)
+    return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension, language=AUTO)
 
 
 def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:
@@ -205,14 +215,14 @@ def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> Non
             raise InvalidRequest("The vector is not of length 1.", field=f"{field}.vector")
 
 
-async def _copy(index: Index, stored: Document, wanted: Document) -> int:
-    """Stores the chunks of one version once more, as those of another; their number."""
+async def _copy(index: Index, stored: Document, wanted: Document) -> Document:
+    """Stores the chunks of one version once more, as those of another; the record."""
     count = 0
     async for points in index.collection.points_of(stored.version):
         again = [replace(point, id=_chunk_id(index.spec, wanted, point.chunk)) for point in points]
         await index.collection.add_chunks(wanted, again)
         count += len(points)
-    return count
+    return replace(wanted, chunk_count=count)
 
 
 def _is_same_content(stored: Document, sent: Document) -> bool:

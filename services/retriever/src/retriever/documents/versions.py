@@ -54,7 +54,7 @@ async def put(
     indexes: Indexes,
     index: Index,
     document: Document,
-    stage: Callable[[], Awaitable[int]],
+    stage: Callable[[], Awaitable[Document]],
 ) -> Document:
     """Stores a version, and removes the one that is there. The document is held.
 
@@ -62,7 +62,7 @@ async def put(
         indexes: Of which ``index`` is one.
         index: Where to.
         document: The new version.
-        stage: Stores its chunks, and says how many there are.
+        stage: Stores its chunks, and returns the record of what it has stored.
 
     Returns:
         The record.
@@ -70,7 +70,7 @@ async def put(
     finish = indexes.shield.run
     await index.collection.mark(document.document_id)
     try:
-        made = replace(document, chunk_count=await stage(), updated_at=datetime.now(UTC))
+        made = replace(await stage(), updated_at=datetime.now(UTC))
         async with index.lock.shared():
             await finish(_commit(indexes, index, made))
     except BaseException:
@@ -82,6 +82,7 @@ async def put(
 async def _commit(indexes: Indexes, index: Index, made: Document) -> None:
     await index.collection.put_record(made)
     await indexes.publish(index)
+    index.note_language(made.text_language)
     await index.collection.sync()
     await index.settle(made.document_id)
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from retriever.domain.language import LEGACY
+
 EPOCH = datetime.fromtimestamp(0, UTC)
 _ENCODED = {ord(sign): f"%{ord(sign):02X}" for sign in "%#?[]\\"}
 """What ends a path, a name in brackets, or begins something else in a URL."""
@@ -20,7 +22,11 @@ class AccessControl:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A record of the catalogue; the fields are those of ``document.proto``."""
+    """A record of the catalogue; the fields are those of ``document.proto``.
+
+    ``language`` is what the document, or who sent it, says; ``text_language`` is the one that text search has it
+    in, empty in an index that knows no languages (`domain.language`).
+    """
 
     document_id: str
     sourcefile: str = ""
@@ -37,6 +43,12 @@ class Document:
     updated_at: datetime = EPOCH
     has_pictures: bool = False
     original: str = ""
+    text_language: str = ""
+
+    @property
+    def analysis(self) -> str:
+        """The language that the words of its chunks are cut and stemmed by."""
+        return self.text_language or LEGACY
 
     @property
     def version(self) -> "Version":

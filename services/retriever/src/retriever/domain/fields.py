@@ -11,6 +11,8 @@ from retriever.domain.document import Document
 from retriever.domain.filter import METADATA_PREFIX, Field
 
 MAX_METADATA_BYTES = 64 * 1024
+TEXT_LANGUAGE = "text_language"
+"""For the retriever's own conditions: requests cannot name it."""
 _MAX_ID_LENGTH = 512
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -25,6 +27,7 @@ def fields_of(document: Document) -> list[Field]:
         ("sourcefile", document.sourcefile),
         ("category", document.category),
         ("language", document.language),
+        *([(TEXT_LANGUAGE, document.text_language)] if document.text_language else []),
         *_flatten(METADATA_PREFIX[:-1], msgspec.json.decode(document.metadata_json or b"{}")),
     ]
 

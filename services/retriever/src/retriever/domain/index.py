@@ -7,6 +7,8 @@ from typing import Self
 
 from servicekit.errors import InvalidRequest, NotFound, Unavailable
 
+from retriever.domain.language import LEGACY
+
 _CHUNK_TOKENS = range(16, 8193)
 
 
@@ -73,13 +75,17 @@ class IndexSettings:
 
 @dataclass(frozen=True, slots=True)
 class IndexSpec:
-    """What an index is, as long as it exists, or until it is rebuilt."""
+    """What an index is, as long as it exists, or until it is rebuilt.
+
+    ``language`` is that of its texts for text search (`domain.language`); earlier versions stored none.
+    """
 
     tenant: str
     name: str
     embedding_model: str
     dimension: int
     settings: IndexSettings = IndexSettings()
+    language: str = LEGACY
 
     @property
     def space(self) -> tuple[str, int]:

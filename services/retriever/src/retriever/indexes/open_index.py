@@ -9,16 +9,20 @@ upsert and deletion, whether that succeeded or not, and it is what is done for e
 import asyncio
 import contextlib
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 
 from servicekit.errors import PermissionDenied, Unavailable
 from servicekit.principal import Principal
 
 from retriever.concurrency.readers_writer_lock import ReadersWriterLock
 from retriever.domain import access
-from retriever.domain.filter import NO_FILTER, Filter
+from retriever.domain.fields import TEXT_LANGUAGE
+from retriever.domain.filter import NO_FILTER, Filter, MatchAny
 from retriever.domain.index import IndexSpec
+from retriever.domain.language import LANGUAGES
 from retriever.ports.store import EVERYTHING, Collection, Scope
+
+_LANGUAGES_SECONDS = 5.0
 
 
 class Index:
@@ -37,6 +41,9 @@ class Index:
         self.writers = 0
         self.lock = ReadersWriterLock()
         # Weak: a lock is there as long as somebody holds it or waits for it.
+        self._languages: Mapping[str, int] = {}
+        self._counting = asyncio.Lock()
+        self._languages_until = 0.0
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @property
@@ -48,6 +55,22 @@ class Index:
     def revision(self) -> int:
         """Another one whenever another version of a document has come to be seen."""
         return self.collection.revision
+
+    async def languages(self) -> Mapping[str, int]:
+        """Return the number of its documents in each language of text search, as of a few seconds ago at most."""
+        now = asyncio.get_running_loop().time()
+        async with self._counting:
+            if now >= self._languages_until:
+                self._languages_until = now + _LANGUAGES_SECONDS
+                known = sorted(LANGUAGES)
+                counts = await asyncio.gather(*(self.collection.count_documents(_in(each)) for each in known))
+                self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
+        return self._languages
+
+    def note_language(self, language: str) -> None:
+        """Take in that a document in this language was stored: of a new one the next search is to know."""
+        if language not in self._languages:
+            self._languages_until = 0.0
 
     @contextlib.asynccontextmanager
     async def changing(self, document_id: str) -> AsyncIterator[None]:
@@ -86,3 +109,7 @@ class Index:
                 await self.settle(document_id)
                 settled += 1
         return settled
+
+
+def _in(language: str) -> Scope:
+    return Scope(Filter(must=(MatchAny(TEXT_LANGUAGE, (language,)),)))

@@ -6,7 +6,6 @@ share a store, goes on with it. Who rebuilds an index holds its `REBUILD` mark.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from enum import Enum
 
@@ -17,9 +16,11 @@ from servicekit.errors import CausewayError, Conflict, InvalidRequest, NotFound,
 from servicekit.principal import Principal
 
 from retriever.domain.index import IndexSettings, IndexSpec
+from retriever.domain.language import AUTO, LEGACY, checked
 from retriever.indexes import rebuild
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
+from retriever.languages.document_words import DocumentWords
 from retriever.ports.store import REBUILD, Collection
 
 _log = structlog.get_logger(__name__)
@@ -44,11 +45,17 @@ class Rebuild(msgspec.Struct, frozen=True):
     embedding_model: str
     settings: IndexSettings
     started_at: datetime
+    language: str = LEGACY
     state: RebuildState = RebuildState.RUNNING
     done: int = 0
     total: int = 0
     error: str = ""
     finished_at: datetime | None = None
+
+    def same_as(self, other: "Rebuild") -> bool:
+        """Whether both make the same of an index."""
+        mine = self.embedding_model, self.language, self.settings
+        return mine == (other.embedding_model, other.language, other.settings)
 
     def over(self, state: RebuildState, error: str = "") -> "Rebuild":
         """The rebuild as it ended now."""
@@ -59,17 +66,26 @@ _decoder = msgspec.json.Decoder(Rebuild)
 
 
 class Rebuilds:
-    """Rebuilds indexes under other models.
+    """Rebuilds indexes under other models, or for texts of another language.
 
     Args:
         indexes: The indexes.
         models: Those that are configured.
+        words: Makes what text search compares.
         patience: Seconds between tries, where a store or a model is away.
     """
 
-    def __init__(self, indexes: Indexes, models: EmbeddingModels, *, patience: float = _PATIENCE_SECONDS) -> None:
+    def __init__(
+        self,
+        indexes: Indexes,
+        models: EmbeddingModels,
+        words: DocumentWords,
+        *,
+        patience: float = _PATIENCE_SECONDS,
+    ) -> None:
         self._indexes = indexes
         self._models = models
+        self._words = words
         self._patience = patience
         self._running: dict[Index, asyncio.Task[None]] = {}
         self._progress: dict[Index, Rebuild] = {}
@@ -77,15 +93,18 @@ class Rebuilds:
         self._beginning = asyncio.Lock()
         self._resuming: asyncio.Task[None] | None = None
 
-    async def create(self, principal: Principal, index_name: str, model: str, settings: IndexSettings) -> IndexSpec:
-        """Makes an index with nothing in it.
+    async def create(
+        self, principal: Principal, index_name: str, model: str, settings: IndexSettings, language: str = ""
+    ) -> IndexSpec:
+        """Makes an index with nothing in it; model and language may be empty.
 
         Raises:
             InvalidRequest: Naming the field.
             Conflict: There is one of this name.
         """
         found = self._model(model) if model else self._models.default
-        spec = IndexSpec(principal.tenant, index_name, found.name, found.dimension, settings.checked())
+        language = checked(language or AUTO)
+        spec = IndexSpec(principal.tenant, index_name, found.name, found.dimension, settings.checked(), language)
         return (await self._indexes.create(spec)).spec
 
     async def update(
@@ -116,7 +135,9 @@ class Rebuilds:
             await index.collection.put_settings(wanted)
         return index.spec
 
-    async def begin(self, principal: Principal, index_name: str, model: str, settings: IndexSettings) -> Rebuild:
+    async def begin(
+        self, principal: Principal, index_name: str, model: str, settings: IndexSettings, language: str = ""
+    ) -> Rebuild:
         """Begins to rebuild an index in the background; asked for the same again it tells how far that is.
 
         Args:
@@ -136,11 +157,13 @@ class Rebuilds:
             raise PermissionDenied("Only administrators can have an index rebuilt.", resource=index_name)
         name = self._model(model or index.spec.embedding_model).name
         wanted = index.spec.settings.changed(settings, settings.names())
-        asked = Rebuild(name, wanted, datetime.now(UTC), total=len(await index.collection.versions()))
+        has = AUTO if index.spec.language == LEGACY else index.spec.language
+        total = len(await index.collection.versions())
+        asked = Rebuild(name, wanted, datetime.now(UTC), checked(language or has), total=total)
         async with self._beginning:
             present = await self._last(index)
             if present is not None and present.state is RebuildState.RUNNING:
-                if (present.embedding_model, present.settings) == (asked.embedding_model, asked.settings):
+                if present.same_as(asked):
                     return present
                 raise _is_being_rebuilt(index_name, present)
             await index.collection.put_note(msgspec.json.encode(asked))
@@ -222,7 +245,9 @@ class Rebuilds:
 
     async def _try(self, index: Index, asked: Rebuild, tell: Callable[..., object]) -> None:
         model = self._model(asked.embedding_model)
-        spec = replace(index.spec, embedding_model=model.name, dimension=model.dimension, settings=asked.settings)
+        spec = IndexSpec(
+            index.spec.tenant, index.spec.name, model.name, model.dimension, asked.settings, asked.language
+        )
         for left in reversed(range(_TRIES)):
             target = await self._indexes.begin_beside(spec)
             try:
@@ -232,6 +257,7 @@ class Rebuilds:
                     index,
                     target,
                     model.passages,
+                    self._words,
                     lambda: msgspec.json.encode(self._progress[index].over(RebuildState.SUCCEEDED)),
                     self._noting(index),
                 )

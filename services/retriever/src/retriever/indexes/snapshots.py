@@ -125,7 +125,7 @@ class Snapshots:
             raise InvalidRequest(said, field="path")
         self._check_vectors(manifest)
         made_by = manifest.embedding_model, manifest.dimension
-        spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings)
+        spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings, manifest.language)
         index = await self._indexes.load(spec, directory, check)
         scope = index.scope(principal)
         return IndexSummary(

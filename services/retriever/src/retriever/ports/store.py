@@ -104,22 +104,6 @@ class StoredChunk:
         return separator + self.text
 
 
-class TermEncoder(Protocol):
-    """Text to sparse vectors whose dot product, with the store's IDF, is BM25."""
-
-    def query(self, text: str) -> Terms:
-        """The words of a query, each with weight 1; empty where it has none that count."""
-        ...
-
-    async def documents(self, texts: Sequence[str]) -> list[Terms]:
-        """The words of texts, weighted by their frequency."""
-        ...
-
-    def passages(self, texts: Sequence[str]) -> list[Terms]:
-        """As `documents`, for the few texts that a search is waiting for."""
-        ...
-
-
 class Collection(Protocol):
     """One index. Every method raises NotFound once the collection is dropped, Replaced once it is replaced."""
 

@@ -11,7 +11,8 @@ from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.domain.ranking import Hit, ranked
 from retriever.embedding.query_vectors import Vectors
 from retriever.indexes.open_index import Index
-from retriever.ports.store import StoredChunk, TermEncoder, Terms
+from retriever.ports.store import StoredChunk, Terms
+from retriever.ports.term_encoder import TermEncoder
 from retriever.search import expansion
 from retriever.search.fusion import combined, reciprocal_rank
 from retriever.search.ranking_options import RankingOptions
@@ -27,6 +28,7 @@ class Request:
 
     Attributes:
         pool: How many passages are to be read: as many as are asked for, or as a reranker gets.
+        terms: The words for each index, whose documents may be in other languages.
     """
 
     query: Query
@@ -34,7 +36,7 @@ class Request:
     principal: Principal
     pool: int
     vectors: Vectors
-    terms: Terms
+    terms: Mapping[Index, Terms]
 
     @property
     def depth(self) -> int:
@@ -67,7 +69,7 @@ async def search(index: Index, request: Request, timer: StepTimer) -> Found:
             dense = await index.collection.dense(request.vectors[index.spec.space], request.depth, scope)
     if request.query.mode is not Mode.VECTORS:
         with timer.time("sparse"):
-            sparse = await index.collection.sparse(request.terms, request.depth, scope)
+            sparse = await index.collection.sparse(request.terms[index], request.depth, scope)
     return Found(revision, dense, sparse)
 
 
@@ -118,7 +120,7 @@ class Candidates:
             await self.add_dense(ids)
         with self._timer.time("sparse"):
             for index, missing in self._missing(ids, self.sparse).items():
-                self.sparse.update(await self._among(index, self._request.terms, missing))
+                self.sparse.update(await self._among(index, self._request.terms[index], missing))
 
     async def add_dense(self, ids: Iterable[str]) -> None:
         """Finds out the cosines that are not known yet."""
@@ -164,21 +166,30 @@ class Candidates:
         best = [hit.id for hit in first[: expansion.BACKGROUND]]
         with self._timer.time("expand"):
             await self._read(best)
-            texts = [self._chunks[id_].text for id_ in best if id_ in self._chunks]
-            terms = expansion.expanded(self._request.terms, self._encoder.passages(texts))
+            feedback = self._words_of(best)
+            terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
             words: dict[str, float] = {}
             known = set(self._home)
             for index in dict.fromkeys(self._home.values()):
                 scope = index.scope(self._request.principal, self._request.query.filter)
-                for hit in await index.collection.sparse(terms, self._request.depth, scope):
+                for hit in await index.collection.sparse(terms[index], self._request.depth, scope):
                     words[hit.id] = hit.score
                     self._home.setdefault(hit.id, index)
                     self._source.setdefault(hit.id, Source.SPARSE)
             for index, missing in self._missing(known, words).items():
-                words.update(await self._among(index, terms, missing))
+                words.update(await self._among(index, terms[index], missing))
         if self._request.fuses_scores:
             await self.add_dense(id_ for id_ in words if id_ not in known)
         return words
+
+    def _words_of(self, ids: Iterable[str]) -> list[Terms]:
+        """The words of candidates that were read, where they are known."""
+        found = [(self._chunks[id_].text, self._documents[id_].analysis) for id_ in ids if id_ in self._chunks]
+        return [
+            self._encoder.passages([text], language)[0]
+            for text, language in found
+            if self._encoder.fits(text, language)
+        ]
 
     async def _among(self, index: Index, terms: Terms, ids: list[str]) -> dict[str, float]:
         """BM25 scores of these chunks; 0 where they have none of the words."""

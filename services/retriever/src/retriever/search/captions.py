@@ -6,7 +6,8 @@ from dataclasses import replace
 from text.sentences import sentences
 
 from retriever.domain.query import Passage
-from retriever.ports.store import TermEncoder, Terms
+from retriever.ports.store import Terms
+from retriever.ports.term_encoder import TermEncoder
 from retriever.search.expansion import rarity
 
 _SENTENCES = 2
@@ -20,7 +21,10 @@ def captioned(terms: Terms, passages: Sequence[Passage], encoder: TermEncoder) -
     the fewer of all the sentences have it.
     """
     split = [() if passage.captions else _sentences(passage.text) for passage in passages]
-    words = [encoder.passages(each) if each else [] for each in split]
+    words = [
+        encoder.passages(each, passage.document.analysis) if each else []
+        for passage, each in zip(passages, split, strict=True)
+    ]
     everything = [each for group in words for each in group]
     having = {index: sum(index in each.indices for each in everything) for index in terms.indices}
     weights = {index: rarity(count, len(everything)) for index, count in having.items() if count}

@@ -23,7 +23,9 @@ from retriever.domain.query import MAX_TOP, Mode, Passage, Query, Retrieved
 from retriever.embedding.query_vectors import QueryVectors, Vectors
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.ports.store import TermEncoder
+from retriever.languages.query_words import QueryWords, merged
+from retriever.ports.store import Terms
+from retriever.ports.term_encoder import TermEncoder
 from retriever.rerankers.reranking import Reranking
 from retriever.search import captions, diversity, neighbours
 from retriever.search.candidates import Candidates, Found, Request, search
@@ -47,7 +49,8 @@ class Retrieval:
     Args:
         indexes: Where to search.
         vectors: Makes the query's vectors.
-        encoder: Makes sparse vectors.
+        encoder: Makes sparse vectors of passages.
+        words: Makes those of queries.
         scheduler: Has bulk work wait for searches.
         reranking: Orders what was found.
         trace_content: Traces hold the words of queries.
@@ -58,6 +61,7 @@ class Retrieval:
         indexes: Indexes,
         vectors: QueryVectors,
         encoder: TermEncoder,
+        words: QueryWords,
         scheduler: Scheduler,
         reranking: Reranking,
         *,
@@ -66,6 +70,7 @@ class Retrieval:
         self._indexes = indexes
         self._vectors = vectors
         self._encoder = encoder
+        self._words = words
         self._scheduler = scheduler
         self._reranking = reranking
         self._trace_content = trace_content
@@ -105,8 +110,13 @@ class Retrieval:
                 best = await neighbours.extended(best, query.neighbours, top, indexes)
         if query.captions:
             with timer.time("captions"):
-                best = captions.captioned(self._encoder.query(query.text), best, self._encoder)
+                best = captions.captioned(await self._all_words(principal, query), best, self._encoder)
         return Retrieved(tuple(best), timer.steps(), reranked.reranker, reranked.not_reranked)
+
+    async def _all_words(self, principal: Principal, query: Query) -> Terms:
+        """The query's words in all languages of its indexes."""
+        indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
+        return merged((await self._words.of(query.text, indexes)).values())
 
     def _pool(self, query: Query, top: int) -> int:
         """How many passages are read before the best are chosen."""
@@ -124,7 +134,7 @@ class Retrieval:
             # What a reranker was not given has no score that could be compared with the others'.
             comparable = [each for each in passages if each.reranker_score is not None] or passages
             scores = [_relevance(passage) for passage in comparable]
-            words = self._encoder.passages([passage.text for passage in comparable])
+            words = [self._encoder.passages([each.text], each.document.analysis)[0] for each in comparable]
             chosen = diversity.diverse(scores, words, query.diversity, top)
             return [comparable[at] for at in chosen]
 
@@ -133,7 +143,7 @@ class Retrieval:
         indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
         vectors = await self._embed(query, indexes, timer)
         options = resolve_options(query, [index.spec.settings for index in indexes])
-        request = Request(query, options, principal, pool, vectors, self._encoder.query(query.text))
+        request = Request(query, options, principal, pool, vectors, await self._words.of(query.text, indexes))
         found: dict[Index, Found] = {}
         for _ in range(_MOST_ROUNDS):
             for index in indexes:

@@ -20,6 +20,7 @@ from servicekit.errors import CausewayError, InvalidRequest
 from retriever.domain.document import Chunk, Document
 from retriever.domain.fields import check_document
 from retriever.domain.index import IndexSpec
+from retriever.domain.language import AUTO, LANGUAGES, LEGACY
 from retriever.ports.store import ChunkPoint, Terms
 from retriever.storage.snapshot_writer import KIND, MANIFEST, POINTS, PREFIX, VERSION, ChunkEntry, Manifest, Record
 
@@ -61,6 +62,8 @@ def read_manifest(directory: Path) -> Manifest:
         raise damaged(f"it has the format {manifest.version}, this service reads {VERSION}")
     if not manifest.embedding_model or manifest.dimension < 1 or manifest.documents < 0 or manifest.chunks < 0:
         raise damaged("its manifest is wrong")
+    if manifest.language not in LANGUAGES | {AUTO, LEGACY}:
+        raise damaged("it has a language that this service does not know")
     return manifest
 
 
@@ -137,6 +140,8 @@ def _check(document: Document) -> None:
         check_document(document)
     except CausewayError as error:
         raise damaged("one of its records is wrong") from error
+    if document.text_language and document.text_language not in LANGUAGES:
+        raise damaged("it has a document in a language that this service does not know")
     numbers = ((document.generation, 64), (document.size_bytes, 64), (document.page_count, 32))
     if document.chunk_count < 0 or not all(_is_unsigned(number, bits) for number, bits in numbers):
         raise damaged("one of its records is wrong")

@@ -25,6 +25,7 @@ import msgspec
 
 from retriever.domain.document import Chunk, Document
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
+from retriever.domain.language import LEGACY
 from retriever.ports.store import Terms
 from retriever.storage import files
 
@@ -50,6 +51,7 @@ class Manifest(msgspec.Struct, frozen=True):
     size: int
     sha256: str
     settings: IndexSettings = IndexSettings()
+    language: str = LEGACY
 
     @property
     def contents(self) -> Contents:
@@ -136,6 +138,7 @@ class Writer:
             self._size,
             self._digest.hexdigest(),
             self._spec.settings,
+            self._spec.language,
         )
         files.replace(self._directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)))
         self._clear(keep=self._name)

@@ -1,10 +1,18 @@
-"""BM25 vectors by Qdrant Edge's own model, whatever the store: English stemming and stop words, k=1.2, b=0.75."""
+"""BM25 vectors by Qdrant Edge's own model, whatever the store, with k=1.2 and b=0.75.
 
+Each language has its stemmer and stop words. Chinese, Japanese and Thai, which have no spaces between words, are
+cut by the engine's multilingual tokenizer. Korean puts endings to its words, and there is no stemmer for it: each
+word becomes the pairs of its signs, so that what two words have in common is found. Latin words in texts of these
+languages are taken as English ones.
+"""
+
+import re
 from collections.abc import Sequence
 
-from qdrant_edge import Bm25, SparseVector
+from qdrant_edge import Bm25, Bm25Config, SparseVector, TokenizerType
 
 from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.language import LEGACY, UNSPACED, analysed_as, of_script
 from retriever.ports.store import Terms
 from retriever.stores.byte_cache import ByteCache
 
@@ -12,40 +20,79 @@ _SLICE = 16  # about 2 ms of texts of 200 words
 _MOST_BYTES = 32 * 1024 * 1024
 _WORD_BYTES = 72
 """What a word takes in `Terms`: an integer, a float, and their places in two lists."""
+_KANA = re.compile("[\u3040-\u30ff]")
+_MARK = "の"
+_HANGUL = re.compile("[\uac00-\ud7af]{3,}")
 
 
 class Bm25Encoder:
-    """See `retriever.ports.store.TermEncoder`. The store multiplies by the words' IDF."""
+    """See `retriever.ports.term_encoder.TermEncoder`. The store multiplies by the words' IDF."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        self._model = Bm25()
-        # A text's words depend on the text alone: what is kept never ends to be right.
-        self._passages: ByteCache[str, Terms] = ByteCache(_MOST_BYTES)
+        self._models: dict[str, Bm25] = {}
+        self._mark = self._model("ja").embed_query(_MARK).indices[0]
+        # A text's words depend on the text and the language alone: what is kept never ends to be right.
+        self._passages: ByteCache[tuple[str, str], Terms] = ByteCache(_MOST_BYTES)
 
-    def query(self, text: str) -> Terms:
+    def query(self, text: str, language: str) -> Terms:
         """The words of a query."""
-        return _terms(self._model.embed_query(text))
+        return self._terms(language, text, is_query=True)
 
-    def passages(self, texts: Sequence[str]) -> list[Terms]:
+    def passages(self, texts: Sequence[str], language: str) -> list[Terms]:
         """The words of a few texts, at once; searches find the same passages again and again."""
-        return [self._passage(text) for text in texts]
+        return [self._passage(text, language) for text in texts]
 
-    def _passage(self, text: str) -> Terms:
-        known = self._passages.get(text)
+    def fits(self, text: str, language: str) -> bool:
+        """Whether words of the text are found; English rules take a sentence without spaces for one word."""
+        return language != LEGACY or of_script(text) not in UNSPACED
+
+    def _passage(self, text: str, language: str) -> Terms:
+        known = self._passages.get((language, text))
         if known is None:
-            known = _terms(self._model.embed_document(text))
-            self._passages.put(text, known, 4 * len(text) + _WORD_BYTES * len(known.indices))
+            known = self._document(text, language)
+            self._passages.put((language, text), known, 4 * len(text) + _WORD_BYTES * len(known.indices))
         return known
 
-    async def documents(self, texts: Sequence[str]) -> list[Terms]:
+    async def documents(self, texts: Sequence[str], language: str) -> list[Terms]:
         """The words of texts, a few texts at a time."""
         terms: list[Terms] = []
         for start in range(0, len(texts), _SLICE):
             async with self._scheduler.slice():
-                terms += [_terms(self._model.embed_document(text)) for text in texts[start : start + _SLICE]]
+                terms += [self._document(text, language) for text in texts[start : start + _SLICE]]
         return terms
 
+    def _document(self, text: str, language: str) -> Terms:
+        return self._terms(analysed_as(text, language), text)
 
-def _terms(vector: SparseVector) -> Terms:
-    return Terms(vector.indices, vector.values)
+    def _terms(self, language: str, text: str, *, is_query: bool = False) -> Terms:
+        if language == "ko":
+            text = _HANGUL.sub(_pairs, text)
+        is_marked = language == "ja" and not _KANA.search(text)
+        if is_marked:  # without kana the engine would take it for Chinese, and cut it otherwise
+            text = f"{text} {_MARK}"
+        model = self._model(language)
+        vector = model.embed_query(text) if is_query else model.embed_document(text)
+        return _without(vector, self._mark) if is_marked else Terms(vector.indices, vector.values)
+
+    def _model(self, language: str) -> Bm25:
+        model = self._models.get(language)
+        if model is None:
+            model = self._models[language] = Bm25(_config(language))
+        return model
+
+
+def _config(language: str) -> Bm25Config:
+    if language in UNSPACED:
+        return Bm25Config(tokenizer=TokenizerType.Multilingual, language="en")
+    return Bm25Config(language="en" if language in (LEGACY, "ko") else language)
+
+
+def _pairs(word: re.Match[str]) -> str:
+    signs = word.group()
+    return " ".join(signs[at : at + 2] for at in range(len(signs) - 1))
+
+
+def _without(vector: SparseVector, index: int) -> Terms:
+    kept = [pair for pair in zip(vector.indices, vector.values, strict=True) if pair[0] != index]
+    return Terms([each for each, _ in kept], [weight for _, weight in kept])

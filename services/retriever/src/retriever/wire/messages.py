@@ -275,10 +275,10 @@ def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
 
 def from_settings(spec: IndexSpec) -> retriever_pb2.IndexSettings:
     """What holds for an index alone."""
-    return _from_settings(spec.embedding_model, spec.settings)
+    return _from_settings(spec.embedding_model, spec.language, spec.settings)
 
 
-def _from_settings(embedding_model: str, settings: IndexSettings) -> retriever_pb2.IndexSettings:
+def _from_settings(embedding_model: str, language: str, settings: IndexSettings) -> retriever_pb2.IndexSettings:
     return retriever_pb2.IndexSettings(
         embedding_model=embedding_model,
         chunk_tokens=settings.chunk_tokens,
@@ -286,6 +286,7 @@ def _from_settings(embedding_model: str, settings: IndexSettings) -> retriever_p
         fusion=_FUSIONS[settings.fusion],
         dense_weight=settings.dense_weight,
         expand=settings.expand,
+        language=language,
     )
 
 
@@ -293,7 +294,7 @@ def from_rebuild(rebuild: Rebuild) -> retriever_pb2.IndexRebuild:
     """How far a rebuild is."""
     message = retriever_pb2.IndexRebuild(
         state=_REBUILD_STATES[rebuild.state],
-        settings=_from_settings(rebuild.embedding_model, rebuild.settings),
+        settings=_from_settings(rebuild.embedding_model, rebuild.language, rebuild.settings),
         documents_done=rebuild.done,
         documents_total=rebuild.total,
         error=rebuild.error,

@@ -152,7 +152,7 @@ async def test_a_replica_dies_while_it_writes() -> None:
         begun = (await one.indexes.get(LOCAL.tenant, INDEX)).collection
         await begun.mark("d")
         document = Document("d", generation=2)
-        terms = await one.encoder.documents(["the new ferry"] * 3)
+        terms = await one.encoder.documents(["the new ferry"] * 3, "en")
         chunks = await one.chunks(["the new ferry"] * 3)
         points = [ChunkPoint(str(uuid.uuid4()), chunk, each) for chunk, each in zip(chunks, terms, strict=True)]
         await begun.add_chunks(document, points)

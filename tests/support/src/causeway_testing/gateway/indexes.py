@@ -85,8 +85,8 @@ class FakeIndexes:
         deadline: Deadline,
     ) -> IndexSettings:
         """See `ports.index_management.Indexes`."""
-        if "embedding" in names:
-            raise InvalidRequest("'embedding' cannot be changed in place.", field="embedding")
+        if fixed := [each for each in ("embedding", "language") if each in names]:
+            raise InvalidRequest(f"'{fixed[0]}' cannot be changed in place.", field=fixed[0])
         old = (await self.summary(principal, index, deadline)).settings
         self.made[index] = replace(old, **{name: getattr(settings, name) for name in names})
         return self.made[index]

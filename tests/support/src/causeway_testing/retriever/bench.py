@@ -18,6 +18,9 @@ from retriever.embedding.text_vectors import Embeddings
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
+from retriever.languages.detector import LanguageDetector
+from retriever.languages.document_words import DocumentWords
+from retriever.languages.query_words import QueryWords
 from retriever.ports.store import Store
 from retriever.rerankers.registry import Rerankers
 from retriever.rerankers.reranking import Reranking
@@ -43,11 +46,13 @@ class Bench:
         self.embedder = HashingEmbedder(DIMENSION)
         self.models = EmbeddingModels([EmbeddingModel.of(self.embedder)])
         self.encoder = Bm25Encoder(self.scheduler)
+        self.detector = LanguageDetector()
+        self.words = DocumentWords(self.encoder, self.detector)
         self.reranker = WordsReranker()
         self.rerankers = Rerankers([ResilientReranker(self.reranker, "words")])
         self.retrieval = self.retrieval_with(self.embedder)
         self.upserts = Upserts(
-            indexes, self.encoder, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
+            indexes, self.words, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
         )
         self.catalogue = Catalogue(indexes)
         self.embeddings = Embeddings(self.models)
@@ -55,18 +60,18 @@ class Bench:
     def retrieval_with(self, *embedders: Embedder) -> Retrieval:
         """Searches with other models."""
         models = EmbeddingModels([EmbeddingModel.of(each) for each in embedders])
-        return Retrieval(
-            self.indexes,
-            QueryVectors(models),
-            self.encoder,
-            self.scheduler,
-            Reranking(self.rerankers),
-        )
+        return self.retrieval_over(QueryVectors(models), Reranking(self.rerankers))
+
+    def retrieval_over(self, vectors: QueryVectors, reranking: Reranking | None = None) -> Retrieval:
+        """Searches with these vectors of queries."""
+        words = QueryWords(self.encoder, self.detector)
+        reranking = reranking or Reranking(Rerankers())
+        return Retrieval(self.indexes, vectors, self.encoder, words, self.scheduler, reranking)
 
     def rebuilds(self, *embedders: Embedder) -> Rebuilds:
         """Rebuilds, with further models."""
         models = [EmbeddingModel.of(each) for each in (self.embedder, *embedders)]
-        return Rebuilds(self.indexes, EmbeddingModels(models), patience=0.05)
+        return Rebuilds(self.indexes, EmbeddingModels(models), self.words, patience=0.05)
 
     def snapshots(self, directory: Path) -> Snapshots:
         """Snapshots in a directory."""

@@ -1032,6 +1032,7 @@ class IndexSettings(_message.Message):
     FUSION_FIELD_NUMBER: _builtins.int
     DENSE_WEIGHT_FIELD_NUMBER: _builtins.int
     EXPAND_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model that makes its vectors. In a request empty: the default one, or the one that it has."""
     chunk_tokens: _builtins.int
@@ -1048,6 +1049,11 @@ class IndexSettings(_message.Message):
     """What meaning counts for in a hybrid search of it, 0 to 1, where that does not say."""
     expand: _builtins.bool
     """Whether a search of it looks for further words, where that does not say."""
+    language: _builtins.str
+    """Language of its texts for text search: `auto` (each document's own) or an ISO 639-1 code. In a request empty: `auto`,
+    or the one that it has. `legacy` has an index of an earlier version, which takes all words as English ones until it
+    is rebuilt.
+    """
     def __init__(
         self,
         *,
@@ -1057,10 +1063,11 @@ class IndexSettings(_message.Message):
         fusion: Global___Fusion.ValueType = ...,
         dense_weight: _builtins.float | None = ...,
         expand: _builtins.bool | None = ...,
+        language: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "expand", b"expand"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "embedding_model", b"embedding_model", "expand", b"expand", "fusion", b"fusion"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "embedding_model", b"embedding_model", "expand", b"expand", "fusion", b"fusion", "language", b"language"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_overlap: _TypeAlias = _typing.Literal["chunk_overlap"]  # noqa: Y015
     _WhichOneofArgType__chunk_overlap: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap"]  # noqa: Y015
@@ -1161,7 +1168,9 @@ class UpdateIndexRequest(_message.Message):
 
     @_builtins.property
     def update_mask(self) -> _field_mask_pb2.FieldMask:
-        """Fields of `settings` to take over; one that is absent there is the platform's again. `embedding_model` is none."""
+        """Fields of `settings` to take over; one that is absent there is the platform's again. `embedding_model` and `language`
+        are none.
+        """
 
     def __init__(
         self,

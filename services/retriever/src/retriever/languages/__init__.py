@@ -1,0 +1,1 @@
+"""The languages of documents and of queries, which text search cuts and stems words by."""

@@ -1,0 +1,60 @@
+"""Tells languages of the Latin script apart, by py3langid (https://github.com/adbar/py3langid).
+
+Its model takes 80 MB of memory and half a second to load, so it is loaded when the first text needs it.
+"""
+
+import asyncio
+from collections.abc import Collection
+from functools import cache
+from typing import TYPE_CHECKING
+
+from retriever.domain.language import LATIN
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier  # type: ignore[import-untyped]  # shipped without types
+
+_SAMPLE = 8192  # code points; more change nothing
+_SURE = 0.5
+_POSSIBLE = 0.1
+
+
+class LanguageDetector:
+    """Detects languages among those that have a stemmer: others are taken as the most similar one of these."""
+
+    def __init__(self) -> None:
+        self._loading = asyncio.Lock()
+
+    async def language(self, text: str) -> str | None:
+        """Return the language of a text; None where it is too short, or too little of a language, to be sure."""
+        (best, probability), *_ = await self._ranked(text)
+        return best if probability >= _SURE else None
+
+    async def likely(self, text: str, among: Collection[str]) -> tuple[str, ...]:
+        """Return the languages that a text may be in, the most probable one first.
+
+        Few words are easily mistaken, so that all are returned that are not improbable.
+
+        Args:
+            text: A query.
+            among: At least one language of the Latin script.
+        """
+        if len(among) == 1:
+            return tuple(among)
+        found = [(language, probability) for language, probability in await self._ranked(text) if language in among]
+        least = _POSSIBLE * sum(probability for _, probability in found)
+        return tuple(language for language, probability in found if probability >= least)
+
+    async def _ranked(self, text: str) -> list[tuple[str, float]]:
+        async with self._loading:
+            if not _identifier.cache_info().currsize:
+                await asyncio.to_thread(_identifier)
+        return [(str(language), float(share)) for language, share in _identifier().rank(text[:_SAMPLE])]
+
+
+@cache
+def _identifier() -> "LanguageIdentifier":
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier  # see above
+
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages(sorted(LATIN))
+    return identifier

@@ -1,0 +1,63 @@
+"""The words of a query, in the languages of the index that it goes to."""
+
+from collections.abc import Iterable, Mapping
+
+from retriever.domain.language import AUTO, DEFAULT, LATIN, LEGACY, UNSPACED, of_script
+from retriever.indexes.open_index import Index
+from retriever.languages.detector import LanguageDetector
+from retriever.ports.store import Terms
+from retriever.ports.term_encoder import TermEncoder
+
+
+class QueryWords:
+    """Makes the sparse vectors of queries.
+
+    A query has few words, by which languages are easily mistaken. So its language is the index's; only in an index
+    of several languages of the Latin script is it detected, among these, and where it may be one or the other, the
+    words are searched for as both have them.
+
+    Args:
+        encoder: Makes the sparse vectors.
+        detector: Tells languages.
+    """
+
+    def __init__(self, encoder: TermEncoder, detector: LanguageDetector) -> None:
+        self._encoder = encoder
+        self._detector = detector
+
+    async def of(self, text: str, indexes: Iterable[Index]) -> Mapping[Index, Terms]:
+        """Return the words of a query for each index."""
+        made: dict[tuple[str, ...], Terms] = {}
+        words: dict[Index, Terms] = {}
+        for index in indexes:
+            languages = await self._languages(text, index)
+            if languages not in made:
+                made[languages] = merged(self._encoder.query(text, each) for each in languages)
+            words[index] = made[languages]
+        return words
+
+    async def _languages(self, text: str, index: Index) -> tuple[str, ...]:
+        language = index.spec.language
+        if language == LEGACY:
+            return (LEGACY,)
+        known = await index.languages() if language == AUTO else {language: 1}
+        by_script = of_script(text)
+        if by_script == "zh" and "ja" in known:  # Japanese words may have no kana
+            return ("ja", "zh") if "zh" in known else ("ja",)
+        if by_script is not None:
+            return (by_script,)
+        latin = sorted(known.keys() & LATIN)
+        # Latin words in a text without spaces were cut by its tokenizer.
+        unspaced = sorted(known.keys() & UNSPACED)[:1]
+        if latin:
+            return (*await self._detector.likely(text, latin), *unspaced)
+        return tuple(unspaced or sorted(known) or (DEFAULT,))
+
+
+def merged(each: Iterable[Terms]) -> Terms:
+    """Return all words of several analyses of one query."""
+    weights: dict[int, float] = {}
+    for terms in each:
+        weights.update(zip(terms.indices, terms.weights, strict=True))
+    indices = sorted(weights)
+    return Terms(indices, [weights[index] for index in indices])
