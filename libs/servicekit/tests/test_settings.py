@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from pydantic import Field, ValidationError
 from servicekit.settings import ServiceSettings
@@ -5,6 +7,9 @@ from servicekit.settings import ServiceSettings
 
 class Settings(ServiceSettings):
     book_port: int = Field(1, description="A port.")
+    book_file: Path | None = Field(None, description="A file.")
+    shelf: Path = Field(Path("shelf"), description="A directory.")
+    title: str = Field("none", description="A text.")
 
 
 def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -13,6 +18,17 @@ def test_the_environment_is_read_when_settings_are_made(monkeypatch: pytest.Monk
     assert Settings().book_port == 7
     monkeypatch.setenv("CAUSEWAY_BOOK_PORT", "8")
     assert Settings().book_port == 8
+
+
+def test_an_empty_path_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable that is set to nothing leaves a path out, also one with a default; a text may be empty."""
+    monkeypatch.setenv("CAUSEWAY_BOOK_FILE", "")
+    monkeypatch.setenv("CAUSEWAY_SHELF", "")
+    monkeypatch.setenv("CAUSEWAY_TITLE", "")
+    settings = Settings()
+    assert (settings.book_file, settings.shelf, settings.title) == (None, Path("shelf"), "")
+    monkeypatch.setenv("CAUSEWAY_BOOK_FILE", "book.yaml")
+    assert Settings().book_file == Path("book.yaml")
 
 
 def test_variables_of_other_services_are_no_concern(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,9 @@
 """Settings from the environment, read once in each process's composition root."""
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -10,6 +11,16 @@ class ServiceSettings(BaseSettings):
     """What every service can be told. Variables begin with ``CAUSEWAY_``; unknown ones are of other services."""
 
     model_config = SettingsConfigDict(env_prefix="CAUSEWAY_", extra="ignore", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_empty_paths(cls, said: Any) -> Any:
+        """An empty variable of a path leaves the setting out: else it would mean the current directory."""
+        if not isinstance(said, dict):
+            return said
+        fields = cls.model_fields
+        paths = {name for name, field in fields.items() if field.annotation in (Path, Path | None)}
+        return {name: value for name, value in said.items() if value != "" or name not in paths}
 
     host: str = Field("127.0.0.1", description="Address to listen on.")
     log_level: str = Field(
