@@ -1,7 +1,7 @@
 """Key-value buckets of NATS: what is in one, and what changes in it."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
 import nats.errors
@@ -58,6 +58,15 @@ async def update(watcher: Watcher, seconds: float) -> Entry | None:
     if isinstance(entry, StopIterSentinel):
         raise nats.errors.BadSubscriptionError
     return entry
+
+
+async def accepted(write: Awaitable[object]) -> bool:
+    """Return whether the bucket takes a write that has a condition: the key is new, or it has this revision."""
+    try:
+        await write
+    except nats.js.errors.KeyWrongLastSequenceError:
+        return False
+    return True
 
 
 async def stored(bucket: KeyValue, pattern: str = ">") -> list[Entry]:

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from causeway.ingest.v1 import ingest_pb2
 from google.protobuf.message import DecodeError
 from nats.aio.msg import Msg
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError, NotFoundError
-from servicekit import keys
+from nats.js.errors import KeyNotFoundError, NotFoundError
+from servicekit import key_value, keys
 from servicekit.deadline import Deadline
 from servicekit.nats import GENERATION, IngestTransport
 from servicekit.principal import Principal
@@ -131,14 +131,9 @@ async def _revived(transport: IngestTransport, key: str, job: ingest_pb2.IngestJ
         revision = entry.revision or 0
     state.state = ingest_pb2.JOB_STATE_QUEUED
     state.updated_at.GetCurrentTime()
-    try:
-        if revision:
-            await transport.jobs.update(key, state.SerializeToString(), last=revision)
-        else:
-            await transport.jobs.create(key, state.SerializeToString())
-    except KeyWrongLastSequenceError:
-        return False
-    return True
+    said = state.SerializeToString()
+    write = transport.jobs.update(key, said, last=revision) if revision else transport.jobs.create(key, said)
+    return await key_value.accepted(write)
 
 
 def _letter(message: Msg) -> DeadLetter:

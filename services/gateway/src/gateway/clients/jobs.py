@@ -6,9 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
 from causeway.ingest.v1 import ingest_pb2
 from nats.aio.msg import Msg
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
-from servicekit import keys
+from servicekit import key_value, keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
 from servicekit.nats import IngestTransport
@@ -178,8 +178,4 @@ def place_of(token: str) -> int:
 
 async def _replaced(bucket: KeyValue, job: ingest_pb2.Job, entry: KeyValue.Entry) -> bool:
     """Whether nobody else was faster."""
-    try:
-        await bucket.update(entry.key, job.SerializeToString(), last=entry.revision)
-    except KeyWrongLastSequenceError:
-        return False
-    return True
+    return await key_value.accepted(bucket.update(entry.key, job.SerializeToString(), last=entry.revision))

@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable
 
 import msgspec
-from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
+from nats.js.errors import KeyNotFoundError
 from nats.js.kv import KeyValue
-from servicekit import keys
+from servicekit import key_value, keys
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
@@ -55,7 +55,9 @@ class NatsMemory:
         """See `ports.memory.Memory`."""
         bucket = await self._bucket()
         value = msgspec.json.encode([(message.role, message.text) for message in messages])
-        return await reached(_updated(bucket, _key(principal, profile, name), value, revision), deadline, _WHAT)
+        return await reached(
+            key_value.accepted(bucket.update(_key(principal, profile, name), value, revision)), deadline, _WHAT
+        )
 
     async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """See `ports.memory.Memory`."""
@@ -64,14 +66,6 @@ class NatsMemory:
         bucket = await self._bucket()
         await reached(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
         return True
-
-
-async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> bool:
-    try:
-        await bucket.update(key, value, revision)
-    except KeyWrongLastSequenceError:
-        return False
-    return True
 
 
 def _key(principal: Principal, profile: str, name: str) -> str:
