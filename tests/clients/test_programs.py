@@ -46,6 +46,8 @@ async def test_openai_for_python(platform: Any) -> None:
     assert found["after_tool"] == "At six."
     assert found["streamed_tool"] == CALL
     assert found["parsed"] == TIDE
+    assert found["assistant"] == ["harbour-master", found["chat"]]
+    assert found["assistants"] == ["extractive", "scripted", "harbour-master"]
     assert found["models"] == ["extractive", "scripted"]
     assert found["vectors"] == [384, 384]
     assert found["error"] == [404, True]

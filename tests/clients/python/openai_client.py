@@ -66,6 +66,11 @@ def main() -> None:
     parsed = chat.parse(model="scripted", messages=conversation[:1], response_format=Tide).choices[0].message.parsed
     found["parsed"] = parsed.model_dump() if parsed else None
 
+    harbour = OpenAI(base_url=os.environ["CAUSEWAY_URL"] + "/harbour/v1", api_key=os.environ["CAUSEWAY_KEY"])
+    helped: Any = harbour.chat.completions.create(model="harbour-master", messages=QUESTION)
+    found["assistant"] = [helped.model, helped.choices[0].message.content]
+    found["assistants"] = [each.id for each in harbour.models.list()]
+
     models = [each.id for each in client.models.list()]
     found["models"] = models
     vectors = client.embeddings.create(model="all-minilm-l6-v2", input=["tide", "high water"]).data
