@@ -49,6 +49,7 @@ ALLOWED = [
     ("gateway", keys.ingest_subject(0, "t", "i")),
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
+    ("gateway", f"$KV.{keys.LINK_KEYS_BUCKET}.1"),
     ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.PICTURES_BUCKET}"),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
     ("gateway", f"$JS.API.STREAM.UPDATE.{keys.AUDIT_STREAM}"),
@@ -57,6 +58,8 @@ ALLOWED = [
     ("operator", f"$KV.{keys.API_KEYS_BUCKET}.a"),
 ]
 REFUSED = [
+    ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.LINK_KEYS_BUCKET}.$KV.{keys.LINK_KEYS_BUCKET}.1"),
+    ("gateway", f"$JS.API.STREAM.UPDATE.KV_{keys.LINK_KEYS_BUCKET}"),
     ("gateway", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
     ("gateway", keys.ingest_dead_subject("t", "i")),
     ("gateway", f"$KV.{keys.API_KEYS_BUCKET}.a"),

@@ -23,6 +23,7 @@ from gateway.clients.nats_connection import NatsLink
 from gateway.domain import Detectors, Passage
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.identity.key_ring import KeyRing
+from gateway.identity.link_signing import LinkKeys
 from gateway.main import build_app
 from gateway.quotas.ledger import Ledger
 from gateway.server.authentication import Tokens
@@ -83,6 +84,7 @@ class Fakes:
     policy: Detectors = field(default_factory=Detectors)
     frontends: FrontendsFile | None = None
     keys: KeyRing = field(default_factory=KeyRing)
+    link_keys: LinkKeys = field(default_factory=LinkKeys)
     tokens: Tokens | None = None
     records: FakeRecords = field(default_factory=FakeRecords)
     prices: Prices = field(default_factory=Prices)
@@ -114,6 +116,7 @@ class Fakes:
             lambda: self.policy,
             self.frontends,
             keys=self.keys,
+            link_keys=self.link_keys,
             tokens=self.tokens,
             prices=lambda: self.prices,
             ledger=self.ledger,

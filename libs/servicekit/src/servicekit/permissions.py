@@ -73,6 +73,7 @@ _FIXED = (
             keys.QUOTAS_BUCKET,
             keys.MEMORY_BUCKET,
             keys.RESPONSES_BUCKET,
+            keys.LINK_KEYS_BUCKET,
         )
     ),
 )
@@ -95,6 +96,7 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.QUOTAS_BUCKET),
             *_bucket(keys.MEMORY_BUCKET),
             *_bucket(keys.RESPONSES_BUCKET),
+            *_bucket(keys.LINK_KEYS_BUCKET),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
             keys.CANCELLED_CALLS_SUBJECT,

@@ -19,6 +19,7 @@ from gateway.clients.health_probes import GrpcProbe, NatsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
+from gateway.clients.link_keys import LinkKeyWatch
 from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.originals import NatsOriginals
@@ -33,6 +34,7 @@ from gateway.frontends.model_names import ModelNames
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.frontends.service_policy import ServicePolicy
 from gateway.identity.key_ring import KeyRing
+from gateway.identity.link_signing import LinkKeys
 from gateway.ports.answering import Generator, Guardrails, Pictures, Retriever
 from gateway.ports.chat_history import History
 from gateway.ports.documents import Catalogue, Ingest, Originals
@@ -76,6 +78,7 @@ class Services:
     service_policy: Callable[[], Policy | None] = lambda: None
     model_names: Callable[[], frozenset[str]] = frozenset
     keys: KeyRing = field(default_factory=KeyRing)
+    link_keys: LinkKeys = field(default_factory=LinkKeys)
     tokens: Tokens | None = None
     prices: Callable[[], Prices] = Prices
     ledger: Ledger | None = None
@@ -130,6 +133,9 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             watch(ledger)
             await stack.enter_async_context(QuotaShare(link.quotas, ledger))
         probes: list[Probe] = [*(GrpcProbe(name, channel) for name, channel in channels.items()), NatsProbe(link)]
+        link_keys = LinkKeys()
+        if settings.frontends_file is not None:
+            await stack.enter_async_context(LinkKeyWatch(link.link_keys, link_keys))
         ring, tokens = KeyRing(), None
         if settings.takes_keys:
             probes.append(await stack.enter_async_context(KeyWatch(link.api_keys, ring)))
@@ -169,6 +175,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             service_policy=service_policy,
             model_names=names,
             keys=ring,
+            link_keys=link_keys,
             tokens=tokens,
             prices=cost,
             ledger=ledger,

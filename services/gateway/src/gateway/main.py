@@ -44,6 +44,7 @@ from gateway.routes import (
 )
 from gateway.routes import metrics as metrics_route
 from gateway.routes.chat import ChatEndpoint
+from gateway.routes.citation_links import CitationLinks
 from gateway.routes.detector_health import DetectorHealth
 from gateway.routes.dispatch import ChatRoutes
 from gateway.routes.mcp import McpEndpoint
@@ -69,6 +70,7 @@ from gateway.server.quota_enforcement import QuotaLayer
 from gateway.server.recording import AuditRequired, Recording
 from gateway.server.request_state import state_of
 from gateway.server.security_headers import PageHeaders
+from gateway.server.signed_links import SignedLinks
 from gateway.server.spool_limit import SpoolLimit
 from gateway.server.web_pages import WebPages
 from gateway.settings import Settings
@@ -105,6 +107,8 @@ def build_app(
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
     # Without authentication all callers are one.
+    address = PublicAddress(settings.public_url, settings.public_path)
+    links = CitationLinks(services.link_keys, address)
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
     stored = StoredResponses(services.responses)
     dialect = Responses(settings.similarity_threshold)
@@ -116,6 +120,7 @@ def build_app(
             heartbeat=settings.stream_heartbeat,
             memory=memory,
             stored=stored if chat.stores else None,
+            links=links,
             passed_headers=passed,
         )
         for dialect in dialects
@@ -128,7 +133,6 @@ def build_app(
         frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
     )
     profiles = _profiles(settings, services, served)
-    address = PublicAddress(settings.public_url, settings.public_path)
     agents = McpEndpoint(
         pipeline,
         Reading(services.retriever, services.catalogue, services.guardrails),
@@ -192,10 +196,12 @@ def build_app(
 def _identity(
     app: ASGIApp, settings: Settings, services: Services, profiles: FrontendsNow, address: PublicAddress
 ) -> ASGIApp:
-    if settings.auth == "none":
-        return WebPages(Identity(app), profiles, settings.allowed_hosts)
     keys = services.keys if settings.takes_keys else None
-    return Authentication(app, profiles, keys, services.tokens, address)
+    if settings.auth == "none":
+        linked = SignedLinks(app, Identity(app), services.link_keys, profiles, keys)
+        return WebPages(linked, profiles, settings.allowed_hosts)
+    identified = Authentication(app, profiles, keys, services.tokens, address)
+    return SignedLinks(app, identified, services.link_keys, profiles, keys)
 
 
 def _provider(settings: Settings) -> protected_resource.Provider | None:
@@ -277,19 +283,13 @@ def _front_end_routers(
             turns,
             draining,
             timeout=settings.upload_timeout,
-            login=_login(settings),
+            login=application.Login.at(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
+            if settings.takes_tokens
+            else None,
         ),
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
         chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
     ]
-
-
-def _login(settings: Settings) -> application.Login | None:
-    if not settings.takes_tokens or not settings.oidc_client_id:
-        return None
-    # Entra ID's issuers end with a version that its login library adds by itself.
-    authority = settings.oidc_issuer.removesuffix("/v2.0")
-    return application.Login(settings.oidc_client_id, authority, settings.oidc_scopes)
 
 
 @contextlib.asynccontextmanager

@@ -30,8 +30,8 @@ class Settings(IdentitySettings):
         max_length=500,
         pattern=r"^(https?://[A-Za-z0-9.:\[\]-]+(/[A-Za-z0-9._~-]+)*)?$",
         description="Where clients find the gateway, with the path of CAUSEWAY_PUBLIC_PATH and without a slash at "
-        "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md). Empty: by the "
-        "host that a request names.",
+        "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md), and links in "
+        "answers begin with it (docs/frontends.md). Empty: by the host that a request names.",
     )
     detector_health_port: int | None = Field(
         None,

@@ -140,6 +140,16 @@ class NatsLink:
             raise Unavailable("The quotas cannot be shared at the moment.", retry_after=2)
         return await transport.quotas_bucket(self._client, replicas=self._replicas)
 
+    async def link_keys(self) -> KeyValue:
+        """The bucket of the keys of signed links; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable("The keys of signed links cannot be reached. Try again shortly.", retry_after=2)
+        return await transport.link_keys_bucket(self._client, replicas=self._replicas)
+
     async def memory(self) -> KeyValue:
         """The bucket of the conversations' memory; made when it is first wanted.
 

@@ -164,6 +164,7 @@ def _stored(document: document_pb2.Document) -> StoredDocument:
         size_bytes=document.size_bytes,
         updated_at=document.updated_at.seconds + document.updated_at.nanos / 1e9,
         original=document.original,
+        generation=document.generation,
     )
 
 
@@ -191,4 +192,6 @@ def _passage(message: retriever_pb2.Passage) -> Passage:
         sha256=document.sha256,
         has_pictures=document.has_pictures,
         captions=tuple(message.captions),
+        generation=document.generation,
+        has_original=bool(document.original),
     )

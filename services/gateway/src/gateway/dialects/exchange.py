@@ -29,6 +29,7 @@ class Media:
         told: Says which error clients get for one that happened.
         breaks_off: A stream that failed ends with the error and without the end of the answer: clients that pass
             over the error notice that the answer is not whole.
+        shows_text: Its clients show nothing but the text of an answer, in which citations may be links.
         fails_inside: What fails once a stream was asked for is told inside of it, behind a 200, and is no status.
     """
 
@@ -42,6 +43,7 @@ class Media:
     told: Callable[[CausewayError], CausewayError] = _as_it_is
     fails_inside: bool = False
     breaks_off: bool = False
+    shows_text: bool = False
 
 
 @dataclass(frozen=True, slots=True)

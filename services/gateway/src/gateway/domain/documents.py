@@ -43,6 +43,7 @@ class StoredDocument:
         size_bytes: Length of the original.
         updated_at: When this version became visible, in seconds since 1970.
         original: Names the original; empty where there is none.
+        generation: Orders the versions of the document.
     """
 
     document_id: str
@@ -52,6 +53,7 @@ class StoredDocument:
     size_bytes: int
     updated_at: float
     original: str = ""
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

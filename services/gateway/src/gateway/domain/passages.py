@@ -28,6 +28,8 @@ class Passage:
     sha256: str = ""
     has_pictures: bool = False
     captions: tuple[str, ...] = ()
+    generation: int = 0
+    has_original: bool = False
 
     @property
     def relevance(self) -> float:

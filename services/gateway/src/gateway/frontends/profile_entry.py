@@ -105,6 +105,7 @@ class ProfileEntry(_Model):
     priority: Literal["interactive", "batch"] = "interactive"
     responses: Literal["off", "requested", "default"] | None = None
     unknown_tools: Literal["drop", "refuse"] = "drop"
+    citations: Literal["marks", "links"] = "marks"
     memory: Literal["session", "off"] | None = None
     assistants: list[AssistantEntry] = []
     mcp: McpEntry = McpEntry()
@@ -155,6 +156,7 @@ class ProfileEntry(_Model):
             indexes_beside=tuple(self.retrieval.indexes),
             tuning=self.retrieval.tuning(),
             rerank=self.retrieval.rerank,
+            links_citations=self.citations == "links",
             memory=None if self.memory is None else self.memory == "session",
             assistants={**base.assistants, **by_name(self.assistants)},
             always_searches=bool(self.index) and self.name != DEFAULT,

@@ -66,6 +66,7 @@ class Frontend:
         indexes_beside: Searched together with the default one, where a request names none.
         tuning: How a search weighs what it finds.
         rerank: A reranker orders what every search finds, where there is one.
+        links_citations: Where a client shows text alone, citations are Markdown links that need no credential.
         memory: What was said in a session is remembered; None: as clients of the dialect expect it.
         assistants: Those that its requests may name like a model.
         assistant: The one that it represents (`serving`); empty: none.
@@ -109,6 +110,7 @@ class Frontend:
     indexes_beside: tuple[str, ...] = ()
     tuning: Tuning = field(default_factory=Tuning)
     rerank: bool = False
+    links_citations: bool = False
     memory: bool | None = None
     assistants: Mapping[str, Assistant] = field(default_factory=dict)
     assistant: str = ""
@@ -284,6 +286,7 @@ class Frontends:
     def __init__(self, default: Frontend, others: Iterable[Frontend] = ()) -> None:
         self.default = default
         everyone = (default, *others)
+        self._names = {each.name: each for each in everyone}
         self._mounts = {each.mount: each for each in everyone if each.mount}
         self._hosts = {host: each for each in everyone for host in each.hosts}
         self._origins = {origin: each for each in everyone for origin in each.origins}
@@ -295,6 +298,10 @@ class Frontends:
     def bound_to(self, key: str) -> frozenset[str]:
         """Names of the profiles that an API key of this name is bound to; empty: it is bound to none."""
         return self._bound.get(key, frozenset())
+
+    def named(self, name: str) -> Frontend | None:
+        """The profile of this name, if it is there."""
+        return self._names.get(name)
 
     def names_host(self, host: str) -> bool:
         """Return whether a profile names a host, given in lower case and with or without a port."""

@@ -42,6 +42,11 @@ class KeyRing:
         """Forgets a key: it was revoked."""
         self._keys.pop(key_id, None)
 
+    def known(self, key_id: str) -> Caller | None:
+        """Who asks with the key of this id, as long as it is good: for what was made for a caller with it."""
+        record, caller = self._keys.get(key_id, (None, None))
+        return None if record is None or record.expired(self._now()) else caller
+
     def caller(self, key: str) -> Caller:
         """Who asks with a key.
 

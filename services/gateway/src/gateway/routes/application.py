@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import structlog
 from fastapi import APIRouter, Body, Depends, File, Request, Response, UploadFile
@@ -55,6 +55,12 @@ class Login:
     client_id: str
     authority: str
     scopes: Sequence[str]
+
+    @classmethod
+    def at(cls, issuer: str, client_id: str, scopes: Sequence[str]) -> Self | None:
+        """Return how pages sign users in at a provider; None where no page is known to the provider."""
+        # Entra ID's issuers end with a version that its login library adds by itself.
+        return cls(client_id, issuer.removesuffix("/v2.0"), scopes) if client_id else None
 
 
 def router(

@@ -28,6 +28,7 @@ from gateway.answering.timeline import Timeline
 from gateway.dialects.exchange import ChatRequest, Dialect, Exchange, Media
 from gateway.dialects.registration import ChatRoute
 from gateway.domain import Batch, Done, Step
+from gateway.routes.citation_links import CitationLinks, unlinked
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stored_responses import StoredResponses
@@ -53,6 +54,7 @@ class ChatEndpoint:
         heartbeat: Seconds of silence after which a stream gets a sign of life.
         memory: Has what the client's session said before.
         stored: Has what requests continue, and keeps their answers; None: nothing is stored.
+        links: Make links of citations, where a profile wants them.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
 
@@ -65,6 +67,7 @@ class ChatEndpoint:
         heartbeat: float,
         memory: SessionMemory,
         stored: StoredResponses | None = None,
+        links: CitationLinks,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
         self._chat = chat
@@ -73,6 +76,7 @@ class ChatEndpoint:
         self._heartbeat = heartbeat
         self._memory = memory
         self._stored = stored
+        self._links = links
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
     def dialect(self, scope: Scope, body: bytes = b"") -> Dialect:
@@ -87,7 +91,7 @@ class ChatEndpoint:
             await respond(send, http_status(wrong), JSON, dialect.error(wrong), [(b"allow", b"POST")])
             return
         try:
-            body = await _body(scope, receive, dialect.media)
+            body = unlinked(await _body(scope, receive, dialect.media))
         except _ClientLeft:
             return
         except CausewayError as error:
@@ -135,6 +139,8 @@ class ChatEndpoint:
                     answer = remembering.through(answer)
                 if self._stored is not None:
                     answer = self._stored.keeping(exchange, state.principal, state.frontend.name, answer)
+                if state.frontend.links_citations and dialect.media.shows_text:
+                    answer = self._links.through(answer, scope)
                 if exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_noted)
                 else:

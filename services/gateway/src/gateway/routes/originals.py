@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections.abc import Sequence
 from email.utils import formatdate
 from pathlib import PurePosixPath
 from typing import Annotated
@@ -11,12 +12,13 @@ import structlog
 from fastapi import APIRouter, Query, Request, Response
 from servicekit import keys
 from servicekit.deadline import Deadline
-from servicekit.errors import InvalidRequest, NotFound
+from servicekit.errors import InvalidRequest, NotFound, PermissionDenied
 from servicekit.principal import Principal
 from starlette.responses import FileResponse
 from starlette.types import Receive, Scope, Send
 
 from gateway.domain.documents import StoredDocument
+from gateway.identity.link_signing import LinkedDocument, refused
 from gateway.ports.documents import Catalogue, Originals
 from gateway.server.openapi import FRONT_ENDS
 from gateway.server.request_state import state_of
@@ -59,6 +61,7 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             200: {"description": "The document", "content": {"application/octet-stream": {}}},
             206: {"description": "The parts that Range asks for"},
             304: {"description": "If-None-Match names it"},
+            403: {"description": "A signed link is not valid, or not any more"},
             404: {"description": "No such document, or not for the caller"},
             416: {"description": "The document is shorter"},
         },
@@ -70,27 +73,30 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
     ) -> Response:
         """The document as it was uploaded, whole or in ranges."""
         frontend = state_of(request.scope).frontend
-        # What the caller's assistants cite can be opened, too.
-        cited = {
-            name for each in frontend.assistants_for(state_of(request.scope).principal) for name in each.indexes
-        }
-        chosen = (index,) if index in cited else frontend.indexes_for((index,) if index else (), "index")
+        linked = state_of(request.scope).linked
+        if linked is not None:
+            index = linked.index
+        # What the caller's assistants cite can be opened, too. A link says that the caller could use the assistant.
+        assistants = (
+            frontend.assistants_for(state_of(request.scope).principal)
+            if linked is None
+            else frontend.assistants.values()
+        )
+        cited = {name for each in assistants for name in each.indexes}
+        try:
+            chosen = (index,) if index in cited else frontend.indexes_for((index,) if index else (), "index")
+        except PermissionDenied:
+            if linked is None:
+                raise
+            raise refused() from None
         if not chosen:
             raise InvalidRequest("There is no index to look in; name one.", field="index")
         principal = frontend.principal_for(state_of(request.scope).principal, filter_asked=False)
         deadline = Deadline.after(timeout)
-        kept: list[StoredDocument] = []
-        for name in map(keys.index_name, chosen):
-            for sourcefile in _names(path):
-                found = await catalogue.find(principal, name, {"sourcefile": [sourcefile]}, deadline)
-                kept = [document for document in found if document.original]
-                if kept:
-                    break
-            if kept:
-                break
+        if linked is not None:
+            kept = await _linked(linked, principal, deadline)
         else:
-            where = "', '".join(chosen)
-            raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
+            kept = await _named(path, chosen, principal, deadline)
         document = max(kept, key=lambda each: each.updated_at)
         headers = _headers(document)
         if _known(request.headers.get("if-none-match", ""), headers["etag"]):
@@ -99,6 +105,28 @@ def router(catalogue: Catalogue, originals: Originals, *, timeout: float) -> API
             length = {"content-length": str(document.size_bytes), "accept-ranges": "bytes"}
             return Response(headers=headers | length)
         return _Original(originals, principal, document, headers, deadline)
+
+    async def _named(
+        path: str, chosen: Sequence[str], principal: Principal, deadline: Deadline
+    ) -> list[StoredDocument]:
+        for name in map(keys.index_name, chosen):
+            for sourcefile in _names(path):
+                found = await catalogue.find(principal, name, {"sourcefile": [sourcefile]}, deadline)
+                if kept := [document for document in found if document.original]:
+                    return kept
+        where = "', '".join(chosen)
+        raise NotFound(f"There is no document {path[:200]!r} in the index '{where}'.", resource=path)
+
+    async def _linked(linked: LinkedDocument, principal: Principal, deadline: Deadline) -> list[StoredDocument]:
+        """The version that a link was made for, as long as it is the current one and the caller may see it."""
+        try:
+            found = await catalogue.find(principal, linked.index, {"document_id": [linked.document_id]}, deadline)
+        except NotFound:
+            found = ()
+        kept = [each for each in found if each.original and each.generation == linked.generation]
+        if not kept:
+            raise refused()
+        return kept
 
     return routes
 

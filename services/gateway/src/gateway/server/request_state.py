@@ -11,6 +11,7 @@ from gateway.answering.timeline import Timeline
 from gateway.domain import Done, Passage
 from gateway.frontends.profiles import Frontend
 from gateway.identity.caller import NOBODY, Caller
+from gateway.identity.link_signing import LinkedDocument
 from gateway.routing.route import Route
 
 _KEY = "causeway.request"
@@ -26,6 +27,7 @@ class RequestState:
         no_route: Why there is no route.
         caller: Who sends the request; `authentication` sets it with `identify`.
         identified: Whether `authentication` has accepted a caller.
+        linked: The document that a signed link opens; None: the request has a credential of its own.
         trace_id: Id of the request's trace, 32 hex digits.
         status: HTTP status of the response; 0 where none was sent.
         request_bytes: Bytes of the body, once it is complete.
@@ -43,6 +45,7 @@ class RequestState:
     no_route: CausewayError | None = None
     caller: Caller = NOBODY
     identified: bool = False
+    linked: LinkedDocument | None = None
     trace_id: str = ""
     status: int = 0
     request_bytes: int = 0

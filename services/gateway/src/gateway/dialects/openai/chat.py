@@ -62,7 +62,11 @@ class OpenAiChat:
 
     name = "openai"
     media = Media(
-        unary=b"application/json", stream=b"text/event-stream; charset=utf-8", heartbeat=b": \n\n", breaks_off=True
+        unary=b"application/json",
+        stream=b"text/event-stream; charset=utf-8",
+        heartbeat=b": \n\n",
+        breaks_off=True,
+        shows_text=True,
     )
 
     def __init__(

@@ -1,0 +1,93 @@
+"""A bucket of NATS that is followed: what is in it, and what changes, reaches a copy in memory within seconds."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Self
+
+import nats.errors
+import nats.js.errors
+import structlog
+from nats.js.kv import KeyValue
+from servicekit import key_value
+from servicekit.errors import Unavailable
+from servicekit.key_value import Entry
+from servicekit.tasks import ended
+
+_log = structlog.get_logger(__name__)
+FAILURES = (OSError, TimeoutError, nats.errors.Error, nats.js.errors.Error)
+
+
+class BucketWatch:
+    """Follows a bucket until it is closed. While NATS is away the copy stays as it is.
+
+    Args:
+        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        fill: Takes all entries, deletions too, at the begin and after something was missed.
+        change: Takes an entry that is new.
+        what: What is in the bucket, for the log.
+        check: Seconds of silence after which the bucket is asked whether something was missed: a watch ends without
+            a word where its server has forgotten it.
+        retry: Seconds between attempts.
+    """
+
+    def __init__(
+        self,
+        bucket: Callable[[], Awaitable[KeyValue]],
+        fill: Callable[[Sequence[Entry]], None],
+        change: Callable[[Entry], None],
+        *,
+        what: str,
+        check: float,
+        retry: float,
+    ) -> None:
+        self._bucket = bucket
+        self._fill = fill
+        self._change = change
+        self._what = what
+        self._check = check
+        self._retry = retry
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Begins; the copy is filled as soon as NATS answers."""
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._watching is not None:
+            await ended(self._watching)
+
+    async def _watch(self) -> None:
+        told = ""
+        while True:
+            try:
+                await self._follow(await self._bucket())
+                told = ""
+            except Unavailable:
+                await asyncio.sleep(self._retry)  # the link says it itself
+            except FAILURES as error:
+                if (text := str(error) or type(error).__name__) != told:
+                    told = text
+                    _log.warning(f"{self._what} cannot be watched; keeping those that are known", error=text)
+                await asyncio.sleep(self._retry)
+            except Exception:  # a watch that has ended would take every change with it
+                _log.exception(f"{self._what} cannot be watched; keeping those that are known")
+                await asyncio.sleep(self._check)
+
+    async def _follow(self, bucket: KeyValue) -> None:
+        """Fills the copy and keeps it so; returns when the watch has missed something."""
+        async with key_value.watched(bucket) as (entries, watcher):
+            self._fill(entries)
+            revision = max((entry.revision or 0 for entry in entries), default=0)
+            while True:
+                try:
+                    entry = await key_value.update(watcher, self._check)
+                except nats.errors.TimeoutError:
+                    status = await bucket.status()
+                    if status.stream_info.state.last_seq != revision:
+                        return
+                    continue
+                if entry is None:
+                    continue
+                revision = max(revision, entry.revision or 0)
+                self._change(entry)

@@ -1,0 +1,99 @@
+"""The keys of signed links over NATS: made on schedule, shared by all replicas of the gateway."""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Self
+
+import structlog
+from nats.js.kv import KeyValue
+from servicekit import key_value
+from servicekit.errors import Unavailable
+from servicekit.key_value import Entry
+from servicekit.tasks import ended
+
+from gateway.clients.bucket_watch import FAILURES, BucketWatch
+from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkKeys
+
+_log = structlog.get_logger(__name__)
+_BYTES = 32
+
+
+class LinkKeyWatch:
+    """Keeps a ring as the bucket is, and makes the key of each period before the period begins.
+
+    Whichever replica is first makes a key; the others read it. Old keys leave the bucket by themselves.
+
+    Args:
+        bucket: Gives the bucket; raises `Unavailable` while NATS is away.
+        ring: What is filled.
+        now: Seconds since 1970.
+        check: As of `BucketWatch`.
+        retry: Likewise.
+        rotate: Seconds between two looks whether a key is to be made.
+    """
+
+    def __init__(
+        self,
+        bucket: Callable[[], Awaitable[KeyValue]],
+        ring: LinkKeys,
+        *,
+        now: Callable[[], float] = time.time,
+        check: float = 2.0,
+        retry: float = 0.5,
+        rotate: float = 60.0,
+    ) -> None:
+        self._bucket = bucket
+        self._ring = ring
+        self._now = now
+        self._retry = retry
+        self._rotate = rotate
+        self._watch = BucketWatch(
+            bucket, self._fill, self._change, what="the keys of signed links", check=check, retry=retry
+        )
+        self._closing = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        """Begins; the ring is filled as soon as NATS answers."""
+        await self._closing.enter_async_context(self._watch)
+        self._closing.push_async_callback(ended, asyncio.create_task(self._keep_rotating()))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._closing.aclose()
+
+    async def rotate(self) -> None:
+        """Make the keys of the current period, and of the next one before it begins, where they are missing."""
+        bucket = await self._bucket()
+        for moment in (self._now(), self._now() + LONGEST_SECONDS):
+            key_id = int(moment // PERIOD)
+            if key_id not in self._ring.ids:
+                await key_value.accepted(bucket.create(str(key_id), secrets.token_bytes(_BYTES)))
+                self._change(await bucket.get(str(key_id)))
+
+    async def _keep_rotating(self) -> None:
+        told = ""
+        while True:
+            pause = self._rotate
+            try:
+                await self.rotate()
+                told = ""
+            except (Unavailable, *FAILURES) as error:
+                if (text := str(error) or type(error).__name__) != told:
+                    told = text
+                    _log.warning("no key of signed links can be made; keeping those that are known", error=text)
+                pause = self._retry
+            await asyncio.sleep(pause)
+
+    def _fill(self, entries: Sequence[Entry]) -> None:
+        self._ring.replace({int(entry.key): entry.value or b"" for entry in entries if _is_key(entry)})
+
+    def _change(self, entry: Entry) -> None:
+        if _is_key(entry):
+            self._ring.put(int(entry.key), entry.value or b"")
+
+
+def _is_key(entry: Entry) -> bool:
+    return entry.operation is None and entry.key.isdecimal() and len(entry.value or b"") == _BYTES

@@ -1,0 +1,166 @@
+"""Signed links to documents: what one says, and the keys that all replicas sign and check them with."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import time
+from collections.abc import Callable, Mapping
+from typing import Self
+
+import msgspec
+from servicekit.errors import PermissionDenied, Unavailable
+from servicekit.principal import Principal
+
+PARAMETER = "link"
+"""Of the query of a link."""
+PREFIX = "cwl1."
+"""What every signature begins with; the number is the version of its format."""
+LONGEST_SECONDS = 3600
+"""Of the life of a link."""
+PERIOD = 12 * 3600
+"""Seconds for which new links are signed with the same key."""
+
+_LONGEST = 4096
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class LinkedDocument(msgspec.Struct, frozen=True, array_like=True):
+    """What a link opens, for whom and until when. It holds what it takes to check the access again.
+
+    Attributes:
+        profile: Front end whose answer cites the document; its rules hold when the link is opened.
+        tenant: Of the caller.
+        index: Of the document.
+        document_id: Names the document in the index.
+        generation: The version that was cited.
+        user: The caller's user, as of `Principal`.
+        issuer: Likewise.
+        oids: Of the caller's ids, those that open the document.
+        groups: Of the caller's groups, likewise.
+        is_admin: The caller is an administrator.
+        api_key: Id of the API key that the caller used; empty: none.
+        expires_at: Seconds since 1970.
+    """
+
+    profile: str
+    tenant: str
+    index: str
+    document_id: str
+    generation: int
+    user: str
+    issuer: str
+    oids: tuple[str, ...]
+    groups: tuple[str, ...]
+    is_admin: bool
+    api_key: str
+    expires_at: int
+
+    @property
+    def principal(self) -> Principal:
+        """On whose behalf the document is looked up."""
+        roles = ("ask", "admin") if self.is_admin else ("ask",)
+        return Principal(self.tenant, self.user, self.oids, self.groups, roles, self.issuer)
+
+
+class LinkKeys:
+    """The keys of the current period and of those beside it. `clients.link_keys` fills it and keeps it up to date.
+
+    A key's id is the number of its period, so that replicas need no other word to agree on the newest one.
+
+    Args:
+        now: Seconds since 1970.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._keys: dict[int, bytes] = {}
+
+    @property
+    def period(self) -> int:
+        """The number of the current period."""
+        return int(self._now() // PERIOD)
+
+    @property
+    def ids(self) -> frozenset[int]:
+        """Ids of the keys that are known and still good."""
+        return frozenset(filter(self.is_good, self._keys))
+
+    def is_good(self, key_id: int) -> bool:
+        """Whether links may be signed with a key of this id; clocks differ by less than a period."""
+        return abs(key_id - self.period) <= 1
+
+    def put(self, key_id: int, key: bytes) -> None:
+        """Take a key in, and forget those that are not good any more."""
+        self._keys[key_id] = key
+        self._keys = {each: known for each, known in self._keys.items() if self.is_good(each)}
+
+    def replace(self, keys: Mapping[int, bytes]) -> None:
+        """These are the keys, and no others."""
+        self._keys = {key_id: key for key_id, key in keys.items() if self.is_good(key_id)}
+
+    def sign(self, linked: LinkedDocument) -> str | None:
+        """Return a signature, which holds what it signs; None where no key is known, or it would be too long."""
+        known = [key_id for key_id in self.ids if key_id <= self.period]
+        if not known:
+            return None
+        said = f"{PREFIX}{max(known)}.{_base64url(_encode(linked))}"
+        signature = f"{said}.{_base64url(_mac(self._keys[max(known)], said))}"
+        return signature if len(signature) <= _LONGEST else None
+
+    def opened(self, signature: str) -> LinkedDocument:
+        """Return what a signature signs.
+
+        Raises:
+            PermissionDenied: It is wrong, or its time is over.
+            Unavailable: Its key is not known yet.
+        """
+        said, _, mac = signature.rpartition(".")
+        key_id = key_of(signature)
+        if key_id is None or not self.is_good(key_id):
+            raise refused()
+        key = self._keys.get(key_id)
+        if key is None:
+            raise Unavailable("Signed links cannot be checked yet. Try again shortly.", retry_after=2)
+        if not hmac.compare_digest(_base64url(_mac(key, said)).encode(), mac.encode()):
+            raise refused()
+        linked = msgspec.msgpack.decode(_raw(said.rpartition(".")[2]), type=LinkedDocument)
+        if self._now() >= linked.expires_at:
+            raise refused()
+        return linked
+
+    @classmethod
+    def of(cls, *keys: bytes, now: Callable[[], float] = time.time) -> Self:
+        """Return the ring of the current period's key and of those before it."""
+        made = cls(now)
+        for age, key in enumerate(keys):
+            made.put(made.period - age, key)
+        return made
+
+
+def key_of(signature: str) -> int | None:
+    """Return the id of the key that a signature is said to be of; None where it is no signature."""
+    parts = signature.split(".")
+    if len(signature) > _LONGEST or len(parts) != 4 or f"{parts[0]}." != PREFIX or not signature.isascii():
+        return None
+    return int(parts[1]) if parts[1].isdecimal() and len(parts[1]) < 12 else None
+
+
+def refused() -> PermissionDenied:
+    """The one error of all links that do not open: why is not for the person who holds one."""
+    return PermissionDenied("The link is not valid, or not any more. Ask again to get a new one.", field=PARAMETER)
+
+
+def _mac(key: bytes, said: str) -> bytes:
+    return hmac.digest(key, said.encode(), hashlib.sha256)
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _raw(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except binascii.Error:
+        raise refused() from None

@@ -1,0 +1,173 @@
+"""Citations as Markdown links, for clients that show text alone: ``[name]`` becomes ``[name](signed URL)``.
+
+The links are made from what the detectors have released, behind the memory and the records of an answer. Links that
+come back in a conversation are marks again before anything reads the request.
+"""
+
+import re
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from starlette.types import Scope
+
+from gateway.answering.citation_marks import MarkScanner, names_of
+from gateway.domain import Batch, Completion, Context, Delta, Done, Event, Finish, Passage
+from gateway.domain.deltas import members_of
+from gateway.identity.link_signing import LONGEST_SECONDS, PARAMETER, PREFIX, LinkedDocument, LinkKeys
+from gateway.server.public_address import PublicAddress
+from gateway.server.request_state import RequestState, state_of
+
+_UNLINKABLE = frozenset("[]\\\n")
+"""Characters that would end the text of a link, or change it."""
+
+# JSON encoders write some characters as escapes, such as "=" and "/"; proxies encode the "=".
+_SIGNED = rb"[?&]%b(?:=|%%3[dD]|\\u003[dD])%b[A-Za-z0-9_.-]*" % (PARAMETER.encode(), re.escape(PREFIX.encode()))
+_IN_BODY = re.compile(rb"\]\((?:[^()\s\"<>\\]|\\/|\\u[0-9a-fA-F]{4})*?" + _SIGNED + rb"[^()\s\"<>]*\)")
+_BARE = re.compile(_SIGNED)
+_MARKER = PREFIX.encode()
+
+
+def unlinked(body: bytes) -> bytes:
+    """Return the body of a request with the marks that its signed links were made from, and without signatures.
+
+    >>> unlinked(b'{"content": "See [a.pdf#page=2](https://x.org/content/a.pdf?link=cwl1.7.ab.cd#page=2)."}')
+    b'{"content": "See [a.pdf#page=2]."}'
+    """
+    if _MARKER not in body:
+        return body
+    return _BARE.sub(b"", _IN_BODY.sub(b"]", body))
+
+
+class CitationLinks:
+    """Makes links of the citations in answers.
+
+    Args:
+        keys: Sign them.
+        address: What a link begins with.
+    """
+
+    def __init__(self, keys: LinkKeys, address: PublicAddress) -> None:
+        self._keys = keys
+        self._address = address
+
+    def through(self, answer: AsyncGenerator[Batch, None], scope: Scope) -> AsyncGenerator[Batch, None]:
+        """Return the batches of an answer with links; of a request that an ASGI scope describes."""
+        return _Linking(self._keys, state_of(scope), self._address.root(scope)).through(answer)
+
+
+class _Linking:
+    """The links of one answer."""
+
+    def __init__(self, keys: LinkKeys, state: RequestState, base: str) -> None:
+        self._keys = keys
+        self._state = state
+        self._base = base
+        self._cited: dict[str, Passage] = {}
+        self._links: dict[str, str] = {}
+        self._scanners: dict[int, MarkScanner] = {}
+
+    async def through(self, answer: AsyncGenerator[Batch, None]) -> AsyncGenerator[Batch, None]:
+        async with aclosing(answer) as batches:
+            async for batch in batches:
+                if linked := [each for event in batch for each in self._of(event)]:
+                    yield linked
+
+    def _of(self, event: Event) -> Iterator[Event]:
+        """The events that stand for one."""
+        if type(event) is Delta:
+            if not event.text or not self._cited:
+                yield event
+                return
+            text = self._text(self._scanner(event.choice).feed(event.text))
+            if text == event.text:
+                yield event
+            elif text or event.delta_json or event.choice_json:
+                yield msgspec.structs.replace(event, text=text)
+            return
+        if type(event) is Context:
+            self._know(event.passages)
+        elif type(event) is Finish:
+            yield from self._rest(event.choice)
+        elif type(event) is Done:
+            for choice in self._scanners:
+                yield from self._rest(choice)
+        elif type(event) is Completion and self._cited:
+            event = Completion(self._whole(event.raw_json))
+        yield event
+
+    def _know(self, passages: tuple[Passage, ...]) -> None:
+        for passage in passages:
+            if passage.has_original:
+                for name in names_of([passage]):
+                    if _UNLINKABLE.isdisjoint(name):
+                        self._cited.setdefault(name, passage)
+
+    def _scanner(self, choice: int) -> MarkScanner:
+        scanner = self._scanners.get(choice)
+        if scanner is None:
+            scanner = self._scanners[choice] = MarkScanner(self._cited)
+        return scanner
+
+    def _rest(self, choice: int) -> Iterator[Event]:
+        if choice in self._scanners and (text := self._text(self._scanners[choice].end())):
+            yield Delta(choice, text)
+
+    def _text(self, stretches: Any) -> str:
+        return "".join(self._link(text) if is_mark else text for text, is_mark in stretches)
+
+    def _link(self, mark: str) -> str:
+        link = self._links.get(mark)
+        if link is None:
+            link = self._links[mark] = mark + self._target(mark[1:-1])
+        return link
+
+    def _target(self, name: str) -> str:
+        passage, caller = self._cited[name], self._state.caller
+        principal = caller.principal
+        ends = int(time.time()) + LONGEST_SECONDS
+        signature = self._keys.sign(
+            LinkedDocument(
+                profile=self._state.frontend.name,
+                tenant=principal.tenant,
+                index=passage.index,
+                document_id=passage.document_id,
+                generation=passage.generation,
+                user=principal.user,
+                issuer=principal.issuer,
+                oids=tuple(oid for oid in principal.oids if oid in passage.oids),
+                groups=tuple(group for group in principal.groups if group in passage.groups),
+                is_admin=principal.sees_everything,
+                api_key=caller.key_id,
+                expires_at=ends if caller.expires_at is None else min(ends, int(caller.expires_at)),
+            )
+        )
+        if signature is None:
+            return ""  # no link is better than one that opens nothing
+        page = f"#page={passage.page}" if passage.page and name == passage.sourcepage else ""
+        return f"({self._base}/content/{quote(passage.sourcefile)}?{PARAMETER}={signature}{page})"
+
+    def _whole(self, raw_json: bytes) -> bytes:
+        """A model server's own answer in one piece."""
+        body = members_of(raw_json)
+        changed = False
+        choices = body.get("choices")
+        for choice in choices if isinstance(choices, list) else ():
+            said = choice.get("message", choice) if isinstance(choice, dict) else None
+            if not isinstance(said, dict):
+                continue
+            content = said.get("content")
+            parts = content if isinstance(content, list) else ()
+            for holder, name in ((said, "content"), (said, "text"), *((part, "text") for part in parts)):
+                text = holder.get(name) if isinstance(holder, dict) else None
+                if isinstance(text, str):
+                    holder[name] = self._linked(text)
+                    changed |= holder[name] != text
+        return msgspec.json.encode(body) if changed else raw_json
+
+    def _linked(self, text: str) -> str:
+        scanner = MarkScanner(self._cited)
+        return self._text((*scanner.feed(text), *scanner.end()))

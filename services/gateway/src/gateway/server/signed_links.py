@@ -1,0 +1,82 @@
+"""Signed links to documents, as pure ASGI: a signature in the place of a credential, for the one document."""
+
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.frontends.profiles import FrontendsNow
+from gateway.identity.caller import Caller
+from gateway.identity.key_ring import KeyRing
+from gateway.identity.link_signing import PARAMETER, LinkedDocument, LinkKeys, refused
+from gateway.server.request_state import state_of
+
+_DOCUMENTS = "/content/"
+_METHODS = ("GET", "HEAD")
+
+
+class SignedLinks:
+    """Lets a request in that has a good signature, on behalf of the caller whom it names, for its document alone.
+
+    The request belongs to the front end whose answer had the link, at any host. The signature goes no further
+    than this layer.
+
+    Args:
+        app: What is below the identity.
+        identified: The same behind the layer that finds out who asks.
+        keys: Check the signatures.
+        frontends: The profiles.
+        api_keys: Those that are good now; None: none are taken.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        identified: ASGIApp,
+        keys: LinkKeys,
+        frontends: FrontendsNow,
+        api_keys: KeyRing | None,
+    ) -> None:
+        self._app = app
+        self._identified = identified
+        self._keys = keys
+        self._frontends = frontends
+        self._api_keys = api_keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serves one request."""
+        signature = None
+        if scope["type"] == "http" and scope["path"].startswith(_DOCUMENTS) and scope["method"] in _METHODS:
+            query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            signature = next((value for name, value in query if name == PARAMETER), None)
+        if signature is None:
+            await self._identified(scope, receive, send)
+            return
+
+        linked = self._keys.opened(signature)
+        others = [(name, value) for name, value in query if name != PARAMETER]
+        scope["query_string"] = urlencode(others).encode()
+        state = state_of(scope)
+        frontend = self._frontends().named(linked.profile)
+        if frontend is None:
+            raise refused()
+        state.frontend = frontend
+        state.log["frontend"] = frontend.name
+        state.linked = linked
+        state.identify(self._caller(linked))
+        await self._app(scope, receive, send)
+
+    def _caller(self, linked: LinkedDocument) -> Caller:
+        """Whom a link was made for: an API key as it is now, and a token's user with what opened the document.
+
+        Raises:
+            PermissionDenied: The key is revoked, or may not ask this front end any more.
+        """
+        if not linked.api_key:
+            return Caller(linked.principal)
+        caller = self._api_keys.known(linked.api_key) if self._api_keys is not None else None
+        if caller is None or caller.principal.tenant != linked.tenant or not caller.principal.has_role("ask"):
+            raise refused()
+        bound = caller.profiles | self._frontends().bound_to(caller.key_name)
+        if bound and linked.profile not in bound:
+            raise refused()
+        return caller

@@ -1,0 +1,78 @@
+"""Against a real nats-server, with several replicas of the gateway's ring."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from causeway_testing.servers import eventually, nats_server
+from gateway.clients.link_keys import LinkKeyWatch
+from gateway.clients.nats_connection import NatsLink
+from gateway.identity.link_signing import LONGEST_SECONDS, PERIOD, LinkedDocument, LinkKeys
+from servicekit.errors import Unavailable
+
+LINKED = LinkedDocument("p", "t", "i", "d", 1, "u", "", (), (), False, "", 2**40)  # a field
+
+
+class Clock:
+    """A clock that is set, in the middle of a period."""
+
+    def __init__(self) -> None:
+        self.now = PERIOD * 40_000 + PERIOD / 2
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def replica(url: str, clock: Clock) -> AsyncIterator[tuple[LinkKeys, LinkKeyWatch]]:
+    """What each gateway has."""
+    ring = LinkKeys(clock)
+    async with (
+        NatsLink(url, retry=0.05) as link,
+        LinkKeyWatch(link.link_keys, ring, now=clock, check=0.3, retry=0.05, rotate=0.05) as watch,
+    ):
+        yield ring, watch
+
+
+def opens(ring: LinkKeys, signature: str | None) -> bool:
+    try:
+        return ring.opened(signature or "") == LINKED
+    except Unavailable:
+        return False
+
+
+async def test_replicas_share_keys_that_rotate(tmp_path: Path) -> None:
+    """One key a period; the next one is there before its period; each replica opens what others signed."""
+    clock = Clock()
+    async with nats_server(tmp_path / "nats") as url, replica(url, clock) as (first, one):
+        async with replica(url, clock) as (second, other):
+            await eventually(lambda: bool(first.ids and second.ids))
+            await asyncio.gather(one.rotate(), other.rotate())
+            assert first.ids == second.ids == {first.period}
+            before = first.sign(LINKED)
+            assert before == second.sign(LINKED)
+            clock.now += PERIOD / 2 - LONGEST_SECONDS + 1
+            await eventually(lambda: first.ids == second.ids == {first.period, first.period + 1})
+            assert first.sign(LINKED) == before
+            clock.now += LONGEST_SECONDS
+            after = second.sign(LINKED)
+            assert after != before
+            assert opens(first, after)
+            assert opens(second, before)
+        # One that comes later reads what there is.
+        async with replica(url, clock) as (third, _):
+            await eventually(lambda: opens(third, after) and opens(third, before))
+
+
+async def test_a_ring_goes_on_while_nats_is_away(tmp_path: Path) -> None:
+    """Links that were made open still, and new ones are signed with the key that is known."""
+    clock = Clock()
+    async with contextlib.AsyncExitStack() as stack:
+        async with nats_server(tmp_path / "nats") as url:
+            ring, _ = await stack.enter_async_context(replica(url, clock))
+            await eventually(lambda: bool(ring.ids))
+            signature = ring.sign(LINKED)
+        clock.now += PERIOD
+        assert opens(ring, signature)
+        assert ring.sign(LINKED) == signature

@@ -1,0 +1,134 @@
+import base64
+
+import pytest
+from gateway.identity.link_signing import PERIOD, LinkedDocument, LinkKeys
+from hypothesis import given
+from hypothesis import strategies as st
+from servicekit.errors import PermissionDenied, Unavailable
+
+KEY, OLD = b"k" * 32, b"o" * 32
+NOW = 1_800_000_000.0
+
+
+def linked(**more: object) -> LinkedDocument:
+    said: dict[str, object] = {
+        "profile": "help",
+        "tenant": "north",
+        "index": "docs",
+        "document_id": "d",
+        "generation": 7,
+        "user": "ann",
+        "issuer": "https://id.example.com",
+        "oids": ("ann",),
+        "groups": ("staff",),
+        "is_admin": False,
+        "api_key": "",
+        "expires_at": int(NOW) + 60,
+    }
+    return LinkedDocument(**(said | more))  # type: ignore[arg-type]  # as the fields are
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_what_is_signed_comes_back() -> None:
+    """All of it, and the principal that it names; characters of the signature need no encoding in a URL."""
+    ring = LinkKeys.of(KEY, now=Clock())
+    signature = ring.sign(linked())
+    assert signature is not None
+    assert signature.replace(".", "").replace("_", "").replace("-", "").isalnum()
+    found = ring.opened(signature)
+    assert found == linked()
+    principal = found.principal
+    assert (principal.tenant, principal.user, principal.issuer) == ("north", "ann", "https://id.example.com")
+    assert (principal.oids, principal.groups, principal.roles) == (("ann",), ("staff",), ("ask",))
+    assert linked(is_admin=True).principal.sees_everything
+
+
+@given(st.integers(0, 400), st.characters(codec="ascii"))
+def test_no_character_can_be_changed(at: int, character: str) -> None:
+    """Another signature is refused, always with the same words."""
+    ring = LinkKeys.of(KEY, now=Clock())
+    signature = ring.sign(linked()) or ""
+    at %= len(signature)
+    changed = signature[:at] + character + signature[at + 1 :]
+    if changed != signature:
+        with pytest.raises((PermissionDenied, Unavailable)):
+            ring.opened(changed)
+
+
+WRONG = [
+    "",
+    "cwl1.",
+    "cwl1.1.2.3",
+    "x" * 5000,
+    "cwl2.1.a.b",
+    "cwl1.99999999999999999.a.b",
+    "cwl1.é.a.b",
+    "....",
+    "cwl1.²..x",
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=range(len(WRONG)))
+def test_what_is_no_signature(wrong: str) -> None:
+    """It is refused, never an error of the program."""
+    with pytest.raises(PermissionDenied, match="Ask again to get a new one"):
+        LinkKeys.of(KEY, now=Clock()).opened(wrong)
+
+
+def test_the_claims_cannot_be_swapped() -> None:
+    """The claims of one link with the code of another open nothing; nor does a key of another deployment."""
+    ring = LinkKeys.of(KEY, now=Clock())
+    mine, other = (ring.sign(linked(tenant=each)) or "" for each in ("north", "south"))
+    with pytest.raises(PermissionDenied):
+        ring.opened(f"{other.rpartition('.')[0]}.{mine.rpartition('.')[2]}")
+    with pytest.raises(PermissionDenied):
+        LinkKeys.of(OLD, now=Clock()).opened(mine)
+    assert b"south" in base64.urlsafe_b64decode(other.split(".")[2] + "==")
+
+
+def test_a_link_ends() -> None:
+    """At its time, to the second."""
+    clock = Clock()
+    ring = LinkKeys.of(KEY, now=clock)
+    signature = ring.sign(linked()) or ""
+    clock.now += 59
+    ring.opened(signature)
+    clock.now += 1
+    with pytest.raises(PermissionDenied):
+        ring.opened(signature)
+
+
+def test_keys_rotate() -> None:
+    """New links are signed with the current period's key; the one before it still checks; older ones are gone."""
+    clock = Clock()
+    ring = LinkKeys.of(KEY, OLD, now=clock)
+    assert ring.ids == {ring.period, ring.period - 1}
+    old = LinkKeys(clock)
+    old.put(ring.period - 1, OLD)
+    before = old.sign(linked()) or ""
+    assert ring.opened(before) == linked()
+    new = ring.sign(linked()) or ""
+    assert new.split(".")[1] == str(ring.period)
+    with pytest.raises(Unavailable):
+        old.opened(new)
+    ring.put(ring.period + 1, b"n" * 32)
+    assert (ring.sign(linked()) or "").split(".")[1] == str(ring.period), "the next key waits for its period"
+    clock.now += PERIOD
+    assert ring.ids == {ring.period, ring.period - 1}
+    with pytest.raises(PermissionDenied):
+        ring.opened(before)
+
+
+def test_nothing_is_signed_without_a_key() -> None:
+    """Nor where the signature would be too long for a URL."""
+    assert LinkKeys(Clock()).sign(linked()) is None
+    assert LinkKeys.of(KEY, now=Clock()).sign(linked(groups=tuple(map(str, range(2000))))) is None

@@ -1,0 +1,365 @@
+"""Citations as links: made by the chats of a front end, opened without a credential. The services are fakes."""
+
+import itertools
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import structlog
+from causeway_testing.gateway.answering import FakeGenerator
+from causeway_testing.gateway.retrieval import FakeDocument
+from gateway.domain import Completion, Delta
+from gateway.domain.documents import StoredDocument
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.identity.caller import Caller
+from gateway.identity.link_signing import LONGEST_SECONDS, LinkKeys
+from gateway.main import build_app
+from gateway.settings import Settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from servicekit import api_keys
+from servicekit.errors import Unauthenticated
+from servicekit.principal import Principal
+
+BYTES, DIGEST = b"%PDF-1.7 ferry", "a" * 64
+MARK = "[guide-1.pdf#page=1]"
+SAID = f"At nine {MARK}."
+LINK = re.compile(r"\]\(http://gateway(/content/[^)#]+)(#page=1)?\)")
+FRONTENDS = """
+frontends:
+  - {name: help, mount: help, index: docs, citations: links, allow: {models: any}}
+  - name: desk
+    mount: desk
+    index: empty
+    citations: links
+    assistants: [{name: harbour, indexes: [docs], allow: {groups: [staff]}}]
+  - {name: plain, mount: plain, index: docs}
+  - {name: strict, mount: strict, index: docs, citations: links, enforce_access: true}
+"""
+WAYS = [
+    (path, stream)
+    for path in ("/v1/chat/completions", "/v1/completions", "/openai/deployments/m/chat/completions")
+    for stream in (False, True)
+]
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self) -> None:
+        self.now = time.time()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class OneToken:
+    """The tokens of one user, which end after ten minutes."""
+
+    def __init__(self) -> None:
+        ann = Principal("north", "ann", ("ann",), ("crew", "staff"), ("ask",), "https://id.example.com")
+        self._caller = Caller(ann, expires_at=time.time() + 600)
+
+    def known(self, token: str) -> Caller | None:
+        return self._caller if token == "ann" else None
+
+    async def caller(self, token: str) -> Caller:
+        raise Unauthenticated("No such token.")
+
+
+class World:
+    """A gateway, who asks it, and what it says."""
+
+    def __init__(self, fakes: Any, tmp_path: Path, **more: Any) -> None:
+        (tmp_path / "frontends.yaml").write_text(FRONTENDS)
+        fakes.frontends = FrontendsFile(tmp_path / "frontends.yaml")
+        self.clock = Clock()
+        fakes.link_keys = LinkKeys.of(b"k" * 32, now=self.clock)
+        fakes.keys.replace([])
+        self.fakes = fakes
+        self.headers = self.key("north")
+        fakes.retriever.indexes["docs"] = [
+            replace(each, has_original=True, generation=7, oids=("ann",))
+            for each in fakes.retriever.indexes["docs"]
+        ]
+        self.store()
+        fakes.originals.contents["north", DIGEST] = BYTES
+        self.app = build_app(Settings(**{"default_index": "docs", "auth": "keys", **more}), fakes.services())
+        self.says(SAID)
+
+    def store(self, generation: int = 7, oids: tuple[str, ...] = ("ann",)) -> None:
+        """The document that is cited, as the catalogue has it."""
+        stored = StoredDocument("d1", "guide-1.pdf", "application/pdf", DIGEST, len(BYTES), 1.0, DIGEST, generation)
+        self.fakes.retriever.documents = {"docs": [FakeDocument(stored, oids)]}
+
+    def key(self, tenant: str, user: str = "ann", *roles: str) -> dict[str, str]:
+        """The headers of a new key."""
+        key, record = api_keys.make(user, tenant, roles=roles or ("ask",), oids=(user,))
+        self.fakes.keys.put(record)
+        return {"authorization": f"Bearer {key}"}
+
+    def says(self, *pieces: str) -> None:
+        """What the model answers."""
+        self.fakes.generator.script = FakeGenerator.saying(*pieces).script
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[httpx.AsyncClient]:
+        """A client."""
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as http:
+            yield http
+
+    async def asks(
+        self, path: str = "/v1/chat/completions", *, stream: bool = False, mount: str = "help", **more: Any
+    ) -> str:
+        """The text of an answer."""
+        body: dict[str, Any] = {"stream": stream, "messages": [{"role": "user", "content": "When does it leave?"}]}
+        if path == "/v1/completions":
+            body = {"stream": stream, "prompt": "When does the ferry leave?"}
+        async with self.http() as http:
+            answer = await http.post(f"/{mount}{path}", json=body | more, headers=self.headers)
+        assert answer.status_code == 200, answer.text
+        if not stream:
+            return text_of(answer.json())
+        events = [line.removeprefix("data: ") for line in answer.text.split("\n\n") if line.startswith("data: {")]
+        return "".join(text_of(json.loads(event)) for event in events)
+
+    async def opens(self, path: str, **more: Any) -> httpx.Response:
+        """What a browser gets that has no credential."""
+        async with self.http() as http:
+            return await http.request(more.pop("method", "GET"), path, **more)
+
+
+def text_of(answer: Any) -> str:
+    return "".join(
+        choice.get("text") or (choice.get("message") or choice.get("delta") or {}).get("content") or ""
+        for choice in answer["choices"]
+    )
+
+
+def link_of(text: str) -> str:
+    found = LINK.search(text)
+    assert found is not None, text
+    return found[1]
+
+
+@pytest.fixture
+def world(fakes: Any, tmp_path: Path) -> World:
+    return World(fakes, tmp_path)
+
+
+@pytest.mark.parametrize(("path", "stream"), WAYS, ids=[f"{path} {stream}" for path, stream in WAYS])
+async def test_a_citation_opens_its_document(world: World, path: str, stream: bool) -> None:
+    """However it is asked: the mark is a link to the page, and the document comes without a credential."""
+    text = await world.asks(path, stream=stream)
+    assert LINK.sub("]", text) == SAID
+    assert "#page=1)" in text
+    opened = await world.opens(link_of(text))
+    assert (opened.status_code, opened.content) == (200, BYTES)
+    assert opened.headers["referrer-policy"] == "no-referrer"
+    head = await world.opens(link_of(text), method="HEAD")
+    assert (head.status_code, head.headers["content-length"]) == (200, str(len(BYTES)))
+    part = await world.opens(link_of(text), headers={"range": "bytes=0-3"})
+    assert (part.status_code, part.content) == (206, b"%PDF")
+
+
+async def test_other_front_ends_have_marks(world: World) -> None:
+    """A profile that does not ask for links has none, nor has a protocol whose clients show sources."""
+    assert await world.asks(mount="plain") == SAID
+    async with world.http() as http:
+        body = {"messages": [{"role": "user", "content": "When does it leave?"}]}
+        answer = await http.post("/help/2024-04/chat", json=body, headers=world.headers)
+    assert answer.json()["message"]["content"] == SAID
+
+
+async def test_an_answer_in_one_piece_from_the_model_server(world: World) -> None:
+    """The server's own object keeps its members; its text has links, also in parts."""
+    for content in (SAID, [{"type": "text", "text": SAID}]):
+        said = {"id": "x", "choices": [{"index": 0, "message": {"role": "assistant", "content": content}}], "z": 1}
+        world.fakes.generator.script = [[Completion(json.dumps(said).encode())]]
+        async with world.http() as http:
+            body = {"messages": [{"role": "user", "content": "When does it leave?"}]}
+            answer = await http.post("/help/v1/chat/completions", json=body, headers=world.headers)
+        assert answer.json()["z"] == 1
+        content = answer.json()["choices"][0]["message"]["content"]
+        assert LINK.sub("]", content if isinstance(content, str) else content[0]["text"]) == SAID
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cuts=st.lists(st.integers(0, len(SAID)), max_size=8))
+async def test_links_do_not_depend_on_the_split(world: World, cuts: list[int]) -> None:
+    """Wherever tokens end, the text with its links is the same; nothing of it is lost."""
+    edges = [0, *sorted(cuts), len(SAID)]
+    world.says(*(SAID[a:b] for a, b in itertools.pairwise(edges)))
+    text = await world.asks(stream=True)
+    assert LINK.sub("]", text) == SAID
+    assert len(LINK.findall(text)) == 1
+
+
+async def test_what_is_no_citation_is_no_link(world: World) -> None:
+    """Only exact names of passages whose originals are kept; a mark that is cut off stays as it is."""
+    for said in ("[guide-9.pdf#page=1]", "[guide-1.pdf#page=1", "[x](http://y/)", "[[guide-1.pdf#page=1"):
+        world.says(*said)
+        assert await world.asks(stream=True) == said
+    world.fakes.retriever.indexes["docs"] = [
+        replace(each, has_original=False) for each in world.fakes.retriever.indexes["docs"]
+    ]
+    world.says(SAID)
+    assert await world.asks() == SAID
+
+
+async def test_without_a_key_there_are_no_links(fakes: Any, tmp_path: Path) -> None:
+    """While NATS has not given any, answers have their marks."""
+    world = World(fakes, tmp_path)
+    fakes.link_keys.replace({})
+    assert await world.asks() == SAID
+
+
+async def test_every_link_that_does_not_open_is_refused_alike(world: World) -> None:
+    """A wrong signature, another deployment's, one whose time is over: the same 403 with the same words."""
+    link = link_of(await world.asks())
+    head, _, signature = link.partition("?link=")
+    other = LinkKeys.of(b"o" * 32, now=world.clock)
+    foreign = other.sign(world.fakes.link_keys.opened(signature))
+    wrong = [f"{head}?link={each}" for each in ("", "x", signature[:-1], f"{signature}a", foreign)]
+    answers = [await world.opens(each) for each in wrong]
+    with_key = await world.opens(wrong[1], headers=world.headers)
+    world.clock.now += LONGEST_SECONDS + 1
+    answers += [await world.opens(link), with_key]
+    assert {(each.status_code, each.text) for each in answers} == {
+        (403, '{"error":"The link is not valid, or not any more. Ask again to get a new one."}')
+    }
+    assert all("etag" not in each.headers for each in answers)
+
+
+async def test_a_link_is_for_one_version_of_one_document(world: World) -> None:
+    """Another name in the path changes nothing; a newer version does not open, nor does a document that is gone."""
+    link = link_of(await world.asks())
+    assert (await world.opens(link.replace("guide-1.pdf", "other.pdf"))).content == BYTES
+    assert (await world.opens(f"{link}&index=secret")).content == BYTES
+    assert (await world.opens(link, method="POST")).status_code == 401
+    assert (await world.opens(link.replace("/content/", "/list_uploaded/"))).status_code == 401
+    world.store(generation=8)
+    assert (await world.opens(link)).status_code == 403
+    world.fakes.retriever.documents = {}
+    assert (await world.opens(link)).status_code == 403
+    world.fakes.retriever.indexes.clear()
+    assert (await world.opens(link)).status_code == 403
+
+
+async def test_access_is_checked_when_a_link_is_opened(world: World) -> None:
+    """Once the document is closed to the caller, or the caller's key is revoked, the link opens nothing."""
+    link = link_of(await world.asks())
+    world.store(oids=("bob",))
+    assert (await world.opens(link)).status_code == 403
+    world.store(oids=("bob", "ann"))
+    assert (await world.opens(link)).status_code == 200
+    world.fakes.keys.remove(api_keys.id_of(world.headers["authorization"].split()[1]))
+    assert (await world.opens(link)).status_code == 403
+
+
+async def test_the_front_ends_rules_hold_for_its_links(world: World) -> None:
+    """An administrator's link on a front end that enforces access lists opens what these open, at any address."""
+    world.headers = world.key("north", "chief", "admin")
+    free, bound = link_of(await world.asks()), link_of(await world.asks(mount="strict"))
+    assert (await world.opens(free)).status_code == 200
+    assert (await world.opens(f"/strict{free}")).status_code == 200
+    for place in ("", "/help", "/plain"):
+        assert (await world.opens(place + bound)).status_code == 403
+
+
+async def test_a_link_of_an_assistant_and_a_token(fakes: Any, tmp_path: Path) -> None:
+    """An assistant's index, which the front end does not offer otherwise, to a user who may ask it by a group; the
+    link ends with the token.
+    """
+    fakes.tokens = OneToken()
+    oidc = {"auth": "oidc", "oidc_issuer": "https://id.example.com", "oidc_audience": ["causeway"]}
+    world = World(fakes, tmp_path, **oidc)
+    world.headers = {"authorization": "Bearer ann"}
+    link = link_of(await world.asks(mount="desk", model="harbour"))
+    assert (await world.opens(link)).content == BYTES
+    assert (await world.opens(link.partition("?")[0])).status_code == 401
+    world.clock.now += 601
+    assert (await world.opens(link)).status_code == 403
+
+
+async def test_a_link_of_another_tenant(world: World) -> None:
+    """It opens the documents of its own tenant alone, with any credential beside it."""
+    link = link_of(await world.asks())
+    world.headers = world.key("south")
+    opened = await world.opens(link, headers=world.headers)
+    assert opened.content == BYTES, "it is the link that counts, not the credential beside it"
+    others = link_of(await world.asks())
+    assert (await world.opens(others)).status_code == 404, "the original belongs to the other tenant"
+
+
+async def test_links_that_come_back_are_marks_again(world: World) -> None:
+    """Neither detectors nor the model see a link, in any protocol and however the client writes its JSON."""
+    text = await world.asks()
+    link = text[text.index("](") + 1 : text.index(")") + 1]
+    said = [
+        {"role": "user", "content": "When does it leave?"},
+        {"role": "assistant", "content": text},
+        {"role": "user", "content": f"And what is {link[1:-1]} about?"},
+    ]
+    for path in ("/help/v1/chat/completions", "/plain/2024-04/chat", "/v1/chat/completions"):
+        for escaped in ({}, {"/": "\\/"}, {"=": "\\u003d"}):
+            raw = json.dumps({"messages": said})
+            for character, other in escaped.items():
+                raw = raw.replace(character, other)
+            world.fakes.generator.prompts.clear()
+            async with world.http() as http:
+                headers = world.headers | {"content-type": "application/json"}
+                answer = await http.post(path, content=raw, headers=headers)
+            assert answer.status_code == 200, answer.text
+            [prompt] = world.fakes.generator.prompts
+            told = str(prompt)
+            assert "cwl1." not in told
+            assert MARK in re.sub(r"\\+u003d", "=", told)
+            assert "[guide-1.pdf#page=1](" not in told
+
+
+async def test_logs_and_traces_have_no_signature(world: World, spans: InMemorySpanExporter) -> None:
+    """Neither where a link is made, nor where it is opened or refused, nor where it comes back."""
+    with structlog.testing.capture_logs() as logs:
+        text = await world.asks(stream=True)
+        link = link_of(text)
+        assert (await world.opens(link)).status_code == 200
+        assert (await world.opens(link + "x")).status_code == 403
+        world.store(generation=8)
+        assert (await world.opens(link)).status_code == 403
+        await world.asks(messages=[{"role": "user", "content": f"What is {text}?"}])
+    assert len([entry for entry in logs if entry["event"] == "request"]) == 5
+    told = str(logs) + str([(span.name, span.attributes, span.events) for span in spans.get_finished_spans()])
+    told += str(world.fakes.records.__dict__ if hasattr(world.fakes.records, "__dict__") else world.fakes.records)
+    assert "cwl1." not in told
+    assert link.partition("?link=")[2] not in told
+
+
+async def test_links_begin_with_the_public_address(fakes: Any, tmp_path: Path) -> None:
+    """Where it is configured; else with the host of the request and the path of the proxy."""
+    for more, begin in (
+        (
+            {"public_url": "https://rag.example.com/causeway"},
+            "https://rag.example.com/causeway/content/guide-1.pdf?",
+        ),
+        ({"public_path": "/causeway"}, "http://gateway/causeway/content/guide-1.pdf?"),
+    ):
+        assert f"]({begin}link=cwl1." in await World(fakes, tmp_path, **more).asks()
+
+
+async def test_log_probabilities_stay(world: World) -> None:
+    """What is beside a text that is held back goes with it."""
+    world.fakes.generator.script = [
+        [Delta(0, "[guide-1.p", b"", b'{"logprobs":{"content":[1]}}'), Delta(0, "df#page=1]")],
+        *FakeGenerator.saying("").script[-1:],
+    ]
+    assert LINK.sub("]", await world.asks(stream=True)) == MARK
