@@ -3,7 +3,9 @@
 What a real server answers is in the tests of those who ask: embedding, the retriever's rerankers, the generator.
 """
 
+import itertools
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +15,7 @@ from causeway_testing.servers import free_ports
 from opentelemetry import context
 from pydantic import SecretStr
 from servicekit import telemetry
+from servicekit.secret_file import SecretFile, check_sendable
 from servicekit.triton import TensorModel, TritonAddress, TritonFailed
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
@@ -90,6 +93,20 @@ async def test_a_request(server: Server, model: TensorModel[str]) -> None:
     np.testing.assert_array_equal(answer, ONE)
     assert server.headers["authorization"] == "Bearer k"
     assert server.headers["traceparent"] == traced["traceparent"]
+
+
+async def test_a_renewed_key_goes_with_the_next_request(server: Server, tmp_path: Path) -> None:
+    """The key's file may change while the service runs."""
+    (tmp_path / "key").write_text("old")
+    times = itertools.count(step=10)
+    key = SecretFile(tmp_path / "key", check_sendable, clock=lambda: next(times))
+    made = TensorModel(TritonAddress(server.target, api_key=key), "m", lambda said: str(said.outputs[0].name))
+    await asked(made)
+    assert server.headers["authorization"] == "Bearer old"
+    (tmp_path / "key").write_text("renewed")
+    await asked(made)
+    assert server.headers["authorization"] == "Bearer renewed"
+    await made.aclose()
 
 
 async def test_a_model_is_looked_at_again_after_a_failure(server: Server, model: TensorModel[str]) -> None:

@@ -1,6 +1,7 @@
 """Rerankers: the contract, the servers behind them, the file, and what keeps a search from waiting."""
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from retriever.rerankers.registry import Rerankers
 from retriever.rerankers.reranking import Reranking
 from retriever.rerankers.resilience import ResilientReranker
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, NotFound, RateLimited, Unavailable
+from servicekit.secret_file import SecretFile, check_sendable
 from servicekit.yaml_file import BadFile
 
 WORDS = ["when", "does", "the", "ferry", "leave", "harbour", "bridge", "tolls", "rise", "tickets"]
@@ -107,6 +109,19 @@ async def test_any_text_can_be_rated(reranker: Reranker) -> None:
     """Also one that is long, or that spells a special token."""
     texts = ["ferry " * 500, "[SEP] [CLS]", "\u00e9\u4e2d\U0001f6a2"]
     assert len(await reranker.rate("the ferry \ufeff", texts)) == 3
+
+
+async def test_a_renewed_key_goes_with_the_next_request(server: RerankServer, tmp_path: Path) -> None:
+    """The key's file may change while the service runs."""
+    (tmp_path / "key").write_text("old")
+    times = itertools.count(step=10)
+    key = SecretFile(tmp_path / "key", check_sendable, clock=lambda: next(times))
+    one = HttpReranker(http_entry(f"{server.url}/v1", model="m", api_key=key))
+    await one.rate("ferry", ["a"])
+    (tmp_path / "key").write_text("renewed")
+    await one.rate("ferry", ["a"])
+    await one.aclose()
+    assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer old", "Bearer renewed"]
 
 
 async def test_what_http_servers_are_sent(server: RerankServer) -> None:
