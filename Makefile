@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -161,6 +161,9 @@ bench-guardrails: $(READY) $(VENV)/.bench ## What two detectors cost, here and i
 
 bench-retrieval: $(READY) ## Searches idle, under writes and compaction, and beside the engine alone; writes bench/results
 	@$(BIN)/python bench/bench_retrieval.py
+
+bench-rag: $(READY) $(VENV)/.bench ## Searches and RAG chats with several clients, CPU by process; writes bench/results
+	@$(BIN)/python bench/bench_rag.py $(if $(QUICK),--quick)
 
 bench-ingest: $(READY) ## Documents from the upload to where they can be found, 10,000 files among them; writes bench/results
 	@$(BIN)/python bench/bench_ingest.py

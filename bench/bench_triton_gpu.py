@@ -115,7 +115,7 @@ def ask_platform(address: str, tokens: int, streams: int, answers: int) -> Load:
         "messages": [{"role": "user", "content": PROMPT}],
     }
     url = f"http://{address}/v1/chat/completions"
-    return uvloop.run(load.run(url, json.dumps(body).encode(), streams, answers))
+    return uvloop.run(load.run(url, [json.dumps(body).encode()], streams, answers))
 
 
 WAYS = {"directly": ask_directly, "platform": ask_platform}

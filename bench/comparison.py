@@ -124,9 +124,9 @@ async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, 
     messages = [{"role": "user", "content": "Tell me something."}]
     body = json.dumps({"model": contender.model, "stream": case.stream, "messages": messages}).encode()
     # Connections are made, caches filled, and what is done with a first request is done.
-    await run(contender.url, body, min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4)
+    await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4)
     before = cpu_seconds(contender.pids)
-    load = await run(contender.url, body, case.clients, MOST_REQUESTS, seconds=seconds)
+    load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds)
     cpu = (cpu_seconds(contender.pids) - before) / len(load.durations)
     return {
         "rate": load.rate,

@@ -1,9 +1,10 @@
 """A load of chat completions over kept-alive connections, light enough to share a core with the model server."""
 
 import asyncio
+import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -34,15 +35,24 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-async def run(url: str, body: bytes, clients: int, requests: int, *, seconds: float = math.inf) -> Load:
+async def run(
+    url: str,
+    bodies: Sequence[bytes],
+    clients: int,
+    requests: int,
+    *,
+    seconds: float = math.inf,
+    sign: bytes = b'"content":"w',
+) -> Load:
     """Sends so many requests from so many clients, each waiting for its answer.
 
     Args:
         url: Where to.
-        body: Of each request.
+        bodies: Of the requests, in turn.
         clients: Connections; each sends one request at least.
         requests: Most requests.
         seconds: After which no further request is begun.
+        sign: What the first text of an answer begins with.
 
     Raises:
         RuntimeError: An answer is not a complete 200.
@@ -51,8 +61,9 @@ async def run(url: str, body: bytes, clients: int, requests: int, *, seconds: fl
     assert parts.hostname is not None
     head = (
         f"POST {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-        f"Authorization: Bearer unused\r\nContent-Length: {len(body)}\r\n\r\n"
+        f"Authorization: Bearer unused\r\nContent-Length: "
     ).encode()
+    written = itertools.cycle([b"%b%d\r\n\r\n%b" % (head, len(body), body) for body in bodies])
     load = Load()
     left = requests
     end = time.perf_counter() + seconds
@@ -66,8 +77,8 @@ async def run(url: str, body: bytes, clients: int, requests: int, *, seconds: fl
                 left -= 1
                 first_one = False
                 begin = time.perf_counter()
-                writer.write(head + body)
-                first = await _answer(reader)
+                writer.write(next(written))
+                first = await _answer(reader, sign)
                 load.durations.append(time.perf_counter() - begin)
                 load.first_bytes.append(first - begin)
         finally:
@@ -79,7 +90,7 @@ async def run(url: str, body: bytes, clients: int, requests: int, *, seconds: fl
     return load
 
 
-async def _answer(reader: asyncio.StreamReader) -> float:
+async def _answer(reader: asyncio.StreamReader, sign: bytes) -> float:
     """Reads one answer to its end; returns when the first text of it was there."""
     head = (await reader.readuntil(b"\r\n\r\n")).lower()
     if not head.startswith(b"http/1.1 200"):
@@ -87,7 +98,7 @@ async def _answer(reader: asyncio.StreamReader) -> float:
     first: list[float] = []
 
     def saw(piece: bytes) -> None:
-        if not first and (b'"content":"w' in piece or b'"content": "w' in piece):
+        if not first and (sign in piece or sign.replace(b":", b": ") in piece):
             first.append(time.perf_counter())
 
     if b"transfer-encoding: chunked" in head:

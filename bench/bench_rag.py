@@ -1,0 +1,250 @@
+"""What a question over an index costs: searches and RAG chats, CPU by process, with several clients.
+
+Gateway, retriever (with the bundled embedding model) and generator share one core. The stub of the model server,
+the broker and the load have another. The corpus has documents of made-up words and vectors. Questions come in turn
+from a list: caches work as with users who ask about the same things.
+
+Usage: python bench/bench_rag.py [--quick] [--chunks N] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import random
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import matplotlib as mpl
+import uvloop
+from bench_retrieval import INDEX, SERVICE, WORDS, fill
+from causeway.retriever.v1 import retriever_pb2_grpc
+from causeway_testing.servers import free_ports
+from comparison import CONTENDER_CORE, LOAD_CORE, MOST_REQUESTS, Row
+from load import percentile, run
+from processes import cpu_seconds, memory_mib, pinned, running, wait_for
+from servicekit.broker import Broker
+from servicekit.channel import open_channel
+
+mpl.use("svg")
+from matplotlib import pyplot as plt  # the backend has to be chosen first
+
+MODEL = "stub"
+TOKENS, PACE = 64, 0.01
+QUESTIONS = 50
+_START_SECONDS = 90
+_SERVICES = ("gateway", "retriever", "generator")
+COLUMNS = {
+    "rate": "requests/s",
+    "p50_ms": "p50 ms",
+    "p99_ms": "p99 ms",
+    "first_ms": "first text ms",
+    "cpu_ms": "CPU ms/request",
+    **{f"{name}_cpu_ms": f"of it {name}" for name in _SERVICES},
+    "memory_mib": "memory MiB",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One kind of load.
+
+    Attributes:
+        name: For tables.
+        path: That is asked.
+        body: Of a request, but for the question.
+        clients: How many ask at once.
+        sign: What the first text of an answer begins with.
+    """
+
+    name: str
+    path: str
+    body: Mapping[str, Any]
+    clients: int
+    sign: bytes = b'"content":"w'
+
+    def asking(self, question: str) -> bytes:
+        """The body of a request."""
+        if self.path == "/retrieve":
+            return json.dumps({**self.body, "query": question}).encode()
+        return json.dumps({**self.body, "messages": [{"role": "user", "content": question}]}).encode()
+
+
+def cases(clients: Sequence[int]) -> Iterator[Case]:
+    """All loads."""
+    over_index = {"model": MODEL, "index_name": INDEX}
+    streamed = {**over_index, "stream": True}
+    for number in clients:
+        yield Case(
+            "search, hybrid, top 5", "/retrieve", {"index_name": INDEX, "max_node_count": 5}, number, b'"text":"'
+        )
+    for number in clients:
+        yield Case(f"chat completion over an index, {TOKENS} tokens", "/v1/chat/completions", over_index, number)
+    for number in clients:
+        yield Case(f"the same, streamed, {PACE * 1000:.0f} ms/token", "/v1/chat/completions", streamed, number)
+    for number in clients:
+        yield Case(f"RAG chat, {TOKENS} tokens", "/chat", {}, number)
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform that answers: its address, and its processes by name."""
+
+    url: str
+    pids: Mapping[str, int]
+
+
+@contextmanager
+def serving(chunks: int) -> Iterator[Platform]:
+    """A platform with a filled index."""
+    retriever, generator, gateway, broker, model, guardrails = free_ports(6)
+    quiet = {"CAUSEWAY_LOG_LEVEL": "WARNING"}
+    with TemporaryDirectory() as directory:
+        stub = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(model))
+        beside = (
+            pinned(LOAD_CORE, *Broker(Path(directory) / "nats", broker).command()),
+            pinned(LOAD_CORE, *stub, "--tokens", str(TOKENS), "--pace", str(PACE)),
+        )
+        environments = {
+            "gateway": {
+                "CAUSEWAY_GATEWAY_PORT": str(gateway),
+                "CAUSEWAY_RETRIEVER_TARGET": f"127.0.0.1:{retriever}",
+                "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{generator}",
+                "CAUSEWAY_GUARDRAILS_TARGET": f"127.0.0.1:{guardrails}",
+                "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{broker}",
+                "CAUSEWAY_DEFAULT_INDEX": INDEX,
+            },
+            "retriever": {"CAUSEWAY_RETRIEVER_PORT": str(retriever), "CAUSEWAY_DATA_DIR": directory},
+            "generator": {
+                "CAUSEWAY_GENERATOR_PORT": str(generator),
+                "CAUSEWAY_OPENAI_BASE_URL": f"http://127.0.0.1:{model}/v1",
+                "CAUSEWAY_OPENAI_MODELS": MODEL,
+                "CAUSEWAY_OPENAI_CONTEXT_WINDOW": "8192",
+                "CAUSEWAY_MODEL": MODEL,
+            },
+        }
+        ours = {
+            name: pinned(CONTENDER_CORE, sys.executable, "-m", name, environment={**quiet, **environments[name]})
+            for name in _SERVICES
+        }
+        with running(*beside), running(*ours.values()):
+            asyncio.run(_filled(retriever, chunks))
+            url = f"http://127.0.0.1:{gateway}"
+            wait_for(f"{url}/chat", b'{"messages":[{"role":"user","content":"Hi"}]}', _START_SECONDS)
+            yield Platform(url, {name: process.pid for name, process in ours.items()})
+
+
+async def _filled(port: int, chunks: int) -> None:
+    async with open_channel(f"127.0.0.1:{port}", [SERVICE]) as channel:
+        await asyncio.wait_for(channel.channel_ready(), _START_SECONDS)
+        await fill(retriever_pb2_grpc.RetrieverServiceStub(channel), random.Random(chunks), chunks)
+
+
+async def measure(case: Case, platform: Platform, seconds: float) -> Row:
+    """A platform under one load."""
+    source = random.Random(7)
+    bodies = [case.asking(" ".join(source.choices(WORDS, k=8))) for _ in range(QUESTIONS)]
+    url = platform.url + case.path
+    # Caches are filled: each question was asked before.
+    await run(url, bodies, min(case.clients, 8), QUESTIONS, sign=case.sign)
+    before = {name: cpu_seconds([pid]) for name, pid in platform.pids.items()}
+    load = await run(url, bodies, case.clients, MOST_REQUESTS, seconds=seconds, sign=case.sign)
+    requests = len(load.durations)
+    cpu = {name: (cpu_seconds([pid]) - before[name]) / requests * 1000 for name, pid in platform.pids.items()}
+    return {
+        "case": case.name,
+        "clients": case.clients,
+        "rate": load.rate,
+        "p50_ms": percentile(load.durations, 0.5) * 1000,
+        "p99_ms": percentile(load.durations, 0.99) * 1000,
+        "first_ms": percentile(load.first_bytes, 0.5) * 1000,
+        "cpu_ms": sum(cpu.values()),
+        **{f"{name}_cpu_ms": spent for name, spent in cpu.items()},
+        "memory_mib": memory_mib(list(platform.pids.values())),
+    }
+
+
+def line(row: Row) -> str:
+    """One row, for people who watch."""
+    figures = "  ".join(f"{row[name]:7.2f} {label}" for name, label in COLUMNS.items())
+    return f"{row['case']:<44} {row['clients']:>3} clients {figures}"
+
+
+def page(result: Mapping[str, Any]) -> str:
+    """The table."""
+    lines = [
+        "# Questions over an index",
+        "",
+        f"{result['date']}, {result['machine']}. Gateway, retriever with the bundled embedding model, and "
+        "generator share one core; the stub of the model server, NATS and the load have another. The index has "
+        f"{result['chunks']} chunks of 100 words. {QUESTIONS} questions of eight words come in turn; each was "
+        f"asked once before. An answer has {TOKENS} tokens. The model takes {PACE * 1000:.0f} ms for each, "
+        f"whether it streams or not. Each load runs for {result['seconds']} s.",
+        "",
+        f"| load | clients | {' | '.join(COLUMNS.values())} |",
+        f"|---|--:|{'--:|' * len(COLUMNS)}",
+    ]
+    for row in result["rows"]:
+        figures = " | ".join(f"{row[name]:,.2f}" for name in COLUMNS)
+        lines.append(f"| {row['case']} | {row['clients']} | {figures} |")
+    return "\n".join([*lines, ""])
+
+
+def plot(rows: Sequence[Row], path: Path) -> None:
+    """CPU of each load, by process."""
+    figure, axis = plt.subplots(figsize=(9, 0.45 * len(rows) + 1.4))
+    left = [0.0] * len(rows)
+    for name in _SERVICES:
+        values = [row[f"{name}_cpu_ms"] for row in rows]
+        bars = axis.barh(range(len(rows)), values, left=left, label=name)
+        left = [before + value for before, value in zip(left, values, strict=True)]
+    axis.bar_label(bars, [f"{row['cpu_ms']:.1f}" for row in rows], fontsize=7, padding=3)
+    axis.set_yticks(range(len(rows)), [f"{row['case']}, {row['clients']} clients" for row in rows], fontsize=8)
+    axis.invert_yaxis()
+    axis.margins(x=0.1)
+    axis.set_xlabel("CPU ms per request, by process")
+    axis.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> int:
+    """Measures, and writes rag.json, rag.md and rag.svg."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two seconds for each load, and not all of them")
+    parser.add_argument("--chunks", type=int, default=2000, help="size of the index")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    os.sched_setaffinity(0, {LOAD_CORE})
+    begin = time.monotonic()
+    seconds = 2.0 if arguments.quick else 5.0
+    rows: list[Row] = []
+    with serving(arguments.chunks) as platform_:
+        for case in cases((8,) if arguments.quick else (1, 8, 32)):
+            rows.append(uvloop.run(measure(case, platform_, seconds)))
+            print(line(rows[-1]), flush=True)
+    result = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "seconds": seconds,
+        "chunks": arguments.chunks,
+        "rows": rows,
+    }
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "rag.json").write_text(json.dumps(result, indent=1) + "\n")
+    (arguments.results / "rag.md").write_text(page(result))
+    plot(rows, arguments.results / "rag.svg")
+    print(f"{time.monotonic() - begin:.0f} s; table and plot are in {arguments.results}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
