@@ -15,6 +15,7 @@ from causeway_testing.servers import eventually
 from gateway.answering.beside_texts import FIRST, MOST
 from gateway.answering.guard import HELD_CHARACTERS, LONGEST_PIECE, OutputGuard
 from gateway.answering.hold_back import LONGEST_REPLY
+from gateway.answering.json_texts import replaced
 from gateway.domain import (
     Action,
     Batch,
@@ -234,11 +235,7 @@ def test_what_is_found_comes_out_redacted(
     batches: list[Batch] = [[Delta(0, text[a:b])] for a, b in itertools.pairwise(edges)]
     ending: list[Event] = [Finish(0, "stop")] if finish else []
     events = asyncio.run(guarded(Detector({0: spans}, shares), *batches, ending))
-    expected, at = "", 0
-    for span in spans:
-        expected += text[at : span.start] + span.replacement
-        at = span.end or 0
-    assert said(events) == expected + text[at:]
+    assert said(events) == replaced(text, [(span.start or 0, span.end or 0, span.replacement) for span in spans])
     told = [each for event in events if isinstance(event, Detections) for each in event.findings]
     assert told == spans
     assert [event for event in events if isinstance(event, Finish)] == ending
@@ -257,7 +254,7 @@ async def test_spans_that_overlap_are_one_gap(second: tuple[int, int]) -> None:
 
     watch = Both(shares=(0,))
     events = await guarded(watch, [Delta(0, "ab345")], [Delta(0, "678yz")], [Finish(0, "stop")])
-    assert said(events) == "ab[A]yz"
+    assert said(events) == "ab_[A]_yz"
 
 
 async def test_a_model_may_say_everything_at_once() -> None:
@@ -265,7 +262,7 @@ async def test_a_model_may_say_everything_at_once() -> None:
     text = "0123456789" * 40_000
     watch = Detector({0: [finding(LONGEST_PIECE - 3, LONGEST_PIECE + 3)]}, shares=(90, 50))
     events = await guarded(watch, [Delta(0, text), Finish(0, "stop")])
-    assert said(events) == text[: LONGEST_PIECE - 3] + "[X]" + text[LONGEST_PIECE + 3 :]
+    assert said(events) == text[: LONGEST_PIECE - 3] + "_[X]_" + text[LONGEST_PIECE + 3 :]
 
 
 async def test_a_report_changes_nothing() -> None:

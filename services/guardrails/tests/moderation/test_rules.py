@@ -1,5 +1,6 @@
 """guardrails.moderation.rules: what follows from detections."""
 
+import pytest
 from causeway_testing.guardrails.fake import ScriptedDetector
 from guardrails.detectors.port import DetectorFailed
 from guardrails.domain import Action, Detection, Failure, Finding, OnError
@@ -94,7 +95,7 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
     expected = "".join(
         "#" if at in starts else "" if at in hidden else character for at, character in enumerate(text)
     )
-    assert redacted(text, findings) == expected
+    assert redacted(text, findings, joint="") == expected
     one_by_one, done = "", 0
     for finding in arranged(findings):
         start, end = finding.detection.start or 0, finding.detection.end or 0
@@ -102,3 +103,20 @@ def test_redaction(text: str, spans: list[tuple[int, int, Action]]) -> None:
             one_by_one += text[done:start] + finding.replacement
             done = max(done, end)
     assert one_by_one + text[done:] == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "replacement", "expected"),
+    [
+        ("a tern4111", "[R]", "a [R]_4111"),
+        ("4111tern b", "[R]", "4111_[R] b"),
+        ("4111tern4111", "[R]", "4111_[R]_4111"),
+        ("4111tern4111", "", "41114111"),
+        ("4111tern4111", "x", "4111x4111"),
+        ("é tern, b", "***", "é ***, b"),
+    ],
+)
+def test_what_is_left_of_a_word_is_no_word(text: str, replacement: str, expected: str) -> None:
+    """A number that becomes one only because the rest of its word is redacted is not found in what is left."""
+    start = text.index("tern")
+    assert redacted(text, [_finding(start, start + 4, replacement=replacement)]) == expected

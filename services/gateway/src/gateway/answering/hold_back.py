@@ -8,6 +8,7 @@ import msgspec
 
 from gateway.answering.beside import BesideChoice, Document
 from gateway.answering.cited_names import CitedNames
+from gateway.answering.word_edges import joint
 from gateway.domain import Action, Delta, Event, Finding, Finish
 from gateway.domain.deltas import ToolCall, drop_numbers, members_of, merge, tool_calls_json
 
@@ -79,6 +80,9 @@ class HeldChoice:
         self._redactions: deque[Finding] = deque()
         self._taken: list[tuple[int, int]] = []
         self._offset = 0
+        self._kept = ""  # the text that was kept last
+        self._taken_out = ""  # the last character before the offset, where it was taken out
+        self._edge = ""  # the last one of its replacement
 
     @property
     def empty(self) -> bool:
@@ -199,7 +203,11 @@ class HeldChoice:
             self._run = []
 
     def _pass(self, delta: Delta, out: list[Event], begin: int) -> None:
-        text = self._redacted(delta.text) if self._redactions else delta.text
+        text = delta.text
+        if self._redactions or self._taken_out:
+            text = self._redacted(text)
+        elif text:
+            self._kept = text
         self._offset += len(delta.text)
         self._cited.forget(self._offset)
         if text is not delta.text:
@@ -218,7 +226,8 @@ class HeldChoice:
         A span that began in an earlier piece was replaced there; only its rest is cut off here.
         """
         begin, end = self._offset, self._offset + len(text)
-        pieces, at = [], begin
+        pieces: list[str] = []
+        at = begin
         while self._redactions:
             finding = self._redactions[0]
             assert finding.start is not None
@@ -226,13 +235,27 @@ class HeldChoice:
             if finding.start >= end:
                 break
             if finding.start >= at:
-                pieces += [text[at - begin : finding.start - begin], finding.replacement]
-            at = max(at, min(finding.end, end))
+                self._keep(text[at - begin : finding.start - begin], pieces)
+                first = finding.start - begin
+                kept = "" if self._taken_out else self._kept[-1:]
+                pieces += [joint(kept, text[first : first + 1], finding.replacement[:1]), finding.replacement]
+                self._edge = finding.replacement[-1:]
+            if (taken := min(finding.end, end)) > at:
+                self._taken_out = text[taken - begin - 1]
+                at = taken
             if finding.end > end:
                 break
             self._redactions.popleft()
-        pieces.append(text[at - begin :])
+        self._keep(text[at - begin :], pieces)
         return "".join(pieces)
+
+    def _keep(self, text: str, pieces: list[str]) -> None:
+        if not text:
+            return
+        if self._taken_out:
+            pieces.append(joint(text[:1], self._taken_out, self._edge))
+        pieces.append(text)
+        self._kept, self._taken_out = text, ""
 
 
 def withheld(findings: tuple[Finding, ...], taken: list[tuple[int, int]]) -> tuple[Finding, ...]:

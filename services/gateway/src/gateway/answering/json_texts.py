@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from gateway.answering.word_edges import joint
 from gateway.domain import Action, Finding
 
 LONGEST = 256 * 1024
@@ -181,13 +182,20 @@ def replaced(text: str, spans: Iterable[Span]) -> str:
 
     >>> replaced("call 555-0100 now", [(5, 13, "[PHONE]"), (9, 13, "#")])
     'call [PHONE] now'
+    >>> replaced("tern4111 1111tern", [(0, 4, "#"), (13, 17, "#")])
+    '#_4111 1111_#'
     """
-    parts, done = [], 0
+    parts: list[str] = []
+    done, edge = 0, ""
     for begin, end, instead in sorted(spans, key=lambda span: span[:2]):
         if begin >= done:
-            parts += [text[done:begin], instead]
+            kept = text[done:begin]
+            parts += [joint(kept[:1], text[done - 1 : done], edge), kept]
+            parts += [joint(kept[-1:], text[begin : begin + 1], instead[:1]), instead]
+            edge = instead[-1:]
         done = max(done, end)
-    return "".join([*parts, text[done:]])
+    rest = text[done:]
+    return "".join([*parts, joint(rest[:1], text[done - 1 : done], edge), rest])
 
 
 def repeats_names(raw_json: bytes | str) -> bool:

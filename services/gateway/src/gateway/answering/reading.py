@@ -10,6 +10,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import Blocked
 
 from gateway.answering.checks import Checks
+from gateway.answering.json_texts import replaced
 from gateway.answering.timeline import Timeline
 from gateway.answering.together import beside, together
 from gateway.domain import Action, Direction, Finding, Passage, Turn
@@ -105,15 +106,10 @@ def _without(text: str, taken: list[Finding], start: int, end: int) -> str:
     Raises:
         Blocked: A finding does not say where it is.
     """
-    pieces = []
-    at = start
-    for each in sorted(taken, key=lambda each: each.start or 0):
+    spans = []
+    for each in taken:
         if each.start is None or each.end is None:
             raise Blocked("The document was stopped by the guardrails.")
-        if each.end <= at or each.start >= end:
-            continue
-        if each.start >= at:
-            pieces.append(text[at : each.start])
-        pieces.append(each.replacement)
-        at = min(each.end, end)
-    return "".join((*pieces, text[at:end]))
+        if each.end > start and each.start < end:
+            spans.append((max(each.start, start) - start, min(each.end, end) - start, each.replacement))
+    return replaced(text[start:end], spans)

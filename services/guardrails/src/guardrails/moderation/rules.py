@@ -122,15 +122,29 @@ def arranged(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     return tuple(arranged_findings)
 
 
-def redacted(text: str, findings: Sequence[Finding]) -> str:
+def redacted(text: str, findings: Sequence[Finding], joint: str = "_") -> str:
     """The text with what is to be redacted replaced, and nothing else changed.
 
     Args:
         text: What the findings' spans refer to.
         findings: Ordered by `place`.
+        joint: Separates the rest of a word that is cut: it must not become a word, and so a finding, of its own.
     """
-    parts, done = [], 0
+    parts: list[str] = []
+    done, edge = 0, ""
     for start, end, replacement in unions(findings):
-        parts += [text[done:start], replacement]
-        done = end
-    return "".join([*parts, text[done:]])
+        kept = text[done:start]
+        parts += [joint if _cuts(kept[:1], text[done - 1 : done], edge) else "", kept]
+        parts += [joint if _cuts(kept[-1:], text[start : start + 1], replacement[:1]) else "", replacement]
+        done, edge = end, replacement[-1:]
+    rest = text[done:]
+    return "".join([*parts, joint if _cuts(rest[:1], text[done - 1 : done], edge) else "", rest])
+
+
+def _cuts(kept: str, taken: str, edge: str) -> bool:
+    """Return whether a word is cut between two characters, and the replacement's edge would begin or end a word."""
+    return bool(edge) and _is_word(kept) and _is_word(taken) and not _is_word(edge)
+
+
+def _is_word(character: str) -> bool:
+    return character.isalnum() or character == "_"

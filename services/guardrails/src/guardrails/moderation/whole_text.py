@@ -42,7 +42,7 @@ async def judge(
     for cut, verdict in zip(cuts, before, strict=True):
         for span in unions(verdict.findings):
             cut.add(*span)
-    left = [redacted(text, verdict.findings) for text, verdict in zip(texts, before, strict=True)]
+    left = [redacted(text, verdict.findings, joint="") for text, verdict in zip(texts, before, strict=True)]
     after, more = await _judge(left, apart(rules), context, workers)
     verdicts = [
         _both(text, verdict, then, cut) for text, verdict, then, cut in zip(texts, before, after, cuts, strict=True)
