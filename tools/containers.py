@@ -262,7 +262,9 @@ async def front(run: Run) -> AsyncIterator[str]:
         nonlocal turn
         turn += 1
         # Asked for each connection: the engine takes seconds on a busy machine to say which containers there are.
-        staying = [address for name, address in ready.items() if not run.is_leaving(name)]
+        for name in [each for each in ready if run.is_leaving(each)]:
+            del ready[name]  # until its successor of the same name says that it is ready
+        staying = list(ready.values())
         first = turn % max(1, len(staying))
         # One that has just gone refuses; the next one takes it.
         for address in [*staying[first:], *staying[:first]]:
