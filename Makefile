@@ -147,9 +147,10 @@ kind-test: $(READY) $(VENV)/.npm ## One step of e2e-kind: the tests
 kind-down: $(READY) ## One step of e2e-kind: remove the cluster
 	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py down
 
-eval: $(READY) ## What is found and cited by words, by meaning, by both; what is answered and refused; writes bench/results
+eval: $(READY) ## What is found and cited by words, by meaning, by both; what is answered and refused; ten languages; writes bench/results
 	@$(BIN)/python bench/eval.py --results bench/results --floor recall@5=0.93 --floor recall@10=0.95 --floor mrr=0.85 --floor cites_given=1
 	@$(BIN)/python bench/eval_answers.py --results bench/results
+	@$(BIN)/python bench/eval_languages.py --results bench/results
 
 bench-gateway: $(READY) $(VENV)/.bench ## Requests, streams, CPU, memory through the platform and through others; writes bench/results
 	@$(BIN)/python bench/peers.py

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from eval_page import write_section
 from eval_platform import Platform, connected, own_stack
 from eval_sets import EXAMPLES, EvaluationSet
 from generator.extractive.answer import NO_SOURCES, NOT_FOUND
@@ -165,17 +166,15 @@ def table(what: AnswerSet, figures: Figures) -> str:
 
 def write(page: Path, tables: Sequence[str]) -> None:
     """Puts the figures into the page, in the place of its section; the other sections stay."""
-    text = page.read_text() if page.exists() else ""
-    others = [part for part in re.split(r"(?m)^(?=## )", text) if part and not part.startswith(HEADING)]
     now = datetime.now(UTC).date().isoformat()
     before = (SETS / "before.md").read_text().strip()
     section = (
-        f"{HEADING}\n\n{now}, `make eval`, the extractive model over the best passages of a hybrid search. The"
+        f"{now}, `make eval`, the extractive model over the best passages of a hybrid search. The"
         " model was tuned on the\ndevelopment set; the final set is only scored.\n\n"
         + "\n\n".join(tables)
-        + f"\n\n{before}\n"
+        + f"\n\n{before}"
     )
-    page.write_text("".join(f"{part.rstrip()}\n\n" for part in others) + section)
+    write_section(page, HEADING, section)
 
 
 async def run(url: str, results: Path | None) -> int:

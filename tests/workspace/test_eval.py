@@ -84,3 +84,27 @@ def test_what_falls_short() -> None:
     [below] = evaluation.shortfalls(what, {"hybrid": good}, {"mrr": 0.81})
     assert "mrr" in below
     assert "| hybrid | 0.800 |" in evaluation.table(what, modes)
+
+
+def test_languages(tmp_path: Path) -> None:
+    """Both sets ask of the same documents; what changed is told with the figure before; what falls is named."""
+    import eval_languages
+    from eval_page import write_section
+
+    for path in eval_languages.SETS.glob("*.jsonl"):
+        both = [eval_languages.language_set(path, kind) for kind in eval_languages.KINDS]
+        assert both[0].texts == both[1].texts
+        assert len({question.text for each in both for question in each.questions}) == 20
+    modes = {"text": 1.0, "vectors": 0.5, "hybrid": 0.96}
+    result = {"de": {kind: dict(modes) for kind in eval_languages.KINDS}}
+    before = {"de": {kind: {**modes, "text": 0.25} for kind in eval_languages.KINDS}}
+    table = eval_languages.table(result, before, "final")
+    assert "| de | 1.000 (0.250) | 0.500 | 0.960 |" in table
+    assert eval_languages.shortfalls(result) == []
+    result["de"]["final"]["hybrid"] = 0.94
+    assert eval_languages.shortfalls(result) == ["de, final: hybrid has 0.940, the better of its parts 1.000"]
+
+    page = tmp_path / "eval.md"
+    page.write_text("# Title\n\n## Languages\n\nold\n\n## Other\n\nstays\n")
+    write_section(page, "## Languages", "new\n")
+    assert page.read_text() == "# Title\n\n## Other\n\nstays\n\n## Languages\n\nnew\n"

@@ -23,13 +23,13 @@ from retriever.domain.query import MAX_TOP, Mode, Passage, Query, Retrieved
 from retriever.embedding.query_vectors import QueryVectors, Vectors
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
-from retriever.languages.query_words import QueryWords, merged
 from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.rerankers.reranking import Reranking
 from retriever.search import captions, diversity, neighbours
 from retriever.search.candidates import Candidates, Found, Request, search
 from retriever.search.metrics import SearchSpan
+from retriever.search.query_words import QueryWords, merged
 from retriever.search.ranking_options import resolve_options
 from retriever.search.step_timer import StepTimer
 

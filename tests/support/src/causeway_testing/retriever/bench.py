@@ -20,11 +20,11 @@ from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
 from retriever.languages.detector import LanguageDetector
 from retriever.languages.document_words import DocumentWords
-from retriever.languages.query_words import QueryWords
 from retriever.ports.store import Store
 from retriever.rerankers.registry import Rerankers
 from retriever.rerankers.reranking import Reranking
 from retriever.rerankers.resilience import ResilientReranker
+from retriever.search.query_words import QueryWords
 from retriever.search.retrieval import Retrieval
 from retriever.stores.bm25 import Bm25Encoder
 from servicekit.principal import LOCAL, Principal
