@@ -32,6 +32,14 @@ STREAMED_CALLS = Answer(
 SIX = completion("At six.")
 STREAMED_SIX = Answer((sse(chunk({"content": "At six."})), sse(chunk({}, "stop")), DONE), content_type=STREAM)
 PARSED = completion(json.dumps(TIDE))
+TOOLS = ["ask", "fetch", "list_indexes", "search"]
+_SEARCH = {"name": "search", "arguments": json.dumps({"query": "pivot bearing renewal", "index": "handbook"})}
+SEARCHES = completion(
+    "",
+    message={**_MESSAGE, "tool_calls": [{**_CALL, "function": _SEARCH}]},
+    finish_reason="tool_calls",
+)
+"""The model asks for the platform's own tool."""
 
 
 async def test_openai_for_python(platform: Any) -> None:
@@ -90,3 +98,22 @@ async def test_langchain(platform: Any, program: tuple[Any, ...]) -> None:
     """Tools and structured answers."""
     platform.model.script(CALLS, PARSED)
     assert await platform.outcome(*program) == {"tool": [CALL], "parsed": TIDE}
+
+
+async def test_langchains_agents(platform: Any) -> None:
+    """Its MCP client finds the tools, and each of them works."""
+    found = await platform.outcome(PYTHON, HERE / "python" / "langchain_mcp.py")
+    file = SOURCE.partition("#")[0]
+    assert (found["tools"], found["indexes"]) == (TOOLS, ["handbook"])
+    assert file in found["found"]
+    assert found["read"] == [found["found"][0], 100]
+    assert ANSWER in found["answer"]
+    assert f"/content/{file}?index=handbook#page=4" in found["answer"]
+
+
+async def test_openais_agents(platform: Any) -> None:
+    """The model calls the platform's tool, and reads the passages that it finds."""
+    platform.model.script(SEARCHES, completion("In 2027."))
+    found = await platform.outcome(PYTHON, HERE / "python" / "openai_agents_mcp.py")
+    assert (found["tools"], found["outputs"], found["end"]) == (TOOLS, 1, "In 2027.")
+    assert ANSWER in found["said"]

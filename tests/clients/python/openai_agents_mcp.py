@@ -1,0 +1,37 @@
+"""Lets an agent of OpenAI's SDK use the tools, as its users do, and prints what came of it as JSON."""
+
+import asyncio
+import json
+import os
+
+from agents import (  # type: ignore[import-not-found]  # in the clients' own environment
+    Agent,
+    OpenAIChatCompletionsModel,
+    Runner,
+    set_tracing_disabled,
+)
+from agents.mcp import MCPServerStreamableHttp  # type: ignore[import-not-found]  # likewise
+from openai import AsyncOpenAI
+
+QUESTION = "When will the pivot bearing be renewed?"
+
+
+async def main() -> None:
+    """The model calls search, reads what was found, and answers."""
+    set_tracing_disabled(True)  # it would be sent elsewhere
+    key, url = os.environ["CAUSEWAY_KEY"], os.environ["CAUSEWAY_URL"]
+    params = {"url": f"{url}/mcp", "headers": {"Authorization": f"Bearer {key}"}}
+    model = OpenAIChatCompletionsModel("scripted", AsyncOpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0))
+    async with MCPServerStreamableHttp(params=params, name="causeway") as server:
+        listed = [tool.name for tool in await server.list_tools()]
+        agent = Agent(name="clerk", instructions="Use the tools.", model=model, mcp_servers=[server])
+        result = await Runner.run(agent, QUESTION)
+    outputs = [item.output for item in result.new_items if item.type == "tool_call_output_item"]
+    print(
+        json.dumps(
+            {"tools": sorted(listed), "outputs": len(outputs), "said": str(outputs), "end": result.final_output}
+        )
+    )
+
+
+asyncio.run(main())
