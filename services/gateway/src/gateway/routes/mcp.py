@@ -154,9 +154,9 @@ class McpEndpoint:
         return self._transport
 
     def _load(self) -> "McpTransport":
-        from gateway.routes.mcp_transport import McpTransport  # its libraries are large, and may not be needed
+        from gateway.routes.mcp_transport import transport_of  # its libraries are large, and may not be needed
 
-        return McpTransport(*self._ports)
+        return transport_of(*self._ports)
 
     def _asking(self, scope: Scope) -> Asking:
         state = state_of(scope)

@@ -26,15 +26,11 @@ class McpTransport:
     """Answers messages.
 
     Args:
-        pipeline: Answers questions.
-        reading: Searches passages and reads documents.
-        catalogue: Has the documents.
-        indexes: Knows the indexes.
+        server: Says which message is answered by what.
     """
 
-    def __init__(self, pipeline: Pipeline, reading: Reading, catalogue: Catalogue, indexes: Indexes) -> None:
-        calls = Calls(pipeline, reading, indexes)
-        self._server: Server[Any] = mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION)
+    def __init__(self, server: Server[Any]) -> None:
+        self._server = server
 
     async def answer(self, scope: Scope, body: bytes, left: asyncio.Event, send: Send, *, streaming: bool) -> None:
         """Answers one message.
@@ -59,6 +55,19 @@ class McpTransport:
 
         async with manager.run():
             await manager.handle_request(scope, _replayed(body, left), send_plain)
+
+
+def transport_of(pipeline: Pipeline, reading: Reading, catalogue: Catalogue, indexes: Indexes) -> McpTransport:
+    """Return the transport of the gateway's own server.
+
+    Args:
+        pipeline: Answers questions.
+        reading: Searches passages and reads documents.
+        catalogue: Has the documents.
+        indexes: Knows the indexes.
+    """
+    calls = Calls(pipeline, reading, indexes)
+    return McpTransport(mcp_server(calls, Resources(calls, catalogue, indexes), _asking_of, VERSION))
 
 
 def _replayed(body: bytes, left: asyncio.Event) -> Receive:
