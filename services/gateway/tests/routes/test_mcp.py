@@ -104,7 +104,11 @@ async def test_documents_are_read_in_parts(client: httpx.AsyncClient) -> None:
         ("search", {"query": " "}, "query must be text that is not blank."),
         ("search", {"query": "x" * 10_001}, "query must have at most 10000 characters."),
         ("search", {"query": "x", "top": 51}, "top must be between 1 and 50."),
-        ("search", {"query": "x", "index": "nowhere"}, "No such index: 'nowhere' exists."),
+        (
+            "search",
+            {"query": "x", "index": "nowhere"},
+            "No such index: 'nowhere' exists. list_indexes has the names of those that do.",
+        ),
         ("search", {"query": "x", "filters": {"a": []}}, "filters.a must be a string, a number or a boolean."),
         ("search", {"query": "x", "limit": 3}, "search does not take 'limit'; it takes query, index, top,"),
         ("fetch", {"id": "d1"}, "id must be an id that a search returned, like handbook/guide.pdf."),

@@ -14,6 +14,7 @@ from servicekit.errors import (
     DeadlineExceeded,
     Internal,
     InvalidRequest,
+    NotFound,
     RateLimited,
     Unavailable,
 )
@@ -183,6 +184,12 @@ def told(error: Exception, asking: Asking) -> str:
     if isinstance(error, CausewayError):
         if isinstance(error, Blocked) and not isinstance(error, _UNJUDGED):
             return asking.frontend.blocked_message
+        if (
+            isinstance(error, NotFound)
+            and error.field == "index"
+            and "list_indexes" in asking.frontend.agents.tools
+        ):
+            return f"{error.message} list_indexes has the names of those that do."
         return upstream_errors.translated(error).message
     if isinstance(error, TimeoutError):
         return "The call took longer than its deadline."

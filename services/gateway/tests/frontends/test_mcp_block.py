@@ -1,0 +1,65 @@
+"""The ``mcp`` block of a profile: what is wrong is told with its place."""
+
+import pytest
+from gateway.frontends.mcp_block import TOOLS, AgentOffer, AgentPrompt
+from gateway.frontends.profiles import Frontend
+from gateway.frontends.profiles_file import Served, parse
+from servicekit.yaml_file import BadFile
+
+BASE = Frontend(default_index="handbook")
+
+
+def offer(block: str, more: str = "") -> AgentOffer:
+    """What a profile with this block offers."""
+    raw = f"frontends:\n  - name: help\n    mount: help\n    {more}\n    mcp: {block}\n"
+    [profile] = parse(raw.encode(), "f.yaml", BASE, Served())
+    return profile.agents
+
+
+def test_all_tools_where_nothing_is_said() -> None:
+    """With the indexes of the profile, and without prompts."""
+    assert offer("{}") == AgentOffer(frozenset(TOOLS), (), {})
+
+
+@pytest.mark.parametrize(
+    ("index", "more"),
+    [
+        ("handbook", ""),
+        ("own", "index: own"),
+        ("beside", "retrieval: {indexes: [beside]}"),
+        ("allowed", "allow: {indexes: [allowed]}"),
+        ("anything", "allow: {indexes: any}"),
+    ],
+)
+def test_indexes_that_the_profile_lets_requests_read(index: str, more: str) -> None:
+    """The default one, those beside it, and those that are allowed."""
+    assert offer(f"{{indexes: [{index}, {index}]}}", more).indexes == (index,)
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ("{tools: [remove]}", r"frontends\[0\].mcp.tools\[0\]"),
+        (
+            "{indexes: [other]}",
+            r"frontends\[0\].mcp.indexes\[0\]: the profile does not let requests read this index",
+        ),
+        ("{indexes: [../x]}", r"frontends\[0\].mcp.indexes\[0\]"),
+        ("{prompts: [{name: a, text: x}, {name: a, text: y}]}", "two prompts are called 'a'"),
+        ("{prompts: [{name: a, text: 'On {b}'}]}", "the text names the argument 'b', which is not in arguments"),
+        ("{prompts: [{name: a, text: x, arguments: [{name: b}, {name: b}]}]}", "two arguments are called 'b'"),
+        ("{prompts: [{name: a b, text: x}]}", r"prompts\[0\].name"),
+        ("{resources: []}", "mcp.resources"),
+    ],
+)
+def test_what_is_wrong(block: str, said: str) -> None:
+    """With line and key."""
+    with pytest.raises(BadFile, match=said):
+        offer(block)
+
+
+def test_arguments_take_their_places() -> None:
+    """Once: what a user says is not looked through again, and braces of other texts stay."""
+    prompt = AgentPrompt("a", "On {one} and {two}: {one} {not one}")
+    assert prompt.filled({"one": "{two}", "two": "2"}) == "On {two} and 2: {two} {not one}"
+    assert prompt.filled({}) == "On  and :  {not one}"
