@@ -89,7 +89,9 @@ class Candidates:
         self.dense = {hit.id: hit.score for each in found.values() for hit in each.dense}
         self.sparse = {hit.id: hit.score for each in found.values() for hit in each.sparse}
         self._home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
-        self._source = {id_: self._source_of(id_) for id_ in self._home}
+        both = self.dense.keys() & self.sparse.keys()
+        self._source = dict.fromkeys(self.sparse, Source.SPARSE) | dict.fromkeys(self.dense, Source.DENSE)
+        self._source |= dict.fromkeys(both, Source.BOTH)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
         self._request = request
@@ -101,7 +103,7 @@ class Candidates:
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
-                by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+                by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
             return by_meaning[0] if len(by_meaning) == 1 else reciprocal_rank(by_meaning)
         words: Mapping[str, float] = self.sparse
         if self._request.fuses_scores and not query.skip_missing_scores:
@@ -152,12 +154,12 @@ class Candidates:
 
     def _fused(self, words: Mapping[str, float]) -> list[Hit]:
         weight = self._request.options.dense_weight
-        by_words = [hit for hit in ranked(map(_hit, words.items())) if hit.score > 0]
+        by_words = [hit for hit in ranked(map(Hit._make, words.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
             return by_words
         if self._request.options.fusion is Fusion.SCORES:
             return combined(self._by_model(), words, weight)
-        by_meaning = [ranked(map(_hit, each.items())) for each in self._by_model()]
+        by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
         weights = [2 * weight] * len(by_meaning)
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))
 
@@ -210,9 +212,12 @@ class Candidates:
 
     def _by_model(self) -> list[dict[str, float]]:
         """Cosines of each embedding model."""
+        names = {index: index.spec.embedding_model for index in set(self._home.values())}
         models: dict[str, dict[str, float]] = {}
+        if len(set(names.values())) == 1:
+            return [self.dense] if self.dense else []
         for id_, cosine in self.dense.items():
-            models.setdefault(self._home[id_].spec.embedding_model, {})[id_] = cosine
+            models.setdefault(names[self._home[id_]], {})[id_] = cosine
         return list(models.values())
 
     def _missing(self, ids: Iterable[str], known: Mapping[str, object]) -> dict[Index, list[str]]:
@@ -221,11 +226,6 @@ class Candidates:
             if id_ not in known:
                 grouped.setdefault(self._home[id_], []).append(id_)
         return grouped
-
-    def _source_of(self, id_: str) -> Source:
-        if id_ in self.dense:
-            return Source.BOTH if id_ in self.sparse else Source.DENSE
-        return Source.SPARSE
 
     def _passage(self, hit: Hit) -> Passage:
         chunk = self._chunks[hit.id]
@@ -244,10 +244,6 @@ class Candidates:
             first=chunk.number,
             last=chunk.number,
         )
-
-
-def _hit(item: tuple[str, float]) -> Hit:
-    return Hit(*item)
 
 
 def _is_shown(chunk: StoredChunk, record: Document | None) -> bool:

@@ -48,9 +48,11 @@ def combined(dense: Iterable[Mapping[str, float]], words: Mapping[str, float], d
             scores[id_] = dense_weight * share
     for id_, share in _shares(words).items():
         scores[id_] += (1 - dense_weight) * share
-    return ranked(Hit(*item) for item in scores.items())
+    return ranked(map(Hit._make, scores.items()))
 
 
 def _shares(scores: Mapping[str, float]) -> dict[str, float]:
     best = max(scores.values(), default=0.0)
-    return {id_: max(0.0, score) / best if best > 0 else 0.0 for id_, score in scores.items()}
+    if best <= 0:
+        return dict.fromkeys(scores, 0.0)
+    return {id_: score / best if score > 0 else 0.0 for id_, score in scores.items()}
