@@ -1,1 +1,1 @@
-"""The languages of documents and of queries, which text search cuts and stems words by."""
+"""The languages of documents, by which text search cuts and stems their words."""

@@ -1,6 +1,6 @@
 """Tells languages of the Latin script apart, by py3langid (https://github.com/adbar/py3langid).
 
-Its model takes 80 MB of memory and half a second to load, so it is loaded when the first text needs it.
+Its model takes 90 MB of memory and half a second to load, so it is loaded when the first text needs it.
 """
 
 import asyncio

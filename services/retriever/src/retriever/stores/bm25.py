@@ -31,7 +31,6 @@ class Bm25Encoder:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._models: dict[str, Bm25] = {}
-        self._mark = self._model("ja").embed_query(_MARK).indices[0]
         # A text's words depend on the text and the language alone: what is kept never ends to be right.
         self._passages: ByteCache[tuple[str, str], Terms] = ByteCache(_MOST_BYTES)
 
@@ -73,7 +72,9 @@ class Bm25Encoder:
             text = f"{text} {_MARK}"
         model = self._model(language)
         vector = model.embed_query(text) if is_query else model.embed_document(text)
-        return _without(vector, self._mark) if is_marked else Terms(vector.indices, vector.values)
+        if not is_marked:
+            return Terms(vector.indices, vector.values)
+        return _without(vector, model.embed_query(_MARK).indices[0])
 
     def _model(self, language: str) -> Bm25:
         model = self._models.get(language)
