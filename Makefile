@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,7 +70,7 @@ fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to every route that nobody would
 	@echo "==> fuzz: schemathesis"
 	@CAUSEWAY_FUZZ_EXAMPLES=100 $(BIN)/pytest tests/fuzz -s
 
-test-slow: $(READY) ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
+test-slow: $(READY) $(VENV)/.ocr ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
 	@echo "==> slow tests"
 	@$(BIN)/pytest --numprocesses auto --dist worksteal -m slow $(UNIT)
 
@@ -169,6 +169,9 @@ bench-rag: $(READY) $(VENV)/.bench ## Searches and RAG chats with several client
 bench-ingest: $(READY) ## Documents from the upload to where they can be found, 10,000 files among them; writes bench/results
 	@$(BIN)/python bench/bench_ingest.py
 
+bench-ocr: $(READY) $(VENV)/.ocr ## Errors in the text of scanned pages, turned and noisy ones too; writes bench/results
+	@$(BIN)/python bench/ocr.py --results bench/results
+
 bench-overload: $(READY) ## Three times as many requests as can be answered: who waits, who is refused; writes bench/results
 	@$(BIN)/python bench/bench_overload.py
 
@@ -203,6 +206,13 @@ $(VENV)/.pii: requirements/pii.txt | $(READY)
 	@echo "==> Presidio and its model"
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/pii
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/pii/bin/python --require-hashes --no-deps -r requirements/pii.txt
+	@touch $@
+
+# Text in images is recognised in a child process with an environment of its own, too.
+$(VENV)/.ocr: requirements/ocr.txt | $(READY)
+	@echo "==> RapidOCR and its models"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/ocr
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/ocr/bin/python --require-hashes --no-deps -r requirements/ocr.txt
 	@touch $@
 
 $(VENV)/.torch: requirements/torch.txt $(VENV)/.triton

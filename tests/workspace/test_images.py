@@ -11,7 +11,10 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
-SEPARATE = {"services/guardrails/src/guardrails/detectors/presidio/child.py": "pii"}
+SEPARATE = {
+    "services/guardrails/src/guardrails/detectors/presidio/child.py": "pii",
+    "services/ingest/src/ingest/ocr/child.py": "ocr",
+}
 """Programs that run in an environment of their own, and its requirements."""
 
 

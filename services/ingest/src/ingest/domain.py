@@ -17,6 +17,8 @@ CONTAINERS = (*MAILS, "application/zip", "application/x-tar")
 """Documents that may have files within them, which are documents of their own."""
 MAIL = "mail"
 """Metadata of a mail, made of its headers."""
+OCR = "ocr"
+"""Metadata of a document with text that was recognised in images: each page, and how sure its text is."""
 
 
 class State(enum.Enum):
@@ -82,7 +84,7 @@ class Document:
 
     def says_the_same_as(self, other: "Document") -> bool:
         """Whether two versions also have the same metadata and readers; a mail's headers are its content."""
-        made = (MAIL,) if self.content_type in MAILS else ()
+        made = (MAIL, OCR) if self.content_type in MAILS else (OCR,)
         return (
             self.reads_as(other)
             and with_facts(self.metadata_json, {}, made) == with_facts(other.metadata_json, {}, made)
@@ -226,11 +228,13 @@ class Traits:
         space: Which vectors it has.
         chunk_tokens: Most tokens of a chunk's text; None: as the service is configured.
         chunk_overlap: Most tokens that a chunk repeats of the one before; None: likewise.
+        ocr: Whether text in images is recognised.
     """
 
     space: VectorSpace
     chunk_tokens: int | None = None
     chunk_overlap: int | None = None
+    ocr: bool = True
 
 
 @dataclass(frozen=True, slots=True)

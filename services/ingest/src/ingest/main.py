@@ -31,6 +31,8 @@ from ingest.documents.index_writer import Storing
 from ingest.documents.ingestion import Ingestion
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.jobs.worker import Worker
+from ingest.ocr.reading import ReadingParser
+from ingest.ocr.recogniser import Recogniser
 from ingest.parsing.process import Limits, ProcessParser
 from ingest.settings import Settings
 from ingest.web.addresses import is_public
@@ -82,7 +84,7 @@ async def work(
             open_channel(settings.retriever_target, [_RETRIEVER], certificates)
         )
         index = RetrieverIndex(channel)
-        parser = ProcessParser(
+        process = ProcessParser(
             Limits(
                 pages=settings.ingest_max_pages,
                 characters=settings.ingest_max_characters,
@@ -91,7 +93,12 @@ async def work(
                 pictures=settings.ingest_max_pictures,
             )
         )
-        stack.push_async_callback(parser.aclose)
+        stack.push_async_callback(process.aclose)
+        recogniser = None
+        if settings.ingest_ocr_python is not None:
+            recogniser = Recogniser(settings.ingest_ocr_python, settings.ingest_ocr_seconds)
+            stack.push_async_callback(recogniser.aclose)
+        parser = ReadingParser(process, recogniser)
         web = WebFetcher(
             AllowedUrls.of(settings.ingest_urls),
             max_bytes=settings.ingest_max_bytes,

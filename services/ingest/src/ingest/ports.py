@@ -110,9 +110,11 @@ class Parser(Protocol):
     """Reads documents of all formats."""
 
     def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM, ocr: bool = True
     ) -> AsyncGenerator[Part, None]:
         """Yield the document's head, its pages, the files within it, and what of it was not read; to be closed.
+
+        Without ``ocr`` no text is recognised in images.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.

@@ -67,5 +67,13 @@ class Settings(GrpcServiceSettings):
     ingest_parse_memory: int = Field(
         1024**3, ge=256 * 1024**2, description="Most memory that reading a document may take, in bytes."
     )
+    ingest_ocr_python: Path | None = Field(
+        None,
+        description="Python of an environment with `requirements/ocr.txt`, which recognises text in scanned pages "
+        "and pictures (docs/ingest.md); none: they are not read.",
+    )
+    ingest_ocr_seconds: float = Field(
+        60.0, gt=0, description="Longest time that recognising the text of one page or picture may take."
+    )
     ingest_chunk_tokens: int = Field(200, ge=16, description="Most tokens of a passage.")
     ingest_chunk_overlap: int = Field(30, ge=0, description="Most tokens that a passage repeats of the one before.")

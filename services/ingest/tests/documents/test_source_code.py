@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ingest.documents.chunking import Chunker, Shape, Stretch
 from ingest.documents.source_code import stretches_of
+from ingest.ocr.reading import ReadingParser
 from ingest.parsing.process import Limits, ProcessParser
 
 PYTHON = "import os\r\n\r\n\r\n# Goes.\r\ndef go(a):\r\n\treturn a\r\n\r\n\r\nclass Ferry:\r\n    seats = 3\r\n"
@@ -20,7 +21,8 @@ def cut() -> Iterator[Cut]:
     """Cuts Python with a real parsing child, the same one for all texts."""
     with asyncio.Runner() as runner:
         parser = ProcessParser(Limits(memory=512 * 1024**2, seconds=20))
-        yield lambda text: runner.run(stretches_of(text, ".py", parser))
+        reading = ReadingParser(parser, None)
+        yield lambda text: runner.run(stretches_of(text, ".py", reading))
         runner.run(parser.aclose())
 
 

@@ -40,7 +40,13 @@ class OddParser(TextParser):
     """A `TextParser` with a defect for files that are called so."""
 
     async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+        self,
+        path: Path,
+        sourcefile: str,
+        *,
+        pictures: bool = False,
+        members: Room = NO_ROOM,
+        ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         if "defect" in sourcefile:
             raise ZeroDivisionError("a bug")
@@ -48,7 +54,7 @@ class OddParser(TextParser):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(3600)
             await asyncio.sleep(3600)
-        async for part in super().parse(path, sourcefile, pictures=pictures, members=members):
+        async for part in super().parse(path, sourcefile, pictures=pictures, members=members, ocr=ocr):
             yield part
 
 

@@ -18,10 +18,12 @@ class IndexingModel:
     Attributes:
         embedder: Embeds passages.
         chunker: Counts by its tokenizer.
+        ocr: Whether the index wants text in images recognised.
     """
 
     embedder: Embedder
     chunker: Chunker
+    ocr: bool = True
 
     @property
     def space(self) -> VectorSpace:
@@ -57,7 +59,7 @@ class IndexingModels:
         """
         traits = await self._index.traits(job)
         if traits is None:
-            return self._indexing(self._default, None, None)
+            return self._indexing(self._default, None, None, ocr=True)
         space = traits.space
         made = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
         embedder = self._models.get(space.model)
@@ -69,12 +71,12 @@ class IndexingModels:
                 "now: nothing can be added to it.",
                 resource=job.index,
             )
-        return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap)
+        return self._indexing(embedder, traits.chunk_tokens, traits.chunk_overlap, ocr=traits.ocr)
 
-    def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None) -> IndexingModel:
+    def _indexing(self, embedder: Embedder, tokens: int | None, overlap: int | None, *, ocr: bool) -> IndexingModel:
         shape = Shape.fitting(
             embedder.max_tokens,
             tokens=self._tokens if tokens is None else tokens,
             overlap=self._overlap if overlap is None else overlap,
         )
-        return IndexingModel(embedder, Chunker(embedder.tokenizer, shape))
+        return IndexingModel(embedder, Chunker(embedder.tokenizer, shape), ocr)

@@ -28,7 +28,7 @@ from ingest.documents.file_report import FileReport
 from ingest.documents.index_writer import Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
-from ingest.domain import MAIL, Document, Fetched, FileJob, JobWarning, State, with_facts
+from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, with_facts
 from ingest.parsing.content import Room
 from ingest.parsing.process import ParserDefect
 from ingest.parsing.registry import READABLE
@@ -156,7 +156,7 @@ class FileIngestion:
         """
         model = await self._models.of(job)
         with tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True) as scratch:
-            read = await self._reader.read(job, report, source, Path(scratch), outer=outer)
+            read = await self._reader.read(job, report, source, Path(scratch), outer=outer, ocr=model.ocr)
             document = read.document
             cut = model.chunker.chunks(read.pages, job.document.sourcefile)
             chunks = await asyncio.to_thread(self._storing.limited, cut)
@@ -247,7 +247,7 @@ def _member_job(job: FileJob, member: MemberFile, number: int) -> FileJob:
         metadata_json=with_facts(
             outer.metadata_json,
             {keys.PART_OF: outer.sourcefile, keys.PART_OF_ID: outer.document_id},
-            without=(MAIL,),
+            without=(MAIL, OCR),
         ),
         original=object_name,
     )

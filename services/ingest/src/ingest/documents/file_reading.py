@@ -13,11 +13,13 @@ from servicekit.errors import PayloadTooLarge
 
 from ingest.documents.file_report import FileReport
 from ingest.documents.originals import room
-from ingest.domain import MAIL, Document, FileJob, JobWarning, with_facts
+from ingest.domain import MAIL, OCR, Document, FileJob, JobWarning, with_facts
 from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page
 from ingest.parsing.process import refusal
 from ingest.ports import Parser, Pictures
 
+_MOST_TOLD = 1000
+"""Pages with recognised text that a document's metadata name."""
 _DEEPEST = 3
 """Files within files within files within a file: those in these are not unpacked."""
 
@@ -70,6 +72,7 @@ class FileReader:
         scratch: Path,
         *,
         outer: Sequence[str],
+        ocr: bool = True,
     ) -> Reading:
         """Read the job's document.
 
@@ -79,6 +82,7 @@ class FileReader:
             source: Gives the file.
             scratch: Directory for the files within it.
             outer: Names of the file and of those around it, without the outermost one.
+            ocr: Whether text in images is recognised.
 
         Raises:
             UnreadableDocument, UnsupportedMedia, PayloadTooLarge: The document's own fault.
@@ -97,6 +101,7 @@ class FileReader:
                 f"{document.sourcefile}{job.suffix}",
                 pictures=is_pictured,
                 members=report.room if len(outer) < _DEEPEST else NO_ROOM,
+                ocr=ocr,
             )
             async with contextlib.aclosing(parsed) as parts:
                 async for part in parts:
@@ -112,11 +117,19 @@ class FileReader:
                             if part.picture:
                                 await self._pictures.put(job, document, part.number, part.picture)
                                 document = replace(document, has_pictures=True)
-                            pages.append(Page(part.number, part.sections))
+                            pages.append(Page(part.number, part.sections, confidence=part.confidence))
                     if not outer:
                         total = document.page_count
-                        await report.read(min(len(pages), total), total)
-        return Reading(document, pages, members)
+                        await report.read(min(max((page.number for page in pages), default=0), total), total)
+        return Reading(_recognised(document, pages), pages, members)
+
+
+def _recognised(document: Document, pages: Sequence[Page]) -> Document:
+    """The record, with the pages whose text was recognised, and how surely."""
+    found = [{"page": page.number, "confidence": page.confidence} for page in pages if page.confidence is not None]
+    if not found:
+        return document
+    return replace(document, metadata_json=with_facts(document.metadata_json, {OCR: found[:_MOST_TOLD]}))
 
 
 def _known(document: Document, head: Head) -> Document:

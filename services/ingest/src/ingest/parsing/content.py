@@ -45,11 +45,27 @@ class Page(msgspec.Struct, frozen=True, tag="page"):
         number: Counted from 1; 0 where the format has no pages.
         sections: In reading order; none where the page has no text.
         picture: The page as JPEG; empty where none was asked for, or none could be made.
+        confidence: How sure its text is, 0 to 1, where it was recognised in an image; None where the file has it.
     """
 
     number: int
     sections: tuple[Section, ...]
     picture: bytes = b""
+    confidence: float | None = None
+
+
+class Scan(msgspec.Struct, frozen=True, tag="scan"):
+    """An image that may hold text, which is to be recognised.
+
+    Attributes:
+        number: Its page, counted from 1; 0 where the format has no pages.
+        image: As PNG.
+        part: Name of the part that the image is, as of a picture in a document; empty where it is the page.
+    """
+
+    number: int
+    image: bytes
+    part: str = ""
 
 
 class Omission(msgspec.Struct, frozen=True, tag="omission"):
@@ -80,7 +96,7 @@ class Member(msgspec.Struct, frozen=True, tag="member"):
     content: bytes
 
 
-Part = Head | Page | Member | Omission
+Part = Head | Page | Scan | Member | Omission
 """What a parser yields."""
 
 

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from ingest.parsing.content import Head, Member, Omission, Page
+from ingest.parsing.content import Head, Member, Omission, Page, Scan
 
 MAX_FRAME = 256 * 1024 * 1024
 PREFIX = 4
@@ -28,6 +28,7 @@ class Request(msgspec.Struct, frozen=True):
         max_pictures: Pictures are made of so many pages, the first ones.
         max_members: So many files within the file are unpacked, the first ones.
         max_member_bytes: They have so many bytes together.
+        scans: What becomes of images of text, a value of `scans.Scans`.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Request(msgspec.Struct, frozen=True):
     max_pictures: int = 0
     max_members: int = 0
     max_member_bytes: int = 0
+    scans: str = "off"
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -62,7 +64,7 @@ class Defect(msgspec.Struct, frozen=True, tag="defect"):
     stack: str
 
 
-Frame = Ready | Head | Page | Member | Omission | Done | Refused | Defect
+Frame = Ready | Head | Page | Scan | Member | Omission | Done | Refused | Defect
 
 _encoder = msgspec.msgpack.Encoder()
 _request = msgspec.msgpack.Decoder(Request)

@@ -13,8 +13,9 @@ import structlog
 from servicekit.errors import InvalidRequest, PayloadTooLarge, Unavailable, UnreadableDocument, UnsupportedMedia
 
 from ingest.parsing import frames
-from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room
+from ingest.parsing.content import NO_ROOM, Head, Member, Omission, Page, Part, Room, Scan
 from ingest.parsing.frames import Defect, Done, Refused, Request
+from ingest.parsing.scans import Scans
 
 _log = structlog.get_logger(__name__)
 
@@ -71,9 +72,17 @@ class ProcessParser:
         self._idle: list[asyncio.subprocess.Process] = []
 
     async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+        self,
+        path: Path,
+        sourcefile: str,
+        *,
+        pictures: bool = False,
+        members: Room = NO_ROOM,
+        scans: Scans = Scans.MISSING,
     ) -> AsyncGenerator[Part, None]:
         """Yield what a file holds: with pictures where they are wanted, with the files within it as there is room.
+
+        The time that the caller takes between two parts does not count.
 
         Close the iterator: a child that is not read to its end is killed.
 
@@ -84,11 +93,12 @@ class ProcessParser:
         """
         child = self._idle.pop() if self._idle else await self._start()
         assert child.stdin is not None
-        end = asyncio.get_running_loop().time() + self._limits.seconds
+        clock = asyncio.get_running_loop().time
+        end = clock() + self._limits.seconds
         finished = False
         try:
             child.stdin.write(
-                self._request(path, sourcefile, pictures=pictures, members=members)
+                self._request(path, sourcefile, pictures=pictures, members=members, scans=scans)
             )  # small: there is room for it
             while not finished:
                 frame = await self._frame(child, end)
@@ -98,8 +108,10 @@ class ProcessParser:
                         raise refusal(kind, message)
                     case Defect(stack):
                         raise ParserDefect(stack)
-                    case Head() | Page() | Member() | Omission():
+                    case Head() | Page() | Scan() | Member() | Omission():
+                        handed_over = clock()
                         yield frame
+                        end += clock() - handed_over
         finally:
             if finished:
                 self._idle.append(child)
@@ -131,7 +143,7 @@ class ProcessParser:
             raise
         return child
 
-    def _request(self, path: Path, sourcefile: str, *, pictures: bool, members: Room) -> bytes:
+    def _request(self, path: Path, sourcefile: str, *, pictures: bool, members: Room, scans: Scans) -> bytes:
         limits = self._limits
         return frames.encode(
             Request(
@@ -144,6 +156,7 @@ class ProcessParser:
                 max_pictures=limits.pictures if pictures else 0,
                 max_members=members.count,
                 max_member_bytes=members.bytes,
+                scans=scans,
             )
         )
 

@@ -84,6 +84,13 @@ FORMATS = (
         {"application/x-tar": ".tar"},
         binary="a tar archive",
     ),
+    Format(
+        "pictures (PNG, JPEG, TIFF, WebP)",
+        "picture",
+        ".png .jpg .jpeg .tif .tiff .webp",
+        {"image/png": ".png", "image/jpeg": ".jpg", "image/tiff": ".tif", "image/webp": ".webp"},
+        binary="a picture",
+    ),
     Format("e-mail (.eml)", "mail", ".eml", {"message/rfc822": ".eml"}),
     Format("HTML", "html", ".html .htm .xhtml", {"text/html": ".html", "application/xhtml+xml": ".html"}),
     Format("RTF", "rtf", ".rtf", {"application/rtf": ".rtf", "text/rtf": ".rtf"}),

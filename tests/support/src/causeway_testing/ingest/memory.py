@@ -104,11 +104,19 @@ class TextParser:
     """Reads UTF-8 text; form feeds separate pages. ``unreadable`` in a name makes a document so,
     ``damaged`` in a text what follows its page. An empty page is an omission.
 
+    A page of ``scan`` alone is recognised as ``recognised``.
+
     A page's picture is its number. A name that ends with ``.zip`` makes of JSON an archive: a text of each name.
     """
 
     async def parse(
-        self, path: Path, sourcefile: str, *, pictures: bool = False, members: Room = NO_ROOM
+        self,
+        path: Path,
+        sourcefile: str,
+        *,
+        pictures: bool = False,
+        members: Room = NO_ROOM,
+        ocr: bool = True,
     ) -> AsyncGenerator[Part, None]:
         """See `ingest.ports.Parser.parse`."""
         if "unreadable" in sourcefile:
@@ -127,6 +135,9 @@ class TextParser:
         yield Head("application/x-pages", len(texts), "en")
         for number, text in enumerate(texts, 1):
             picture = str(number).encode() if pictures else b""
+            if text == "scan" and ocr:
+                yield Page(number, (Section((), "recognised"),), picture, confidence=0.9)
+                continue
             yield Page(number, (Section((), text),) if text.strip() else (), picture)
             if not text:
                 yield Omission("Unreadable", "The page is an image.", number)

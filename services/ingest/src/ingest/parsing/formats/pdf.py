@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
 import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
+from PIL import Image
 
 from ingest.parsing import forms
-from ingest.parsing.content import Head, Omission, Page, Part
+from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.frames import Request
 from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.scans import LONGEST_SIDE as SCANNED_SIDE
+from ingest.parsing.scans import Scans, encoded
 from ingest.parsing.text.clean import flat
 from ingest.parsing.text.layout import Style
 from ingest.parsing.text.lines import HYPHEN, Line
@@ -54,6 +57,7 @@ def parse(request: Request) -> Iterator[Part]:
         TooLarge: It has more pages than ``max_pages``.
     """
     path, max_pages, max_pictures = Path(request.path), request.max_pages, request.max_pictures
+    scans = Scans(request.scans)
     _check_end(path)
     with contextlib.closing(_open(path)) as document:
         document.init_forms()  # before any page is loaded; does nothing where there is no form
@@ -61,12 +65,12 @@ def parse(request: Request) -> Iterator[Part]:
         if count > max_pages:
             raise TooLarge(f"The document has {count} pages; at most {max_pages} are read.")
         yield Head("application/pdf", count, _language(document))
-        sample = {number: _lines(document, number) for number in _spread(count, _SAMPLE)}
+        sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE)}
         style = Style.of(sample)
         outline = Outline()
         empty, scanned = True, False
         for number in range(count):
-            lines = sample.pop(number, None) or _lines(document, number)
+            lines = sample.pop(number, None) or lines_of(document, number)
             style.fill(outline, lines, number)
             outline.block("\n".join(forms.fields(document, number)), whole=True)
             sections = outline.end_page()
@@ -74,15 +78,25 @@ def parse(request: Request) -> Iterator[Part]:
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
             if not sections and _has_image(document, number):
                 scanned = True
-                yield Omission(
-                    "Unreadable", "The page has no text: it is an image, as a scanner makes it.", number + 1
-                )
-        if empty:
+                yield _scan(document, number, scans)
+        if empty and not (scanned and scans is Scans.READ):
             raise Unreadable(
-                "The document has no text: its pages are images, as a scanner makes them."
+                f"The document has no text: its pages are images, as a scanner makes them.{scans.advice}"
                 if scanned
                 else "The document has no text."
             )
+
+
+def _scan(document: pdfium.PdfDocument, number: int, scans: Scans) -> Scan | Omission:
+    """A page that is an image."""
+    image = b""
+    if scans is Scans.READ:
+        with contextlib.suppress(pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
+            image = encoded(_drawn(document, number, SCANNED_SIDE))
+    if image:
+        return Scan(number + 1, image)
+    message = f"The page has no text: it is an image, as a scanner makes it.{scans.advice}"
+    return Omission("Unreadable", message, number + 1)
 
 
 def _check_end(path: Path) -> None:
@@ -112,7 +126,7 @@ def _language(document: pdfium.PdfDocument) -> str:
     return text if text.replace("-", "").isalnum() and text.isascii() else ""
 
 
-def _lines(document: pdfium.PdfDocument, number: int) -> list[Line]:
+def lines_of(document: pdfium.PdfDocument, number: int) -> list[Line]:
     """The lines of a page, in the order in which the page draws them."""
     try:
         page = document[number]
@@ -222,12 +236,7 @@ def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
     Whatever the page says of its size, the picture has `LONGEST_SIDE` pixels on its longer side.
     """
     try:
-        page = document[number]
-        try:
-            scale = LONGEST_SIDE / max(page.get_size())
-            image = page.render(scale=scale, may_draw_forms=False).to_pil().convert("RGB")
-        finally:
-            page.close()
+        image = _drawn(document, number, LONGEST_SIDE)
     except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError):
         return b""  # its text counts all the same
     for quality in _QUALITIES:
@@ -236,3 +245,13 @@ def page_picture(document: pdfium.PdfDocument, number: int) -> bytes:
         if buffer.tell() <= LARGEST:
             return buffer.getvalue()
     return b""
+
+
+def _drawn(document: pdfium.PdfDocument, number: int, side: int) -> Image.Image:
+    """A page with so many pixels on its longer side."""
+    page = document[number]
+    try:
+        drawn: Image.Image = page.render(scale=side / max(page.get_size()), may_draw_forms=False).to_pil()
+        return drawn.convert("RGB")
+    finally:
+        page.close()

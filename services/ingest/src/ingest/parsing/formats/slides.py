@@ -10,11 +10,12 @@ from pptx.enum.shapes import PP_PLACEHOLDER
 from pptx.oxml import parse_xml
 
 from ingest.parsing import containers
-from ingest.parsing.content import Head, Page
+from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.frames import Request
-from ingest.parsing.office import charts, ooxml
+from ingest.parsing.office import charts, ooxml, pictures
 from ingest.parsing.office.boxes import Box, reading_order
 from ingest.parsing.refusals import TooLarge, Unreadable
+from ingest.parsing.scans import Scans
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
@@ -35,8 +36,8 @@ def recognises(path: Path, head: bytes) -> bool:
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and slides of a presentation; a slide that is hidden has no text.
+def parse(request: Request) -> Iterator[Part]:
+    """Head and slides of a presentation, each with its pictures; a slide that is hidden has no text.
 
     Raises:
         Unreadable: It is damaged, or has no text.
@@ -49,15 +50,17 @@ def parse(request: Request) -> Iterator[Head | Page]:
     if len(slides) > request.max_pages:
         raise TooLarge(f"The presentation has {len(slides)} slides; at most {request.max_pages} are read.")
     yield Head(_MEDIA_TYPE, len(slides), _language(slides))
-    empty = True
+    empty, seen = True, set[str]()
     for number, slide in enumerate(slides, 1):
-        outline = Outline()
+        outline, images = Outline(), list[Scan | Omission]()
         if slide.element.get("show", "1") not in ("0", "false"):
             with ooxml.damaged(f"Slide {number} of the presentation"):
                 _fill(outline, slide)
+                images += pictures.scans(slide.part, number, Scans(request.scans), seen)
         sections = outline.end_page()
-        empty = empty and not sections
+        empty = empty and not sections and not any(isinstance(each, Scan) for each in images)
         yield Page(number, sections)
+        yield from images
     if empty:
         raise Unreadable("The presentation has no text: its slides are pictures, hidden or empty.")
 

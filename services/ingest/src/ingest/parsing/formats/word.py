@@ -16,11 +16,12 @@ from docx.oxml import parse_xml
 from lxml import etree  # type: ignore[import-untyped]  # ships no types
 
 from ingest.parsing import containers
-from ingest.parsing.content import Head, Page, Section
+from ingest.parsing.content import Head, Page, Part, Scan, Section
 from ingest.parsing.frames import Request
-from ingest.parsing.office import charts, ooxml
+from ingest.parsing.office import charts, ooxml, pictures
 from ingest.parsing.office.numbering import Numbers, W, value_of
 from ingest.parsing.refusals import Unreadable
+from ingest.parsing.scans import Scans
 from ingest.parsing.text.clean import collapse, flat
 from ingest.parsing.text.outline import Outline
 from ingest.parsing.text.tables import rows
@@ -53,8 +54,8 @@ def recognises(path: Path, head: bytes) -> bool:
     return containers.has_main_part(path, head, *_MAIN_PARTS)
 
 
-def parse(request: Request) -> Iterator[Head | Page]:
-    """Head and the one page of a Word document.
+def parse(request: Request) -> Iterator[Part]:
+    """Head and the one page of a Word document, then its pictures.
 
     Raises:
         Unreadable: It is damaged, or has no text.
@@ -66,10 +67,12 @@ def parse(request: Request) -> Iterator[Head | Page]:
         document = docx.Document(str(path))
         language = str(next(iter(document.styles.element.xpath("w:docDefaults//w:lang/@w:val")), ""))
         sections = _Body(document).sections()
-    if not sections:
+        images = list(pictures.scans(document.part, 0, Scans(request.scans), set()))
+    if not sections and not any(isinstance(each, Scan) for each in images):
         raise Unreadable("The document has no text.")
     yield Head(_MEDIA_TYPE, language=language if language.replace("-", "").isalnum() else "")
     yield Page(0, sections)
+    yield from images
 
 
 @dataclass(slots=True)

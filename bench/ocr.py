@@ -1,0 +1,151 @@
+"""How well text in images is recognised: character error rate, CPU time and memory on pages of known text.
+
+The pages of the sample corpus' PDFs are drawn at 150 dpi, and again askew, turned upside down, on their side, with
+noise, blurred and in JPEG of a low quality. Both texts are compared row by row, without white space: the error is
+the edit distance as a share of the known text's length.
+
+Usage: python bench/ocr.py [--pages N] [--results DIRECTORY]
+"""
+
+import argparse
+import asyncio
+import io
+import random
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pypdfium2  # type: ignore[import-untyped]  # shipped without types
+from ingest.ocr import lines
+from ingest.ocr.recogniser import Recogniser
+from ingest.parsing.formats import pdf
+from ingest.parsing.scans import encoded
+from ingest.parsing.text.lines import rows
+from PIL import Image, ImageFilter
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPUS = ROOT / "examples" / "corpus"
+PYTHON = Path(sys.prefix) / "ocr" / "bin" / "python"
+DPI = 150
+AIM = 0.02
+
+
+def noisy(page: Image.Image) -> Image.Image:
+    """A page with grey noise and specks."""
+    chance = random.Random(1)
+    noise = Image.effect_noise(page.size, 40)
+    mixed = Image.blend(page, noise, 0.25)
+    pixels = mixed.load()
+    assert pixels is not None
+    for _ in range(page.width * page.height // 400):
+        pixels[chance.randrange(page.width), chance.randrange(page.height)] = chance.choice((0, 255))
+    return mixed
+
+
+def squeezed(page: Image.Image) -> Image.Image:
+    """A page as JPEG of a low quality."""
+    buffer = io.BytesIO()
+    page.save(buffer, "JPEG", quality=25)
+    return Image.open(buffer)
+
+
+VARIANTS: dict[str, Callable[[Image.Image], Image.Image]] = {
+    "as drawn": lambda page: page,
+    "askew by 1.5°": lambda page: page.rotate(1.5, Image.Resampling.BICUBIC, fillcolor=255),
+    "askew by -3°": lambda page: page.rotate(-3, Image.Resampling.BICUBIC, fillcolor=255),
+    "upside down": lambda page: page.rotate(180),
+    "on its side": lambda page: page.rotate(90, expand=True),
+    "noise": noisy,
+    "blurred": lambda page: page.filter(ImageFilter.GaussianBlur(1)),
+    "JPEG, quality 25": squeezed,
+}
+
+
+def pages(count: int) -> list[tuple[str, Image.Image]]:
+    """Text and picture of so many pages, from all documents."""
+    found = []
+    for path in sorted(CORPUS.glob("*.pdf")):
+        document = pypdfium2.PdfDocument(path)
+        for number, page in enumerate(document):
+            known = [line for row in rows(pdf.lines_of(document, number)) for line in row]
+            picture = page.render(scale=DPI / 72).to_pil().convert("L")
+            found.append((" ".join(line.text for line in known), picture))
+    return [found[number * len(found) // count] for number in range(count)]
+
+
+def error(known: str, read: str) -> float:
+    """Character error rate without white space: edits between the texts, as a share of the known one's length."""
+    wanted = np.array([ord(letter) for letter in known if not letter.isspace()])
+    given = [ord(letter) for letter in read if not letter.isspace()]
+    row = np.arange(len(wanted) + 1)
+    places = np.arange(len(wanted) + 1)
+    for number, letter in enumerate(given, 1):
+        step = np.minimum(row[1:] + 1, row[:-1] + (wanted != letter))
+        # An insertion costs one more than its left neighbour: the least of all to the left, by distance.
+        row = np.minimum.accumulate(np.concatenate(([number], step)) - places) + places
+    return int(row[-1]) / len(wanted)
+
+
+async def measure(count: int) -> dict[str, tuple[float, float, float]]:
+    """Mean error, worst error and seconds a page of each variant."""
+    recogniser = Recogniser(PYTHON, 120)
+    result = {}
+    try:
+        for name, change in VARIANTS.items():
+            errors, start = [], time.perf_counter()
+            for known, page in pages(count):
+                found = await recogniser.lines(encoded(change(page)))
+                read = " ".join(line.text for line in lines.placed(found))
+                errors.append(error(known, read))
+            seconds = (time.perf_counter() - start) / count
+            result[name] = (statistics.fmean(errors), max(errors), seconds)
+            print(
+                f"{name:18} {result[name][0]:6.2%} mean, {result[name][1]:6.2%} worst, {seconds:.1f} s a page",
+                flush=True,
+            )
+    finally:
+        await recogniser.aclose()
+    return result
+
+
+def write(page: Path, result: dict[str, tuple[float, float, float]], count: int) -> None:
+    """Writes ocr.md."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = (usage.ru_utime + usage.ru_stime) / (count * len(VARIANTS))
+    now = datetime.now(UTC).date().isoformat()
+    rows_of = "".join(f"| {name} | {mean:.2%} | {worst:.2%} |\n" for name, (mean, worst, _) in result.items())
+    page.write_text(
+        f"""# Text that is recognised in images
+
+{now}, `make bench-ocr`: {count} pages of the sample corpus' PDFs, drawn at {DPI} dpi. Character error rate
+without white space, against the text of the PDF. {cpu:.1f} s of CPU a page, with the start; at most
+{usage.ru_maxrss // 1024} MB.
+
+| pages | mean | worst page |
+|---|---:|---:|
+{rows_of}"""
+    )
+
+
+def main() -> int:
+    """The command; the exit code is 1 where the mean error of a variant is above the aim."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--pages", type=int, default=6, help="so many pages, from all documents")
+    parser.add_argument("--results", type=Path, help="directory of ocr.md")
+    arguments = parser.parse_args()
+    result = asyncio.run(measure(arguments.pages))
+    if arguments.results is not None:
+        write(arguments.results / "ocr.md", result, arguments.pages)
+    missed = [name for name, (mean, _, _) in result.items() if mean > AIM]
+    for name in missed:
+        print(f"{name}: the error is above {AIM:.0%}", file=sys.stderr)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,71 @@
+"""A parser whose pictures of text are read, too; implements `ingest.ports.Parser`."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Protocol
+
+from servicekit.errors import UnreadableDocument
+
+from ingest.ocr import lines
+from ingest.ocr.recogniser import NotRecognised, Recognised
+from ingest.parsing.content import NO_ROOM, Member, Omission, Page, Part, Room, Scan
+from ingest.parsing.process import ProcessParser
+from ingest.parsing.scans import Scans
+
+
+class Reads(Protocol):
+    """What reads a picture."""
+
+    async def lines(self, picture: bytes) -> list[Recognised]:
+        """See `Recogniser.lines`."""
+        ...
+
+
+class ReadingParser:
+    """Parses documents, and has what they hold as pictures read.
+
+    Args:
+        parser: Yields a `Scan` for each picture that may hold text.
+        reader: Reads a picture; None where that is not installed.
+    """
+
+    def __init__(self, parser: ProcessParser, reader: Reads | None) -> None:
+        self._parser = parser
+        self._reader = reader
+
+    async def parse(
+        self,
+        path: Path,
+        sourcefile: str,
+        *,
+        pictures: bool = False,
+        members: Room = NO_ROOM,
+        ocr: bool = True,
+    ) -> AsyncGenerator[Part, None]:
+        """See `ingest.ports.Parser.parse`."""
+        scans = Scans.OFF if not ocr else Scans.MISSING if self._reader is None else Scans.READ
+        parts = self._parser.parse(path, sourcefile, pictures=pictures, members=members, scans=scans)
+        found, scanned = False, False
+        async with contextlib.aclosing(parts):
+            async for part in parts:
+                if not isinstance(part, Scan):
+                    found = found or (isinstance(part, Page) and bool(part.sections)) or isinstance(part, Member)
+                    yield part
+                    continue
+                scanned = True
+                page = await self._read(part)
+                found = found or (isinstance(page, Page) and bool(page.sections))
+                yield page
+        if scanned and not found:
+            raise UnreadableDocument("The document has no text, and in its images none was recognised.")
+
+    async def _read(self, scan: Scan) -> Page | Omission:
+        assert self._reader is not None
+        try:
+            found = await self._reader.lines(scan.image)
+        except NotRecognised as error:
+            return Omission("Unreadable", str(error), scan.number, scan.part)
+        if not found and not scan.part:
+            return Omission("Unreadable", "The page is an image, in which no text was recognised.", scan.number)
+        return Page(scan.number, lines.sections(found), confidence=lines.confidence(found))

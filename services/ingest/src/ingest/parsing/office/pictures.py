@@ -1,0 +1,53 @@
+"""Pictures of Office documents that may hold text."""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from docx.opc.constants import RELATIONSHIP_TYPE
+
+from ingest.parsing.content import Omission, Scan
+from ingest.parsing.refusals import Refusal
+from ingest.parsing.scans import Scans, encoded, is_small, opened
+
+_LARGEST = 64 * 1024**2
+_MOST = 500
+
+
+def scans(part: Any, number: int, wanted: Scans, seen: set[str]) -> Iterator[Scan | Omission]:
+    """Yield the pictures that a part of a package shows, or that they are not read; those seen before are left out.
+
+    Args:
+        part: A document or a slide.
+        number: Of its page; 0 where it has none.
+        wanted: What becomes of them.
+        seen: Names of pictures; grows.
+    """
+    unread = 0
+    for name, content in _images(part, seen):
+        if wanted is Scans.OFF or len(seen) > _MOST:
+            continue
+        try:
+            with opened(io.BytesIO(content)) as picture:
+                if is_small(picture):
+                    continue
+                if wanted is Scans.MISSING:
+                    unread += 1
+                else:
+                    yield Scan(number, encoded(picture), name)
+        except Refusal:
+            continue  # a drawing, or damaged: its readers do not see text, either
+    if unread:
+        said = "A picture was" if unread == 1 else f"{unread} pictures were"
+        yield Omission("Unreadable", f"{said} not read.{wanted.advice}", number)
+
+
+def _images(part: Any, seen: set[str]) -> Iterator[tuple[str, bytes]]:
+    for relation in part.rels.values():
+        if relation.is_external or relation.reltype != RELATIONSHIP_TYPE.IMAGE:
+            continue
+        image = relation.target_part
+        name = str(image.partname).lstrip("/")
+        if name not in seen and len(image.blob) <= _LARGEST:
+            seen.add(name)
+            yield name, image.blob

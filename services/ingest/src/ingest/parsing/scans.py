@@ -1,0 +1,79 @@
+"""Pictures of text: what becomes of them, and how they are handed over to be read."""
+
+import enum
+import io
+import warnings
+
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from ingest.parsing.refusals import TooLarge, Unreadable
+
+LONGEST_SIDE = 2000
+"""Pixels of a picture that is read: A4 with 170 dots per inch."""
+_MOST_PIXELS = 100_000_000
+_LEAST = (200, 50)
+"""Pixels of a picture in a document that may hold text; smaller ones are signs."""
+
+
+class Scans(enum.StrEnum):
+    """What becomes of pictures of text."""
+
+    READ = "read"
+    MISSING = "missing"
+    OFF = "off"
+
+    @property
+    def advice(self) -> str:
+        """What to do for them to be read; empty where they are."""
+        return _ADVICE[self]
+
+
+_ADVICE = {
+    Scans.READ: "",
+    Scans.MISSING: " OCR is not installed, which reads images: see docs/ingest.md, scans and pictures.",
+    Scans.OFF: " OCR, which reads images, is off for this index.",
+}
+
+
+def opened(source: object) -> Image.Image:
+    """A picture, as yet undecoded.
+
+    Raises:
+        Unreadable: It is damaged.
+        TooLarge: It has too many pixels.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # its size is looked at here
+            picture = Image.open(source)  # type: ignore[arg-type]  # a path or a file
+    except (UnidentifiedImageError, OSError, ValueError, SyntaxError) as error:
+        raise Unreadable("The picture is damaged.") from error
+    if picture.width * picture.height > _MOST_PIXELS:
+        raise TooLarge(f"The picture has {picture.width} by {picture.height} pixels; at most 100 million are read.")
+    return picture
+
+
+def is_small(picture: Image.Image) -> bool:
+    """Whether a picture is too small to hold text."""
+    return picture.width < _LEAST[0] or picture.height < _LEAST[1]
+
+
+def encoded(picture: Image.Image) -> bytes:
+    """A picture as it is handed over: upright, grey, of a bounded size, as PNG.
+
+    Raises:
+        Unreadable: It is damaged.
+    """
+    try:
+        upright = ImageOps.exif_transpose(picture)
+        if upright.mode in ("RGBA", "LA", "PA", "P"):
+            upright = upright.convert("RGBA")
+            ground = Image.new("RGBA", upright.size, "white")
+            upright = Image.alpha_composite(ground, upright)
+        grey = upright.convert("L")
+        grey.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+        buffer = io.BytesIO()
+        grey.save(buffer, "PNG", compress_level=1)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise Unreadable("The picture is damaged.") from error
+    return buffer.getvalue()

@@ -1,0 +1,150 @@
+"""Images of text in documents: what the reader says takes their place, or that they were not read."""
+
+import asyncio
+import io
+from collections.abc import Callable, Iterator
+
+import docx
+import pptx
+import pytest
+from fpdf import FPDF
+from ingest.ocr.reading import ReadingParser
+from ingest.ocr.recogniser import NotRecognised, Recognised
+from ingest.parsing.content import Omission, Page, Part
+from ingest.parsing.process import Limits, ProcessParser
+from PIL import Image
+from servicekit.errors import UnreadableDocument, UnsupportedMedia
+
+
+class Reader:
+    """Says the same of every picture: its text, nothing, or that it cannot be read."""
+
+    def __init__(self, text: str = "Boats leave at ten.", *, fails: bool = False) -> None:
+        self.text = text
+        self.fails = fails
+        self.pictures: list[Image.Image] = []
+
+    async def lines(self, picture: bytes) -> list[Recognised]:
+        with Image.open(io.BytesIO(picture)) as opened:
+            self.pictures.append(opened.copy())
+        if self.fails:
+            raise NotRecognised("Reading the picture took longer than 60 s.")
+        corners = ((0.0, 0.0), (190.0, 0.0), (190.0, 20.0), (0.0, 20.0))
+        return [Recognised(self.text, 0.97, corners)] if self.text else []
+
+
+Parse = Callable[..., list[Part]]
+
+
+@pytest.fixture(scope="module")
+def parse(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parse]:
+    """Parses bytes under a name, with a reader or without; the parsing child is the same one for all."""
+    path = tmp_path_factory.mktemp("documents") / "original"
+    with asyncio.Runner() as runner:
+        process = ProcessParser(Limits(pages=10))
+
+        def parse(content: bytes, name: str, reader: Reader | None, *, ocr: bool = True) -> list[Part]:
+            path.write_bytes(content)
+
+            async def run() -> list[Part]:
+                return [part async for part in ReadingParser(process, reader).parse(path, name, ocr=ocr)]
+
+            return runner.run(run())
+
+        yield parse
+        runner.run(process.aclose())
+
+
+def picture(kind: str, size: tuple[int, int] = (400, 100), count: int = 1) -> bytes:
+    buffer = io.BytesIO()
+    images = [Image.new("RGB", size, "white") for _ in range(count)]
+    if count > 1:
+        images[0].save(buffer, kind, save_all=True, append_images=images[1:])
+    else:
+        images[0].save(buffer, kind)
+    return buffer.getvalue()
+
+
+def pdf(*pages: str) -> bytes:
+    """Pages of text; an empty one is an image."""
+    document = FPDF()
+    document.set_font("Helvetica", size=11)
+    for text in pages:
+        document.add_page()
+        if text:
+            document.multi_cell(0, 6, text)
+        else:
+            document.image(Image.new("RGB", (600, 400), "white"), w=100)
+    return bytes(document.output())
+
+
+def said(parts: list[Part]) -> list[tuple[int, str, float | None]]:
+    return [
+        (part.number, section.text, part.confidence)
+        for part in parts
+        if isinstance(part, Page)
+        for section in part.sections
+    ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [("PNG", "a.png"), ("JPEG", "a.jpg"), ("TIFF", "a.tif"), ("WEBP", "a.webp")]
+)
+def test_pictures_are_pages(parse: Parse, kind: str, name: str) -> None:
+    """Each picture of a TIFF is one; each says how sure its text is."""
+    count = 2 if kind == "TIFF" else 1
+    parts = parse(picture(kind, count=count), name, Reader())
+    assert said(parts) == [(number + 1, "Boats leave at ten.", 0.97) for number in range(count)]
+
+
+def test_a_page_that_is_an_image_is_read_among_others(parse: Parse) -> None:
+    """In its place; the text of the others is the file's, and no warning is left."""
+    reader = Reader()
+    parts = parse(pdf("One.", "", "Three."), "a.pdf", reader)
+    assert said(parts) == [(1, "One.", None), (2, "Boats leave at ten.", 0.97), (3, "Three.", None)]
+    assert not [part for part in parts if isinstance(part, Omission)]
+    [image] = reader.pictures
+    assert max(image.size) == 2000
+
+
+def test_without_a_reader_it_is_said_what_to_do(parse: Parse) -> None:
+    """For a page, a whole document, a picture; where the index wants none, that it does."""
+    [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", None) if isinstance(part, Omission)]
+    assert (omission.page, "OCR is not installed" in omission.message) == (2, True)
+    with pytest.raises(UnreadableDocument, match="OCR is not installed"):
+        parse(pdf(""), "a.pdf", None)
+    with pytest.raises(UnsupportedMedia, match="OCR is not installed"):
+        parse(picture("PNG"), "a.png", None)
+    reader = Reader()
+    [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", reader, ocr=False) if isinstance(part, Omission)]
+    assert "off for this index" in omission.message
+    assert not reader.pictures
+
+
+def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
+    """A picture without text, and one that takes too long."""
+    for reader, message in ((Reader(""), "no text was recognised"), (Reader(fails=True), "took longer")):
+        [omission] = [part for part in parse(pdf("One.", ""), "a.pdf", reader) if isinstance(part, Omission)]
+        assert (omission.page, message in omission.message) == (2, True)
+    with pytest.raises(UnreadableDocument, match="none was recognised"):
+        parse(picture("PNG"), "a.png", Reader(""))
+
+
+def test_pictures_in_word_and_powerpoint(parse: Parse) -> None:
+    """Behind the text of their page, each once, without signs and icons; without a reader one warning says so."""
+    document = docx.Document()
+    document.add_paragraph("Text.")
+    deck = pptx.Presentation()
+    for size in ((400, 100), (400, 100), (16, 16)):
+        document.add_picture(io.BytesIO(picture("PNG", size)))
+        slide = deck.slides.add_slide(deck.slide_layouts[6])
+        slide.shapes.add_picture(io.BytesIO(picture("PNG", size)), 0, 0)
+    slide.shapes.add_textbox(0, 0, 99999, 99999).text_frame.text = "Text."
+    for made, name, pages in ((document, "a.docx", [0, 0]), (deck, "a.pptx", [1, 3])):
+        buffer = io.BytesIO()
+        made.save(buffer)
+        found = said(parse(buffer.getvalue(), name, Reader()))
+        assert [number for number, _, _ in found] == pages
+        assert sorted(text for _, text, _ in found) == ["Boats leave at ten.", "Text."]
+        [omission] = [part for part in parse(buffer.getvalue(), name, None) if isinstance(part, Omission)]
+        assert omission.message.startswith("A picture was not read. OCR is not installed")
