@@ -38,7 +38,7 @@ def test_a_page_that_lies_askew_is_straightened() -> None:
 
 
 def test_confidence_is_that_of_the_letters() -> None:
-    """A long line counts for more; without text there is none."""
+    """A long line counts for more; a picture without text has 0."""
     assert confidence([line("x" * 30, 0, 0, sure=1.0), line("x" * 10, 0, 30, sure=0.6)]) == 0.9
     assert confidence([]) == 0.0
     assert sections([]) == ()
