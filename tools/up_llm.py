@@ -1,0 +1,70 @@
+"""Starts the platform with a small language model: ``make up-llm``.
+
+The model answers fast and knows little. It shows real tokens without a GPU, a key or a download of its own.
+Further arguments are those of ``causeway up``.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+NAME = "smollm2"
+_PROGRAM = ROOT / "tools" / "small_model.py"
+_START_SECONDS = 60.0
+
+
+@contextlib.contextmanager
+def model_server(python: Path) -> Iterator[str]:
+    """A server of the model on a free port; yields the address of its API.
+
+    Args:
+        python: Of the environment that ``make .venv/.llm`` makes.
+
+    Raises:
+        RuntimeError: It does not start.
+    """
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / "address"
+        process = subprocess.Popen([python, _PROGRAM, "--address-file", file], stdout=subprocess.DEVNULL)
+        try:
+            end = time.monotonic() + _START_SECONDS
+            while not file.exists():
+                if process.poll() is not None or time.monotonic() > end:
+                    raise RuntimeError("The model server does not start. Install it with `make .venv/.llm`.")
+                time.sleep(0.05)
+            yield file.read_text()
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+def settings(address: str) -> dict[str, str]:
+    """The variables with which the platform answers by the model."""
+    return {
+        "CAUSEWAY_OPENAI_BASE_URL": address,
+        "CAUSEWAY_OPENAI_MODELS": f"{NAME}={NAME}",
+        "CAUSEWAY_MODEL": NAME,
+    }
+
+
+def main() -> int:
+    """The command; ends with the platform's exit code."""
+    binaries = Path(sys.executable).parent
+    with model_server(ROOT / ".venv" / "llm" / "bin" / "python") as address:
+        command = [str(binaries / "causeway"), "up", *sys.argv[1:]]
+        platform = subprocess.Popen(command, env={**os.environ, **settings(address)})
+        # A terminal's Ctrl-C reaches the platform itself.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda *_: platform.terminate())
+        return platform.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
