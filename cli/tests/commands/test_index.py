@@ -4,7 +4,14 @@ from typing import Any
 
 import pytest
 
-OWN = {"chunk_tokens": None, "chunk_overlap": None, "fusion": "ranks", "dense_weight": 0.25, "expand": False}
+OWN = {
+    "chunk_tokens": None,
+    "chunk_overlap": None,
+    "fusion": "ranks",
+    "dense_weight": 0.25,
+    "expand": False,
+    "ocr": "off",
+}
 
 
 def step(state: str, done: int, error: str = "") -> dict[str, Any]:
@@ -33,7 +40,7 @@ def index(gateway: Any, cli: Callable[..., Any]) -> Callable[..., Any]:
 def test_indexes_are_listed(gateway: Any, index: Callable[..., Any]) -> None:
     """With what they hold and what is their own; as the platform has them with --json; none is no error."""
     listed = index("list").stdout.splitlines()
-    own = "fusion ranks, dense-weight 0.25, expand no"
+    own = "fusion ranks, dense-weight 0.25, expand no, ocr off"
     assert " ".join(listed[1].split()) == f"notes 1,200 4,000 minilm legacy {own}"
     assert json.loads(index("list", "--json").stdout) == gateway.settings["notes"]
     gateway.settings = {}

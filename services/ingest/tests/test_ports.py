@@ -362,6 +362,8 @@ async def test_an_index_says_how_it_is_cut(retriever: Any, retriever_target: str
         assert await index.traits(job) == Traits(SPACE, None, 0)
         retriever.settings.chunk_tokens = 64
         assert await index.traits(job) == Traits(SPACE, 64, 0)
+        retriever.settings.ocr = False
+        assert await index.traits(job) == Traits(SPACE, 64, 0, ocr=False)
 
 
 async def test_an_index_keeps_its_vectors(index: Index) -> None:

@@ -601,9 +601,11 @@ async def test_settings_and_rebuilding_over_the_wire(stub: Any, edge_bench: Benc
     update.settings.fusion = retriever_pb2.FUSION_RANKS
     update.settings.dense_weight = 0.0
     update.settings.expand = False
-    update.update_mask.paths.extend(["fusion", "dense_weight", "expand", "chunk_overlap"])
+    update.settings.ocr = False
+    update.update_mask.paths.extend(["fusion", "dense_weight", "expand", "chunk_overlap", "ocr"])
     has = (await rpc.unary(stub.UpdateIndex, update, soon())).settings
     assert (has.fusion, has.dense_weight, has.expand) == (retriever_pb2.FUSION_RANKS, 0.0, False)
+    assert (has.HasField("ocr"), has.ocr) == (True, False)
     assert (has.HasField("dense_weight"), has.HasField("expand"), has.HasField("chunk_overlap")) == (
         True,
         True,

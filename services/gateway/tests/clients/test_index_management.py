@@ -154,6 +154,7 @@ def _asked(message: Any) -> IndexSettings:
         message.dense_weight if message.HasField("dense_weight") else None,
         message.expand if message.HasField("expand") else None,
         message.language or None,
+        {True: "auto", False: "off"}[message.ocr] if message.HasField("ocr") else None,
     )
 
 
@@ -166,6 +167,7 @@ def _told(settings: IndexSettings) -> Any:
         dense_weight=settings.dense_weight,
         expand=settings.expand,
         language=settings.language or "",
+        ocr={"auto": True, "off": False, None: None}[settings.ocr],
     )
 
 

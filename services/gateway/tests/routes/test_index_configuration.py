@@ -17,6 +17,7 @@ async def test_an_index_is_made_with_settings(client: httpx.AsyncClient) -> None
         "dense_weight": 0.25,
         "expand": False,
         "language": "de",
+        "ocr": "off",
     }
     made = await client.post("/indexes", json=asked)
     assert (made.status_code, made.headers["location"], made.json()) == (201, "/indexes/notes", asked)
@@ -52,6 +53,7 @@ async def test_settings_are_changed_in_place(client: httpx.AsyncClient) -> None:
         ({"fusion": "best"}, "fusion"),
         ({"fusion": "scores", "dense_weight": 1.1}, "dense_weight"),
         ({"expand": "yes"}, "expand"),
+        ({"ocr": "on"}, "ocr"),
         ({"expand": False, "embedding": "other-embedder"}, "embedding"),
         ({"language": "de"}, "language"),
         ({"color": "red"}, "color"),

@@ -102,6 +102,21 @@ async def test_what_was_not_read_is_recorded(rig: Rig) -> None:
     assert rig.jobs.history[-1][1].warnings == (warned,)
 
 
+async def test_pages_that_were_recognised_are_recorded(rig: Rig) -> None:
+    """In the metadata, with how sure their text is; not where the index wants none recognised."""
+    assert await rig.run(rig.upload(b"One.\fscan")) is State.SUCCEEDED
+    document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert json.loads(document.metadata_json)["ocr"] == [{"page": 2, "confidence": 0.9}]
+    assert [chunk.text for chunk in chunks] == ["One.", "recognised"]
+    again = rig.upload(b"One.\fscan", generation=2)
+    assert await rig.ingestion.run(again, await Report.begin(rig.jobs, again, 1), alone=True) is State.UNCHANGED
+    rig.index.ocr = False
+    await rig.run(rig.upload(b"Two.\fscan", generation=3))
+    document, chunks = rig.index.documents["acme", "library", "id of notes.txt"]
+    assert b"ocr" not in document.metadata_json
+    assert [chunk.text for chunk in chunks] == ["Two.", "scan"]
+
+
 async def test_the_same_again_is_unchanged(rig: Rig) -> None:
     """Content, name, metadata and readers alike: no work but the newer generation, which an older job that is
     still under way must not overwrite; another reader, and only what is said of the document changes.

@@ -215,7 +215,7 @@ async def test_other_settings_are_kept(reopen: Callable[[], Store]) -> None:
     await add(collection, Document("d", generation=1), HARBOUR)
     await collection.put_record(Document("d", generation=1))
     assert collection.spec == replace(SPEC, settings=IndexSettings(chunk_tokens=64))
-    settings = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.25, expand=False)
+    settings = IndexSettings(fusion=Fusion.RANKS, dense_weight=0.25, expand=False, ocr=False)
     await collection.put_settings(settings)
     assert collection.spec == replace(SPEC, settings=settings)
     await collection.compact()

@@ -11,7 +11,7 @@ from causeway.cli.errors import UsageError
 from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
-_OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand")
+_OWN = ("chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "ocr")
 _LEGACY = "legacy: all words are taken as English ones, until a rebuild"
 
 
@@ -20,6 +20,13 @@ class Fusion(enum.StrEnum):
 
     SCORES = "scores"
     RANKS = "ranks"
+
+
+class Ocr(enum.StrEnum):
+    """Whether text in images is recognised."""
+
+    AUTO = "auto"
+    OFF = "off"
 
 
 Setting = enum.StrEnum("Setting", {name.upper(): name.replace("_", "-") for name in _OWN})  # type: ignore[misc]  # from a tuple
@@ -45,6 +52,7 @@ DenseWeight = Annotated[
 Expand = Annotated[
     bool | None, typer.Option("--expand/--no-expand", help="Search for further words, where nothing is said.")
 ]
+OcrOption = Annotated[Ocr | None, typer.Option("--ocr", help="Whether text in images is read, for what is added.")]
 Unset = Annotated[
     list[Setting] | None,
     typer.Option("--unset", metavar="SETTING", help=f"Is the platform's again, any of {', '.join(Setting)}."),
@@ -134,6 +142,7 @@ def create(
     fusion: FusionOption = None,
     dense_weight: DenseWeight = None,
     expand: Expand = None,
+    ocr: OcrOption = None,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -144,7 +153,7 @@ def create(
 
     It holds nothing yet. Others are made by their first document.
     """
-    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     made = asked(url, data_dir, api_key, lambda library: library.create_index(name, wanted))
     _show_settings(made, as_json=as_json)
 
@@ -156,6 +165,7 @@ def set_settings(
     fusion: FusionOption = None,
     dense_weight: DenseWeight = None,
     expand: Expand = None,
+    ocr: OcrOption = None,
     unset: Unset = None,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
@@ -168,7 +178,7 @@ def set_settings(
     The others stay, and so do its passages. Another embedding model, or another language, takes `causeway index
     rebuild`.
     """
-    wanted: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted: dict[str, object] = _settings("", "", chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     gone = {each.value.replace("-", "_") for each in unset or ()}
     if both := sorted(gone & wanted.keys()):
         raise UsageError(f"{both[0].replace('_', '-')} is both set and unset")
@@ -188,6 +198,7 @@ def rebuild(
     fusion: FusionOption = None,
     dense_weight: DenseWeight = None,
     expand: Expand = None,
+    ocr: OcrOption = None,
     url: Url = None,
     data_dir: DataDir = DEFAULT_DATA_DIR,
     api_key: ApiKey = "",
@@ -201,7 +212,7 @@ def rebuild(
     --wait, it is followed from there; Ctrl-C ends the waiting alone. Exit code 1 where it failed. With --json one
     object, as GET /indexes/{index}/rebuild has it.
     """
-    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    wanted = _settings(embedding, language, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     err = render.console(stderr=True)
 
     async def begin(library: Library) -> dict[str, Any]:
@@ -256,9 +267,10 @@ def _settings(
     fusion: Fusion | None,
     dense_weight: float | None,
     expand: bool | None,
+    ocr: Ocr | None,
 ) -> dict[str, object]:
     """Those that were given, as the routes take them."""
-    said = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand)
+    said = (embedding or None, language or None, chunk_tokens, chunk_overlap, fusion, dense_weight, expand, ocr)
     return {
         name: value for name, value in zip(("embedding", "language", *_OWN), said, strict=True) if value is not None
     }

@@ -194,6 +194,7 @@ def _settings_message(settings: IndexSettings) -> retriever_pb2.IndexSettings:
         dense_weight=settings.dense_weight,
         expand=settings.expand,
         language=settings.language or "",
+        ocr=None if settings.ocr is None else settings.ocr == "auto",
     )
 
 
@@ -206,6 +207,7 @@ def _settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
         message.dense_weight if message.HasField("dense_weight") else None,
         message.expand if message.HasField("expand") else None,
         message.language or None,
+        ("auto" if message.ocr else "off") if message.HasField("ocr") else None,
     )
 
 

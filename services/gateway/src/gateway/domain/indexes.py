@@ -15,6 +15,7 @@ class IndexSettings:
         dense_weight: What meaning counts for in hybrid searches that do not say, 0 to 1.
         expand: Whether searches that do not say look for further words.
         language: Of its texts for text search: ``auto``, an ISO 639-1 code, or ``legacy`` (of an earlier version).
+        ocr: Whether text in images is recognised for what is added: ``auto`` (where it can be) or ``off``.
     """
 
     embedding: str | None = None
@@ -24,6 +25,7 @@ class IndexSettings:
     dense_weight: float | None = None
     expand: bool | None = None
     language: str | None = None
+    ocr: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from gateway.routes.body import json_answer, json_body
 from gateway.routes.schemas import CHANGES, CREATION, INDEX, INDEX_SETTINGS, REBUILD, SETTINGS, answers, body
 from gateway.server.request_state import state_of
 
-_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "language")
+_SETTINGS = ("embedding", "chunk_tokens", "chunk_overlap", "fusion", "dense_weight", "expand", "language", "ocr")
 _REBUILT = ("embedding", "language")
 """What only a rebuild changes."""
 _MOST_TOKENS = 8192
@@ -125,6 +125,7 @@ def _settings(fields: Fields) -> IndexSettings:
         fields.number("dense_weight", 0, 1),
         None if fields.get("expand") is None else fields.flag("expand"),
         fields.text("language") or None,
+        fields.one_of("ocr", ("auto", "off")) or None,
     )
 
 

@@ -52,6 +52,7 @@ _OWN: dict[str, Schema] = {
     "fusion": {"enum": ["scores", "ranks", None]},
     "dense_weight": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
     "expand": {"type": ["boolean", "null"]},
+    "ocr": {"enum": ["auto", "off", None]},
 }
 """What an index may have of its own; null: as the platform is configured."""
 _LANGUAGE: Schema = {

@@ -50,6 +50,7 @@ class RetrieverIndex:
             VectorSpace(response.embedding_model, response.dimension),
             settings.chunk_tokens if settings.HasField("chunk_tokens") else None,
             settings.chunk_overlap if settings.HasField("chunk_overlap") else None,
+            ocr=not settings.HasField("ocr") or settings.ocr,
         )
 
     async def find(self, job: Job, document_id: str) -> Document | None:

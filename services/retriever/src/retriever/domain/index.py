@@ -29,6 +29,7 @@ class IndexSettings:
         fusion: How a search fuses that does not say.
         dense_weight: What meaning counts for in a hybrid search that does not say, 0 to 1.
         expand: Whether a search that does not say looks for further words.
+        ocr: Whether text in images is recognised for what is added.
     """
 
     chunk_tokens: int | None = None
@@ -36,6 +37,7 @@ class IndexSettings:
     fusion: Fusion | None = None
     dense_weight: float | None = None
     expand: bool | None = None
+    ocr: bool | None = None
 
     def checked(self) -> Self:
         """Return the settings, once they are known to make sense.

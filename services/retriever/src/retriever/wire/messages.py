@@ -270,6 +270,7 @@ def to_settings(message: retriever_pb2.IndexSettings) -> IndexSettings:
         _to_fusion(message.fusion, "settings.fusion"),
         message.dense_weight if message.HasField("dense_weight") else None,
         message.expand if message.HasField("expand") else None,
+        message.ocr if message.HasField("ocr") else None,
     )
 
 
@@ -286,6 +287,7 @@ def _from_settings(embedding_model: str, language: str, settings: IndexSettings)
         fusion=_FUSIONS[settings.fusion],
         dense_weight=settings.dense_weight,
         expand=settings.expand,
+        ocr=settings.ocr,
         language=language,
     )
 

@@ -153,6 +153,7 @@ class MemoryIndex:
         self.spaces: dict[tuple[str, str], VectorSpace] = {}
         self.chunking: tuple[int | None, int | None] = (None, None)
         """By tenant and index."""
+        self.ocr = True
         self.down = False
         self.stored = 0
         self.taking = asyncio.Event()
@@ -163,7 +164,7 @@ class MemoryIndex:
         """See `ingest.ports.Index.traits`."""
         self._check()
         space = self.spaces.get((job.principal.tenant, job.index))
-        return Traits(space, *self.chunking) if space else None
+        return Traits(space, *self.chunking, ocr=self.ocr) if space else None
 
     async def find(self, job: Job, document_id: str) -> Document | None:
         """See `ingest.ports.Index.find`."""

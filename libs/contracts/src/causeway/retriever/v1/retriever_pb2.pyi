@@ -1033,6 +1033,7 @@ class IndexSettings(_message.Message):
     DENSE_WEIGHT_FIELD_NUMBER: _builtins.int
     EXPAND_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
+    OCR_FIELD_NUMBER: _builtins.int
     embedding_model: _builtins.str
     """Model that makes its vectors. In a request empty: the default one, or the one that it has."""
     chunk_tokens: _builtins.int
@@ -1054,6 +1055,8 @@ class IndexSettings(_message.Message):
     or the one that it has. `legacy` has an index of an earlier version, which takes all words as English ones until it
     is rebuilt.
     """
+    ocr: _builtins.bool
+    """Whether text in images is recognised, for what is added; absent: where the worker can."""
     def __init__(
         self,
         *,
@@ -1064,10 +1067,11 @@ class IndexSettings(_message.Message):
         dense_weight: _builtins.float | None = ...,
         expand: _builtins.bool | None = ...,
         language: _builtins.str = ...,
+        ocr: _builtins.bool | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "expand", b"expand"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "_ocr", b"_ocr", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "expand", b"expand", "ocr", b"ocr"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "embedding_model", b"embedding_model", "expand", b"expand", "fusion", b"fusion", "language", b"language"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap", "_chunk_tokens", b"_chunk_tokens", "_dense_weight", b"_dense_weight", "_expand", b"_expand", "_ocr", b"_ocr", "chunk_overlap", b"chunk_overlap", "chunk_tokens", b"chunk_tokens", "dense_weight", b"dense_weight", "embedding_model", b"embedding_model", "expand", b"expand", "fusion", b"fusion", "language", b"language", "ocr", b"ocr"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__chunk_overlap: _TypeAlias = _typing.Literal["chunk_overlap"]  # noqa: Y015
     _WhichOneofArgType__chunk_overlap: _TypeAlias = _typing.Literal["_chunk_overlap", b"_chunk_overlap"]  # noqa: Y015
@@ -1077,6 +1081,8 @@ class IndexSettings(_message.Message):
     _WhichOneofArgType__dense_weight: _TypeAlias = _typing.Literal["_dense_weight", b"_dense_weight"]  # noqa: Y015
     _WhichOneofReturnType__expand: _TypeAlias = _typing.Literal["expand"]  # noqa: Y015
     _WhichOneofArgType__expand: _TypeAlias = _typing.Literal["_expand", b"_expand"]  # noqa: Y015
+    _WhichOneofReturnType__ocr: _TypeAlias = _typing.Literal["ocr"]  # noqa: Y015
+    _WhichOneofArgType__ocr: _TypeAlias = _typing.Literal["_ocr", b"_ocr"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__chunk_overlap) -> _WhichOneofReturnType__chunk_overlap | None: ...
     @_typing.overload
@@ -1085,6 +1091,8 @@ class IndexSettings(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__dense_weight) -> _WhichOneofReturnType__dense_weight | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__expand) -> _WhichOneofReturnType__expand | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__ocr) -> _WhichOneofReturnType__ocr | None: ...
 
 Global___IndexSettings: _TypeAlias = IndexSettings  # noqa: Y015
 
