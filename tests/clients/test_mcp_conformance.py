@@ -31,7 +31,7 @@ from mcp.server.lowlevel.server import Server
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 SUITE = (
     Path(__file__).parent / "node" / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
