@@ -332,3 +332,27 @@ async def test_a_defect_tells_nothing_of_the_inside(
     result = await call(client, "list_indexes")
     assert result["isError"]
     assert "unexpected error" in result["content"][0]["text"]
+
+
+async def test_a_client_that_leaves_within_its_message(app: Any) -> None:
+    """Nothing answers it, and nothing counts as a defect."""
+    sent: list[Any] = []
+    messages = iter([{"type": "http.request", "body": b'{"js', "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "http_version": "1.1",
+        "scheme": "http",
+        "method": "POST",
+        "path": "/mcp",
+        "query_string": b"",
+        "headers": [(b"host", b"localhost")],
+    }
+    await app(scope, receive, send)
+    assert sent == []

@@ -14,7 +14,7 @@ from servicekit.deadline import Deadline
 from servicekit.errors import DeadlineExceeded, MethodNotAllowed
 from servicekit.tasks import ended
 from starlette.datastructures import Headers
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.answering.pipeline import Pipeline
@@ -112,7 +112,10 @@ class McpEndpoint:
             raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.", details={"allow": "POST"})
         state = state_of(scope)
         state.dialect = "mcp"
-        body = await Request(scope, receive).body()
+        try:
+            body = await Request(scope, receive).body()
+        except ClientDisconnect:
+            return
         asking = scope[SCOPE_KEY] = self._asking(scope)
         state.timeline = asking.timeline
         message, headers = _read(body), Headers(scope=scope)
