@@ -18,7 +18,7 @@ from typing import Any
 
 import uvloop
 from causeway_testing.servers import free_ports
-from contenders import Running, Start
+from contenders import RESPONSES, Running, Start
 from load import percentile, run
 from processes import cpu_seconds, memory_mib, pinned, running, wait_for
 
@@ -121,12 +121,15 @@ def _measured(start: Start, server: str, cases: Sequence[Case], seconds: float) 
 
 async def _measure(case: Case, contender: Running, seconds: float) -> dict[str, float]:
     """One contender under one load, for so long and until its last answer is complete."""
-    messages = [{"role": "user", "content": "Tell me something."}]
-    body = json.dumps({"model": contender.model, "stream": case.stream, "messages": messages}).encode()
+    said: dict[str, Any] = {"messages": [{"role": "user", "content": "Tell me something."}]}
+    sign = b'"content":"w'
+    if contender.url.endswith(RESPONSES):
+        said, sign = {"input": "Tell me something.", "store": False}, b'"delta":"w' if case.stream else b'"text":"w'
+    body = json.dumps({"model": contender.model, "stream": case.stream, **said}).encode()
     # Connections are made, caches filled, and what is done with a first request is done.
-    await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4)
+    await run(contender.url, [body], min(case.clients, 8), MOST_REQUESTS, seconds=seconds / 4, sign=sign)
     before = cpu_seconds(contender.pids)
-    load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds)
+    load = await run(contender.url, [body], case.clients, MOST_REQUESTS, seconds=seconds, sign=sign)
     cpu = (cpu_seconds(contender.pids) - before) / len(load.durations)
     return {
         "rate": load.rate,

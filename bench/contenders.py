@@ -16,6 +16,8 @@ from servicekit.broker import Broker
 DIRECT = "model server itself"
 RELAY = "bare relay (Python)"
 OURS = "causeway"
+OURS_RESPONSES = "causeway, Responses API"
+RESPONSES = "/v1/responses"
 GUARDED = "causeway, two detectors"
 LITELLM = "LiteLLM proxy"
 _START_SECONDS = 90
@@ -28,7 +30,7 @@ class Running:
     """A contender that answers.
 
     Attributes:
-        url: Of its chat completions.
+        url: Of its chat completions, or of its Responses API.
         model: What it calls the model.
         pids: Its processes; none for the model server itself, which is no contender.
     """
@@ -51,7 +53,14 @@ def guarded_contenders() -> dict[str, Start]:
 def contenders() -> dict[str, Start]:
     """By name: the model server itself, what cannot be done with less, we, and the peers that are installed."""
     peers = {peer.label: partial(_peer, peer) for peer in PEERS if peer.installed}
-    return {DIRECT: _direct, RELAY: _relay, OURS: _ours, **peers}
+    return {DIRECT: _direct, RELAY: _relay, OURS: _ours, OURS_RESPONSES: _ours_responses, **peers}
+
+
+@contextmanager
+def _ours_responses(server: str, core: int) -> Iterator[Running]:
+    """We, asked over the Responses API, without storing."""
+    with _ours(server, core) as chat:
+        yield Running(chat.url.replace("/v1/chat/completions", RESPONSES), chat.model, chat.pids)
 
 
 @contextmanager

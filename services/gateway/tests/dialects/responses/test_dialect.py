@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing import responses
-from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
+from gateway.domain import Action, Completion, Delta, Detector, Detectors, Finish, Start, Usage
 from servicekit.errors import RateLimited, Unavailable
 
 PATH = "/v1/responses"
@@ -197,6 +197,22 @@ async def test_an_index_by_its_name(client: httpx.AsyncClient) -> None:
     responses.response(answer)
     missing = await client.post(PATH, json={"input": "When?", "tools": [SEARCH | {"vector_store_ids": ["no"]}]})
     assert missing.status_code == 404
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_answers_in_one_piece(client: httpx.AsyncClient, fakes: Any, stream: bool) -> None:
+    """Its text, its calls and its numbers are there, as where it streams."""
+    function = {"name": "find", "arguments": "{}"}
+    message = {"role": "assistant", "content": "I look.", "tool_calls": [{"id": "c", "function": function}]}
+    usage = {"prompt_tokens": 4, "completion_tokens": 2, "total_tokens": 6}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls"}
+    whole_answer = {"model": "m", "choices": [choice], "usage": usage}
+    fakes.generator.script = [[Completion(json.dumps(whole_answer).encode())]]
+    body = {"input": "Find.", "tools": [FIND]}
+    answer = final(await streamed(client, **body)) if stream else await whole(client, **body)
+    assert (answer.output_text, answer.model, answer.usage.total_tokens) == ("I look.", "m", 6)
+    assert [item.type for item in answer.output] == ["message", "function_call"]
+    assert answer.output[1].arguments == "{}"
 
 
 async def test_an_answer_that_is_blocked(client: httpx.AsyncClient, fakes: Any) -> None:

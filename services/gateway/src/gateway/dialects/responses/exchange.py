@@ -15,6 +15,7 @@ from gateway.dialects.responses.parts import Events
 from gateway.dialects.responses.request import Asked
 from gateway.domain import (
     Batch,
+    Completion,
     Context,
     Delta,
     Detections,
@@ -30,6 +31,7 @@ from gateway.domain.responses import RESPONSE, Before, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
+_THOUGHTS = ("reasoning_content", "reasoning")
 _FOUND = ("detections", "warnings")
 _INVALID = 500
 _encode = msgspec.json.encode
@@ -95,9 +97,30 @@ class ResponsesExchange:
                 self._usage = event
             elif type(event) is Detections:
                 self._found.append(event)
+            elif type(event) is Completion:
+                self._whole(members_of(event.raw_json))
             elif type(event) is Done:
                 self._end()
         return self._events.taken()
+
+    def _whole(self, completion: dict[str, Any]) -> None:
+        """Take an answer that the model server gave in one piece, of which the first choice counts."""
+        self._model = self.turn.answers_as or str(completion.get("model") or self._model)
+        if not self._begun:
+            self._begin()
+        choice: dict[str, Any] = next(iter(completion.get("choices") or ()), {})
+        said = {name: value for name, value in (choice.get("message") or {}).items() if value is not None}
+        text = said.pop("content", "")
+        beside = _encode({"logprobs": choice["logprobs"]}) if choice.get("logprobs") else b""
+        thought = {name: said.pop(name) for name in _THOUGHTS if name in said}
+        self._output.take(Delta(0, "", _encode(thought)))
+        self._output.take(Delta(0, text if isinstance(text, str) else "", b"", beside))
+        self._output.take(Delta(0, "", _encode(said)))
+        self._reason = choice.get("finish_reason") or ""
+        usage = completion.get("usage") or {}
+        if usage:
+            prompt, answered = (int(usage.get(name) or 0) for name in ("prompt_tokens", "completion_tokens"))
+            self._usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:
         """See `Exchange`: the response ends as failed."""
@@ -147,7 +170,8 @@ class ResponsesExchange:
 
     def _begin(self) -> None:
         self._begun = True
-        begun = self._object("in_progress")
+        # It is in two events, and may be large.
+        begun = msgspec.Raw(_encode(self._object("in_progress")))
         self._events.add("response.created", response=begun)
         self._events.add("response.in_progress", response=begun)
         if self.asked.tools.search is not None and self.context is not None and self.context.query:
