@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
+import msgspec
 import pytest
 import pytest_asyncio
 import structlog
@@ -170,6 +171,7 @@ class World:
     app: ASGIApp
     generator: FakeGenerator
     retriever: FakeRetriever
+    responses: FakeResponses
 
     async def asks(self, way: Way, mount: str, tokens: Sequence[str], **more: Any) -> tuple[int, bytes]:
         """The answer's status and bytes, when the model says these tokens."""
@@ -246,11 +248,11 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "generator": generator,
             "guardrails": GrpcGuardrails(channel),
             "records": FakeRecords(),
-            "responses": FakeResponses(),
+            "responses": (stored := FakeResponses()),
             "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
         }
         services = Services(**cast("Any", others | known))
-        yield World(build_app(Settings(default_index="docs"), services), generator, retriever)
+        yield World(build_app(Settings(default_index="docs"), services), generator, retriever, stored)
     workers.close()
     structlog.reset_defaults()
 
@@ -768,6 +770,22 @@ async def test_what_no_detector_reads_of_a_prompt_is_refused(world: World, way: 
         # These take none in any case.
         refused = 400 if way.responses or (name, way.path) == ("suffix", "/v1/completions") else 403
         assert (status, world.generator.prompts) == (refused, []), name
+
+
+@pytest.mark.parametrize("mount", ["redact", "block"])
+@pytest.mark.parametrize("way", [way for way in ways() if way.responses], ids=lambda way: f"{dict(way.more)}")
+async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount: str) -> None:
+    """Neither what a model says in any place nor what a request says in any role."""
+    world.responses.kept.clear()
+    for script in PLACES.values():
+        await world.answers(way, mount, script)
+    for said in SAID.values():
+        await world.asks(way, mount, ["Yes."], **said)
+    kept = [each for own in world.responses.kept.values() for each in own.values()]
+    assert len(kept) > len(PLACES) // 2
+    written = [json.loads(msgspec.json.encode([each.object, each.items])) for each in kept]
+    texts = [text for each in written for _, text in texts_of(each)]
+    assert [text for text in texts if SECRET in text] == []
 
 
 @EVERYWHERE
