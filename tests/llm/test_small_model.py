@@ -46,7 +46,8 @@ def test_an_answer_rests_on_what_was_found(http: httpx.Client) -> None:
     answer = chat(http, QUESTION)
     assert answer["message"]["content"].strip()
     assert answer["context"]["data_points"]["citations"] == ["fares-and-tickets.md"]
-    [usage] = [step["props"]["usage"] for step in answer["context"]["thoughts"] if "usage" in step.get("props", {})]
+    props = [step.get("props") or {} for step in answer["context"]["thoughts"]]
+    [usage] = [each["token_usage"] for each in props if "token_usage" in each]
     assert usage["prompt_tokens"] > 300  # two passages are among them
     assert 0 < usage["completion_tokens"] <= 60
 
