@@ -52,7 +52,7 @@ def checked(said: str) -> str:
 def of_script(text: str) -> str | None:
     """Return the language that the script of most of a text tells; None where that is Latin, or tells nothing.
 
-    >>> of_script("東京は日本の首都です"), of_script("Kubernetes 部署"), of_script("Häuser")
+    >>> of_script("東京は日本の首都です"), of_script("GPU 价格"), of_script("Häuser")
     ('ja', 'zh', None)
     """
     if text.isascii():
