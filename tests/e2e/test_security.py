@@ -265,6 +265,9 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
         "index": INDEX,
         "job_id": harbour.jobs[0],
         "path": "public.md",
+        "response_id": f"resp_{0:032}",
+        "conversation_id": f"conv_{0:032}",
+        "item_id": f"msg_{0:032}_0",
         "session": "talk",
     }
     bodies = {
