@@ -63,7 +63,7 @@ def test_new_content_replaces_the_old(http: httpx.Client, ingest: Ingest, index:
 BAD = {
     "locked.pdf": (pdf("secret", password="x"), "encrypt"),
     "torn.pdf": (pdf("The end is missing.")[:200], "PDF"),
-    "picture.pdf": (b"\x89PNG\r\n\x1a\n" + bytes(64), "PNG"),
+    "picture.pdf": (b"\x89PNG\r\n\x1a\n" + bytes(64), "is a picture"),
     "letter.pdf": (b"Just a letter, not a PDF at all.", "PDF"),
     "binary.md": (bytes(range(256)) * 8, "text"),
     "scan.pdf": (pdf("", ""), "text"),
