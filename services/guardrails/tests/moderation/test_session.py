@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -89,7 +88,8 @@ class _Client:
                 assert start is not None
                 assert end is not None
                 within = self._text[start:end]
-                assert finding.detection.text in (within, re.sub("ab|\ue000|\u202e", "", within))
+                rest = iter(within)  # a finding in what is left has less than its span
+                assert all(character in rest for character in finding.detection.text)
                 assert end <= step.cleared_until
                 if finding.action is Action.REDACT:
                     self.released += self._text[self._released_until : start] + finding.replacement
