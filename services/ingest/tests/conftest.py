@@ -431,7 +431,7 @@ def bad_files(make_pdf: Callable[..., bytes], scanned_pdf: bytes, png: bytes) ->
         Bad("paper.md", whole, unreadable, "is a PDF"),
         Bad("scan.pdf", scanned_pdf, unreadable, "no text: its pages are images"),
         Bad("nul.txt", b"a little text\x00with a hole", unreadable, "binary"),
-        Bad("picture.png", png, unsupported, "Graphics"),
+        Bad("picture.png", png, unsupported, "is a picture"),
         Bad("torn.zip", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),
         Bad("torn.docx", b"PK\x03\x04" + bytes(60), unreadable, "truncated"),
         Bad("letter.rtf", b"Dear Sir, this is no RTF.", unreadable, "plain text"),
