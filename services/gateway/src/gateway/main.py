@@ -217,6 +217,7 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
         max_messages=settings.max_messages,
         max_answer_tokens=settings.max_answer_tokens,
         responses=ResponsePolicy(settings.responses),
+        searches=settings.response_searches,
     )
     if services.frontends is None:
         return Profiles(default, services.policy)

@@ -79,6 +79,13 @@ class Settings(IdentitySettings):
     response_bytes: int = Field(
         256 * MEBI, gt=0, description="Most bytes of stored responses; NATS sets them aside, and the oldest go."
     )
+    response_searches: int = Field(
+        5,
+        ge=0,
+        le=20,
+        description="Most searches of a model in one response with `file_search`; 0: the platform searches first, "
+        "also for a model that calls tools.",
+    )
     record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
     prices_file: Path | None = Field(
         None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."

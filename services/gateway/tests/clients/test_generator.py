@@ -78,6 +78,7 @@ class Servicer(generator_pb2_grpc.GeneratorServiceServicer):
             messages_count=counts.messages,
             context_window=counts.context_window,
             only_quotes=counts.only_quotes,
+            calls_tools=counts.calls_tools,
             counting=self.counting,
         )
 

@@ -64,6 +64,7 @@ async def _catalogue(settings: Settings) -> AsyncIterator[RoutedModels]:
                     names=settings.openai_model_names(),
                     context_window=settings.openai_context_window,
                     pictures=settings.openai_pictures,
+                    tools=settings.openai_tools,
                     default=settings.model or "",
                 )
             )

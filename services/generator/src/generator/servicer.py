@@ -77,6 +77,7 @@ class GeneratorServicer(generator_pb2_grpc.GeneratorServiceServicer):
                 exact=model.tokens.exact,
                 only_quotes=model.only_quotes,
                 takes_pictures=model.takes_pictures,
+                calls_tools=model.calls_tools,
                 counting=counting if counting == model.tokens.counting else "",
             )
 

@@ -36,6 +36,9 @@ class Settings(GrpcServiceSettings):
     openai_pictures: bool = Field(
         False, description="Its models take pictures of documents' pages beside their text."
     )
+    openai_tools: bool = Field(
+        False, description="Its models call tools that requests offer them (docs/responses.md#documents)."
+    )
     extractive_context_window: int = Field(
         32_768, ge=1, description="Context window of the extractive model in its tokens, which are words."
     )

@@ -151,3 +151,11 @@ async def test_what_takes_pictures_says_so(served: Served, stub: Stub) -> None:
         served.put(on(stub).replace("{name: a,", f"{{name: a, pictures: {str(said).lower()},"))
         with served.catalogue.held() as models:
             assert [model.takes_pictures for model in models] == [said]
+
+
+async def test_what_calls_tools_says_so(served: Served, stub: Stub) -> None:
+    """By the model's own key; without it no model does."""
+    for said in (True, False):
+        served.put(on(stub).replace("{name: a,", f"{{name: a, tools: {str(said).lower()},"))
+        with served.catalogue.held() as models:
+            assert [model.calls_tools for model in models] == [said]

@@ -14,6 +14,7 @@ from gateway.answering.context_selection import ContextSelection
 from gateway.answering.conversation_window import ConversationWindow, Fit
 from gateway.answering.detector_kinds import DetectorKinds
 from gateway.answering.generation import Generation
+from gateway.answering.model_searches import ModelSearches
 from gateway.answering.notes import notes
 from gateway.answering.page_pictures import PagePictures
 from gateway.answering.query_rewriting import QueryRewriting
@@ -102,6 +103,7 @@ class Pipeline:
         self._rewriting = QueryRewriting(generator, self._checks)
         self._context = ContextSelection(retriever, generator, node_tokens)
         self._window = ConversationWindow(generator, node_tokens)
+        self._searches = ModelSearches(generator, self._generation, self._context, self._checks)
         self._pictures = PagePictures(pictures)
 
     async def answer(
@@ -123,16 +125,22 @@ class Pipeline:
         """
         timeline = timeline or Timeline()
         turn, known = await self._admit(turn, timeline, deadline)
+        searches = await self._searches.wanted(turn, deadline)
+        found: list[Passage] = []
         async with beside(self._checks.reports(turn, timeline, deadline)) as reports:
             try:
-                prepared = await self._prepare(turn, timeline, deadline)
+                prepared = await self._prepare(turn, timeline, deadline, searches=searches)
                 if reports.done():
                     await reports  # what is wrong with them spares the model
                 prompt = _prompt(prepared)
                 opening: list[Event] | None = []
                 if not prepared.passes_through:
                     opening = [_context(prepared, prompt, timeline, known), *prepared.detections]
-                events = self._generation.events(prompt, prepared.turn, timeline, deadline)
+                if searches:
+                    asked = replace(prepared.turn, retrieval=turn.retrieval)
+                    events = self._searches.events(asked, found, timeline, deadline)
+                else:
+                    events = self._generation.events(prompt, prepared.turn, timeline, deadline)
                 async with aclosing(events) as batches:
                     async for batch in batches:
                         if opening is None:
@@ -144,7 +152,7 @@ class Pipeline:
             except BlockedQuestion as blocked:
                 yield await self._instead(turn, blocked, reports, timeline, deadline)
                 return
-        yield [Done(timeline.steps, prepared.selection)]
+        yield [Done(timeline.steps, Selection(tuple(found)) if searches else prepared.selection)]
 
     async def _admit(
         self, turn: Turn, timeline: Timeline, deadline: Deadline
@@ -164,10 +172,21 @@ class Pipeline:
                 )
         return await self._kinds.admit(turn, deadline)
 
-    async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline) -> Prepared:
-        """Checks, searches and selects: everything before the model is asked."""
+    async def _prepare(self, turn: Turn, timeline: Timeline, deadline: Deadline, *, searches: bool) -> Prepared:
+        """Checks, searches and selects: everything before the model is asked.
+
+        Args:
+            turn: What is asked.
+            timeline: Notes what happens.
+            deadline: When it must be over.
+            searches: The model itself searches: nothing is searched before.
+        """
         if turn.original.passthrough:
             return Prepared(turn)
+        if searches:
+            with timeline.step("find index"):
+                await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
+            turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
         # Together: the search stays on the platform, nothing else happens before the verdict.
         (checked, found_in_input), found = await together(
             self._checks.of_input(turn, timeline, deadline),

@@ -44,6 +44,39 @@ CONTEXT_INSTRUCTION = (
     "square brackets, and do not make up what they do not say."
 )
 
+SEARCH_DESCRIPTION = (
+    "Search the documents that belong to this conversation. You get passages, each behind its name and a colon. "
+    "Search before you answer what the documents may hold, with words that are understood without the "
+    "conversation. Search again with other words where too little is found. Put the name of the passage in square "
+    "brackets behind each fact that you take from it, like [guide.pdf#page=2]."
+)
+
+NOTHING_FOUND = "Nothing was found. Search with other words, or say that the documents do not hold it."
+NO_QUERY = "This was no search: it needs a query, which is a text."
+NO_MORE_SEARCHES = "There are no more searches: answer from what was found."
+
+
+def search_function(name: str) -> dict[str, Any]:
+    """Return the function that a model calls to search.
+
+    Args:
+        name: Its name.
+    """
+    query = {"type": "string", "description": "What to search for: a question or key words."}
+    parameters = {
+        "type": "object",
+        "properties": {"query": query},
+        "required": ["query"],
+        "additionalProperties": False,
+    }
+    function = {"name": name, "description": SEARCH_DESCRIPTION, "parameters": parameters}
+    return {"type": "function", "function": function}
+
+
+def search_results(passages: Sequence[Passage]) -> str:
+    """Return what a model gets for its search."""
+    return "\n".join(data_point(passage) for passage in passages) or NOTHING_FOUND
+
 
 def data_point(passage: Passage) -> str:
     """Return a passage as clients and models see it: its name, a colon, its text.

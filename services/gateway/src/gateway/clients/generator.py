@@ -95,6 +95,7 @@ class GrpcGenerator:
             response.context_window,
             response.only_quotes,
             response.takes_pictures,
+            response.calls_tools,
         )
 
     async def _count(

@@ -136,6 +136,21 @@ class Detections:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchBegun:
+    """The model searches; `SearchDone` follows before anything else. An empty query cannot be searched for."""
+
+    query: str
+
+
+@dataclass(frozen=True, slots=True)
+class SearchDone:
+    """What a search of the model found, of what the caller may see and the detectors pass."""
+
+    query: str
+    passages: tuple[Passage, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FollowUps:
     """Questions the user may ask next."""
 
@@ -174,5 +189,18 @@ class Completion:
     raw_json: bytes
 
 
-Event = Context | Start | Delta | Detections | FollowUps | Usage | Finish | Done | Chunk | Completion
+Event = (
+    Context
+    | Start
+    | Delta
+    | Detections
+    | SearchBegun
+    | SearchDone
+    | FollowUps
+    | Usage
+    | Finish
+    | Done
+    | Chunk
+    | Completion
+)
 Batch = Sequence[Event]

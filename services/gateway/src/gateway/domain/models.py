@@ -26,6 +26,7 @@ class TokenCounts:
         only_quotes: It answers with sentences of its sources and follows no instructions: it can be asked neither
             for a search query nor for questions.
         takes_pictures: It takes pictures among a message's parts.
+        calls_tools: It calls tools that a request offers it.
     """
 
     texts: tuple[int, ...]
@@ -33,3 +34,4 @@ class TokenCounts:
     context_window: int
     only_quotes: bool = False
     takes_pictures: bool = False
+    calls_tools: bool = False

@@ -216,6 +216,21 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
+class SearchTool:
+    """A search that the model may call while it answers, where it calls tools.
+
+    Attributes:
+        most: Most searches of the answer.
+        name: Of the function.
+        first_choice_json: What the model must call first, as OpenAI's ``tool_choice``; empty: nothing.
+    """
+
+    most: int
+    name: str = "file_search"
+    first_choice_json: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """What is asked: everything the pipeline needs, nothing of how it was said.
 
@@ -240,6 +255,7 @@ class Turn:
         session: The conversation that it belongs to, where that has a name.
         headers: Of the request's headers, in lower case, those that detectors may get.
         unary: The client gets nothing before the end of the answer.
+        searching: Lets the model search by itself, where it calls tools; None: the platform searches first.
     """
 
     principal: Principal
@@ -258,6 +274,7 @@ class Turn:
     session: Session | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     unary: bool = False
+    searching: SearchTool | None = None
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()
     detection: DetectionOptions = DetectionOptions()

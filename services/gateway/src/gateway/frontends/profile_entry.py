@@ -104,6 +104,7 @@ class ProfileEntry(_Model):
     audit_text: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
     responses: Literal["off", "requested", "default"] | None = None
+    searches: Annotated[int, Field(ge=0, le=20)] | None = None
     unknown_tools: Literal["drop", "refuse"] = "drop"
     citations: Literal["marks", "links"] = "marks"
     memory: Literal["session", "off"] | None = None
@@ -168,6 +169,7 @@ class ProfileEntry(_Model):
             audit_text=self.audit_text,
             unknown_tools=UnknownTools(self.unknown_tools),
             responses=base.responses if self.responses is None else ResponsePolicy(self.responses),
+            searches=base.searches if self.searches is None else self.searches,
             batch=self.priority == "batch",
             agents=self.mcp.offer(),
         )

@@ -3,7 +3,7 @@
 import itertools
 from typing import Any
 
-from gateway.dialects.responses.citations import Citations
+from gateway.dialects.responses.citations import Citations, files_of
 from gateway.domain import Passage
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +16,7 @@ TEXT = "See [guide.pdf#page=2][b.md], not [other] nor [a [b.md] ] nor [b.md\n"
 
 
 def found(pieces: list[str]) -> list[dict[str, Any]]:
-    citations = Citations(PASSAGES)
+    citations = Citations(files_of(PASSAGES))
     return [each for piece in pieces for each in citations.feed(piece)]
 
 
@@ -38,7 +38,7 @@ def test_wherever_the_text_is_cut(cuts: list[int]) -> None:
 
 def test_a_bracket_that_stays_open_is_forgotten() -> None:
     """However long the text is, little of it is kept."""
-    citations = Citations(PASSAGES)
+    citations = Citations(files_of(PASSAGES))
     for _ in range(50):
         assert citations.feed("[" + "x" * 100) == []
     assert len(citations._open) <= 400

@@ -138,6 +138,7 @@ class RoutedModels:
                     window=model.context_window,
                     retries=retries,
                     takes_pictures=model.pictures,
+                    calls_tools=model.tools,
                 )
             )
         routes.sort(key=lambda route: bool(configuration.default) and route.name != configuration.default)

@@ -104,6 +104,7 @@ class ModelEntry(_Entry):
         tokenizer: As `generator.tokenizers.TokenizerSpec` says.
         chat_template: What is put around the messages; empty: what the tokenizer brings.
         pictures: It takes pictures among a message's parts.
+        tools: It calls tools that a request offers it.
     """
 
     name: Name
@@ -111,6 +112,7 @@ class ModelEntry(_Entry):
     tokenizer: Beside = ""
     chat_template: Beside = ""
     pictures: bool = False
+    tools: bool = False
     deployments: tuple[DeploymentEntry, ...] = Field(min_length=1)
 
 

@@ -26,6 +26,7 @@ def simple_configuration(
     names: list[tuple[str, str]] | None = None,
     context_window: int | None = None,
     pictures: bool = False,
+    tools: bool = False,
     default: str = "",
 ) -> Configuration:
     """What the settings ask for.
@@ -36,6 +37,7 @@ def simple_configuration(
         names: Public and server's name of each of its models.
         context_window: Of all of them; None: what the server says.
         pictures: All of them take pictures.
+        tools: All of them call tools.
         default: Name of the default model; empty: the extractive one.
 
     Raises:
@@ -50,6 +52,7 @@ def simple_configuration(
                 name=public,
                 context_window=context_window,
                 pictures=pictures,
+                tools=tools,
                 deployments=(DeploymentEntry(server=_OPENAI, model=name),),
             )
             for public, name in names or ()

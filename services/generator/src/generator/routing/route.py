@@ -32,6 +32,7 @@ class Route:
         retries: How often a deployment that failed is asked again.
         dice: For equals and for pauses.
         takes_pictures: It takes pictures among a message's parts.
+        calls_tools: It calls tools that a request offers it.
     """
 
     def __init__(
@@ -44,12 +45,14 @@ class Route:
         retries: Retries | None = None,
         dice: random.Random | None = None,
         takes_pictures: bool = False,
+        calls_tools: bool = False,
     ) -> None:
         self.name = name
         self.owned_by = targets[0].deployment.model.owned_by
         # Nobody knows beforehand who will answer.
         self.only_quotes = any(target.deployment.model.only_quotes for target in targets)
         self.takes_pictures = takes_pictures
+        self.calls_tools = calls_tools
         self.targets = tuple(targets)
         self.tokens = tokens
         self._window = window

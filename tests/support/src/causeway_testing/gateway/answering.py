@@ -47,6 +47,7 @@ class FakeGenerator:
         window: The context window that it claims; a word is a token.
         only_quotes: What it says of itself.
         takes_pictures: Likewise.
+        calls_tools: Likewise.
         offered: The models that it lists; empty: one of its own.
         told: Models that tokens were counted for.
     """
@@ -59,6 +60,7 @@ class FakeGenerator:
     scripts: deque[list[Batch | CausewayError]] = field(default_factory=deque)
     only_quotes: bool = False
     takes_pictures: bool = False
+    calls_tools: bool = False
     offered: tuple[Model, ...] = ()
     told: set[str] = field(default_factory=set)
 
@@ -100,7 +102,7 @@ class FakeGenerator:
         counts = tuple(len(text.split()) for text in texts)
         total = sum(len(message.text.split()) for message in messages)
         self.told.add(model)
-        return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures)
+        return TokenCounts(counts, total, self.window, self.only_quotes, self.takes_pictures, self.calls_tools)
 
     def known_window(self, model: str) -> int | None:
         """See `ports.answering.Generator`."""

@@ -387,6 +387,7 @@ class CountTokensResponse(_message.Message):
     ONLY_QUOTES_FIELD_NUMBER: _builtins.int
     TAKES_PICTURES_FIELD_NUMBER: _builtins.int
     COUNTING_FIELD_NUMBER: _builtins.int
+    CALLS_TOOLS_FIELD_NUMBER: _builtins.int
     messages_count: _builtins.int
     """Count of the conversation."""
     context_window: _builtins.int
@@ -401,6 +402,8 @@ class CountTokensResponse(_message.Message):
     """The model takes pictures among a message's parts."""
     counting: _builtins.str
     """Names the way of counting: as long as it is the same, so is the count of a text. Empty: nothing is promised."""
+    calls_tools: _builtins.bool
+    """The model calls tools that a request offers it."""
     @_builtins.property
     def counts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """One count a text, in order."""
@@ -415,10 +418,11 @@ class CountTokensResponse(_message.Message):
         only_quotes: _builtins.bool = ...,
         takes_pictures: _builtins.bool = ...,
         counting: _builtins.str = ...,
+        calls_tools: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["context_window", b"context_window", "counting", b"counting", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes", "takes_pictures", b"takes_pictures"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["calls_tools", b"calls_tools", "context_window", b"context_window", "counting", b"counting", "counts", b"counts", "exact", b"exact", "messages_count", b"messages_count", "only_quotes", b"only_quotes", "takes_pictures", b"takes_pictures"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

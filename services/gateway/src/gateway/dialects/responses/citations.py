@@ -1,6 +1,6 @@
 """Citations: the marks ``[name]`` of an answer as annotations that name a file."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servicekit import keys
@@ -10,15 +10,24 @@ from gateway.domain import Passage
 _LONGEST_MARK = 400
 
 
+Files = Mapping[str, tuple[str, str]]
+"""The id and the name of a file, by the mark of a passage."""
+
+
+def files_of(passages: Iterable[Passage]) -> dict[str, tuple[str, str]]:
+    """Return the files of passages, by the passages' marks."""
+    return {each.sourcepage: (file_id(each), each.sourcefile) for each in passages}
+
+
 class Citations:
     """Finds the marks of passages in a text that grows by pieces, however the marks are split over them.
 
     Args:
-        passages: What the answer rests on.
+        files: Of what the answer rests on.
     """
 
-    def __init__(self, passages: Iterable[Passage] = ()) -> None:
-        self._files = {each.sourcepage: (file_id(each), each.sourcefile) for each in passages}
+    def __init__(self, files: Files) -> None:
+        self._files = files
         self._open = ""
         self._at = 0
 

@@ -5,7 +5,9 @@ Sources: the OpenAI API reference for responses; the types of the ``openai`` pac
 
 import re
 from dataclasses import replace
+from typing import Any
 
+import msgspec
 from servicekit.errors import CausewayError, InvalidRequest
 
 from gateway.dialects.exchange import ChatRequest, Exchange, Media
@@ -16,8 +18,8 @@ from gateway.dialects.responses import continuation
 from gateway.dialects.responses import request as requests
 from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.dialects.responses.request import Asked
-from gateway.dialects.responses.tools import FileSearch
-from gateway.domain import Turn
+from gateway.dialects.responses.tools import FILE_SEARCH, FileSearch
+from gateway.domain import SearchTool, Turn
 from gateway.frontends.response_policy import UnknownTools
 
 NAMES = {"index": "index_name", "messages": "input", "max_completion_tokens": "max_output_tokens"}
@@ -65,6 +67,7 @@ class Responses:
             turn = replace(turn, original=replace(turn.original, objection=objection))
         if search is not None:
             turn = _searching(turn, search)
+            turn = replace(turn, searching=_tool(request, asked))
         named = bool(asked.said.get("index_name"))
         return ResponsesExchange(turn, asked, request.before, streaming=chat.streaming, sources=named)
 
@@ -101,6 +104,24 @@ def _searching(turn: Turn, search: FileSearch) -> Turn:
             tuning=found.tuning if weight is None else replace(found.tuning, dense_weight=weight),
         ),
     )
+
+
+def _tool(request: ChatRequest, asked: Asked) -> SearchTool | None:
+    """What lets the model search; None: the platform searches first.
+
+    A front end that answers each chat from its indexes searches in any case.
+    """
+    frontend = request.frontend.serving(asked.said.text("model"), request.principal)
+    most = min(frontend.searches, asked.said.get("max_tool_calls") or frontend.searches)
+    if frontend.always_searches or not most:
+        return None
+    name = "file_search"
+    while any(tool["function"]["name"] == name for tool in asked.tools.chat):
+        name += "_"
+    choice: Any = asked.tools.first_choice
+    if choice == FILE_SEARCH:
+        choice = {"type": "function", "function": {"name": name}}
+    return SearchTool(most, name, msgspec.json.encode(choice) if choice else b"")
 
 
 def _renamed(error: CausewayError, asked: Asked) -> CausewayError:

@@ -1,6 +1,7 @@
 """The answer to a Responses request: one object, or events that tell how it comes about."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from servicekit.errors import CausewayError, RateLimited, http_status
 from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import record
-from gateway.dialects.responses.citations import Citations, file_id
+from gateway.dialects.responses.citations import file_id
 from gateway.dialects.responses.output import Output
 from gateway.dialects.responses.parts import Events
 from gateway.dialects.responses.request import Asked
@@ -22,6 +23,8 @@ from gateway.domain import (
     Done,
     Finish,
     Passage,
+    SearchBegun,
+    SearchDone,
     Start,
     Turn,
     Usage,
@@ -97,6 +100,14 @@ class ResponsesExchange:
                 self._usage = event
             elif type(event) is Detections:
                 self._found.append(event)
+            elif type(event) is SearchBegun:
+                if not self._begun:
+                    self._begin()
+                self._output.begin_search()
+            elif type(event) is SearchDone:
+                self._searched(event.query, event.passages)
+                if self._nodes is not None:
+                    self._nodes += [source_node(passage) for passage in event.passages]
             elif type(event) is Completion:
                 self._whole(members_of(event.raw_json))
             elif type(event) is Done:
@@ -164,9 +175,8 @@ class ResponsesExchange:
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
         """An item with the passages of a search, which are shown where they are asked for."""
-        if item["type"] != "file_search_call" or self.context is None:
-            return item
-        return {**item, "results": [search_result(each) for each in self.context.passages]}
+        results = self._output.results.get(item["id"])
+        return item if results is None else {**item, "results": results}
 
     def _begin(self) -> None:
         self._begun = True
@@ -175,13 +185,17 @@ class ResponsesExchange:
         self._events.add("response.created", response=begun)
         self._events.add("response.in_progress", response=begun)
         if self.asked.tools.search is not None and self.context is not None and self.context.query:
-            shown = "file_search_call.results" in self.asked.include
-            results = [search_result(each) for each in self.context.passages]
-            self._output.add_search([self.context.query], results if shown else None)
+            self._output.begin_search()
+            self._searched(self.context.query, self.context.passages)
+
+    def _searched(self, query: str, passages: Sequence[Passage]) -> None:
+        shown = "file_search_call.results" in self.asked.include
+        self._output.end_search(query, [search_result(each) for each in passages], shown=shown)
+        self._output.rest_on(passages)
 
     def _rest_on(self, context: Context) -> None:
         self.context = context
-        self._output.citations = Citations(context.passages)
+        self._output.rest_on(context.passages)
         if self._sources and self.turn.retrieval.indexes:
             self._nodes = [source_node(passage) for passage in context.passages]
 

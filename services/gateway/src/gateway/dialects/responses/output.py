@@ -1,10 +1,11 @@
 """The output items of a response, in their order."""
 
+from collections.abc import Iterable
 from typing import Any
 
-from gateway.dialects.responses.citations import Citations
+from gateway.dialects.responses.citations import Citations, files_of
 from gateway.dialects.responses.parts import Call, Events, Message, Thinking
-from gateway.domain import Annotation, Delta, Reasoning, Refusal, ToolCall
+from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolCall
 
 
 class Output:
@@ -19,7 +20,7 @@ class Output:
 
     Attributes:
         items: The items, in order.
-        citations: Finds the marks in the text.
+        results: What each search found, by the id of its item.
     """
 
     def __init__(
@@ -28,7 +29,9 @@ class Output:
         self._events, self._owner, self._custom = events, owner, custom
         self._summarises, self._logprobs = summarises, logprobs
         self.items: list[dict[str, Any]] = []
-        self.citations = Citations()
+        self.results: dict[str, list[dict[str, Any]]] = {}
+        self._files: dict[str, tuple[str, str]] = {}
+        self._search: dict[str, Any] | None = None
         self._message: Message | None = None
         self._thinking: Thinking | None = None
         self._calls: dict[int | None, Call] = {}
@@ -54,18 +57,43 @@ class Output:
             message = self._message
             (message if message is not None else self._speak()).text(delta.text, delta.choice_json)
 
-    def add_search(self, queries: list[str], results: list[dict[str, Any]] | None) -> None:
-        """Tell of a search that is done."""
-        at, item_id = len(self.items), self._id("fs")
-        place = {"item_id": item_id, "output_index": at}
-        item: dict[str, Any] = {"id": item_id, "type": "file_search_call", "queries": queries, "results": None}
-        begun = item | {"status": "in_progress", "queries": []}
-        self._events.add("response.output_item.added", item=begun, output_index=at)
-        for state in ("in_progress", "searching", "completed"):
-            self._events.add(f"response.file_search_call.{state}", **place)
-        item |= {"status": "completed", "results": results}
+    def rest_on(self, passages: Iterable[Passage]) -> None:
+        """Let marks of these passages be citations."""
+        self._files |= files_of(passages)
+
+    def begin_search(self) -> None:
+        """Tell that a search begins; `end_search` comes before anything else."""
+        self._end_thinking("completed")
+        self._end_message("completed")
+        item_id = self._id("fs")
+        item: dict[str, Any] = {"id": item_id, "type": "file_search_call", "queries": [], "results": None}
+        item["status"] = "in_progress"
+        self._search = item
         self.items.append(item)
-        self._events.add("response.output_item.done", item=item, output_index=at)
+        self._events.add("response.output_item.added", item=item, output_index=len(self.items) - 1)
+        self._tell_search("in_progress")
+        self._tell_search("searching")
+
+    def end_search(self, query: str, results: list[dict[str, Any]], *, shown: bool) -> None:
+        """Tell what a search found.
+
+        Args:
+            query: What was searched for; empty: the search failed, because it had no query.
+            results: What was found.
+            shown: The client gets it.
+        """
+        item, self._search = self._search, None
+        assert item is not None
+        item |= {"status": "completed" if query else "failed", "queries": [query] if query else []}
+        item["results"] = results if shown else None
+        self.results[item["id"]] = results
+        if query:
+            self._tell_search("completed")
+        self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
+
+    def _tell_search(self, state: str) -> None:
+        place = {"item_id": self.items[-1]["id"], "output_index": len(self.items) - 1}
+        self._events.add(f"response.file_search_call.{state}", **place)
 
     def end(self, status: str) -> None:
         """End what is still open.
@@ -73,6 +101,8 @@ class Output:
         Args:
             status: ``completed`` or ``incomplete``.
         """
+        if self._search is not None:
+            self._search["status"], self._search = "incomplete", None
         self._end_thinking(status)
         self._end_message(status)
         for call in self._calls.values():
@@ -100,7 +130,8 @@ class Output:
         self._end_thinking("completed")
         if self._message is None:
             at = len(self.items)
-            self._message = Message(self._events, at, self._id("msg"), self.citations, logprobs=self._logprobs)
+            citations = Citations(self._files)
+            self._message = Message(self._events, at, self._id("msg"), citations, logprobs=self._logprobs)
             self.items.append(self._message.item)
         return self._message
 

@@ -51,6 +51,8 @@ class Tools:
         dropped: Kinds of the tools that are not offered here.
         choice: What the response says of the model's choice.
         chat_choice: The same for the model; None: nothing.
+        first_choice: What the model must call first where it searches by itself: ``required`` is any tool; empty:
+            nothing.
     """
 
     chat: list[dict[str, Any]] = field(default_factory=list)
@@ -60,6 +62,7 @@ class Tools:
     dropped: list[str] = field(default_factory=list)
     choice: Any = "auto"
     chat_choice: Any = None
+    first_choice: str = ""
 
 
 def read(said: Fields, *, refuse_unknown: bool) -> Tools:
@@ -186,6 +189,9 @@ def _choose(said: Fields, tools: Tools) -> None:
         if choice == "required" and not tools.shown:
             raise said.wrong("tool_choice", "requires a tool, and none of those that are named is offered here")
         tools.chat_choice = choice if tools.chat and choice != "auto" else None
+        tools.first_choice = choice if choice == "required" else ""
+        if choice == "none":
+            tools.search = None
         return
     chosen = said.object("tool_choice")
     kind = chosen.text("type")
@@ -197,7 +203,8 @@ def _choose(said: Fields, tools: Tools) -> None:
         tools.choice = {"type": kind, "name": name}
         tools.chat_choice = {"type": "function", "function": {"name": name}}
     elif kind == FILE_SEARCH and tools.search is not None:
-        # It is searched before the model is asked, which then answers.
+        # Where the platform searches, the model then answers.
+        tools.first_choice = FILE_SEARCH
         tools.choice, tools.chat_choice = {"type": kind}, "none" if tools.chat else None
     else:
         raise chosen.wrong("type", f"is not offered here: {kind[:100]!r}")
@@ -216,6 +223,7 @@ def _allow(chosen: Fields, tools: Tools) -> None:
     tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in names]
     tools.choice = {"type": "allowed_tools", "mode": mode, "tools": listed}
     tools.chat_choice = "required" if mode == "required" and tools.chat else None
+    tools.first_choice = "required" if mode == "required" else ""
 
 
 def _offered(chosen: Fields, tools: Tools, name: str) -> None:

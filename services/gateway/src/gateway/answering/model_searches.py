@@ -1,0 +1,295 @@
+"""A model that searches while it answers: it calls a function, gets passages, and goes on."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+from servicekit.deadline import Deadline
+
+from gateway.answering import prompts
+from gateway.answering.checks import Checks
+from gateway.answering.context_selection import ContextSelection, no_longer
+from gateway.answering.generation import Generation
+from gateway.answering.timeline import Timeline
+from gateway.domain import (
+    Batch,
+    Delta,
+    Event,
+    Finish,
+    Message,
+    Passage,
+    SearchBegun,
+    SearchDone,
+    SearchTool,
+    Selection,
+    ToolCall,
+    Turn,
+    Usage,
+)
+from gateway.domain.deltas import members_of
+from gateway.ports.answering import Generator, Prompt
+
+LONGEST_QUERY = 2000
+"""Characters of a search query; what is longer is a mistake."""
+
+MOST_PASSAGES = 20
+"""Passages of a search where the request says nothing: those of several searches share the window."""
+
+_NO_MORE = ("content_filter", "length")
+_encode = msgspec.json.encode
+_object = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_arguments = msgspec.json.Decoder(dict[str, Any])
+
+
+class ModelSearches:
+    """Lets models search.
+
+    Args:
+        generator: Knows which models call tools.
+        generation: Has them answer.
+        context: Searches.
+        checks: Judges what is found.
+    """
+
+    def __init__(
+        self, generator: Generator, generation: Generation, context: ContextSelection, checks: Checks
+    ) -> None:
+        self._generator, self._generation = generator, generation
+        self._context, self._checks = context, checks
+
+    async def wanted(self, turn: Turn, deadline: Deadline) -> bool:
+        """Return whether the model itself searches: the turn lets it, and it calls tools."""
+        if turn.searching is None or not turn.retrieval.indexes:
+            return False
+        known = await self._generator.count_tokens(turn.principal, turn.model, (), (), deadline)
+        return known.calls_tools
+
+    async def events(
+        self, turn: Turn, found: list[Passage], timeline: Timeline, deadline: Deadline
+    ) -> AsyncGenerator[Batch, None]:
+        """The answer's events, those of the searches among them. The numbers of tokens are those of all rounds.
+
+        The searches of a round in which the model also calls functions of the request are left out: the model asks
+        for them again when it has what those functions return.
+
+        Args:
+            turn: What is left of the turn that was asked, with `Turn.searching`.
+            found: Gets the passages.
+            timeline: Notes what happens.
+            deadline: When it must be over.
+        """
+        tool = turn.searching
+        assert tool is not None
+        left, first, before = tool.most, True, Usage(0, 0)
+        while True:
+            asked = replace(turn, parameters_json=_offering(turn.parameters_json, tool, left=left, first=first))
+            said = _Round(tool.name, before)
+            batches = self._generation.events(_prompt(asked, found), asked, timeline, deadline)
+            async with aclosing(batches):
+                async for batch in batches:
+                    events = said.take(batch)
+                    timeline.usage = said.usage or timeline.usage
+                    if events:
+                        yield events
+            turn = _shortened(turn, said.usage, before)
+            before, first = said.usage or before, False
+            if not (said.searches and left) or turn.max_tokens == 0:
+                yield said.end(cut=bool(said.searches) and turn.max_tokens == 0)
+                return
+            turn = _with_call(turn, said)
+            for call in said.searches:
+                result = prompts.NO_MORE_SEARCHES
+                if left:
+                    left -= 1
+                    query = _query(call.arguments)
+                    yield [SearchBegun(query)]
+                    passages, detections = await self._searched(turn, query, timeline, deadline)
+                    found += passages
+                    yield [*detections, SearchDone(query, passages)]
+                    result = prompts.search_results(passages) if query else prompts.NO_QUERY
+                turn = _with_result(turn, call, result)
+
+    async def _searched(
+        self, turn: Turn, query: str, timeline: Timeline, deadline: Deadline
+    ) -> tuple[tuple[Passage, ...], Sequence[Event]]:
+        """What a query finds that the caller may see, the detectors pass and the window has room for."""
+        if not query:
+            return (), ()
+        retrieval = replace(turn.retrieval, top=turn.retrieval.top or MOST_PASSAGES)
+        asking = replace(turn, retrieval=retrieval)
+        near = await self._context.search(asking, query, timeline, deadline)
+        assert near is not None
+        passages, detections = await self._checks.of_context(asking, near.passages, timeline, deadline)
+        _, fitting = await self._context.select(asking, Selection(passages), timeline, deadline)
+        return fitting.passages, detections
+
+
+@dataclass(slots=True)
+class _Call:
+    """A search that a model asks for."""
+
+    id: str
+    arguments: str = ""
+
+
+class _Round:
+    """What a model says until it wants to search, or has answered.
+
+    Args:
+        name: Of the function that searches.
+        before: The tokens of the rounds before.
+
+    Attributes:
+        text: Its text.
+        searches: The searches that it asks for; none where it calls functions of the request as well, or was
+            stopped.
+        usage: The tokens of all rounds; None: they are not known.
+    """
+
+    def __init__(self, name: str, before: Usage) -> None:
+        self._name, self._before = name, before
+        self.text = ""
+        self.usage: Usage | None = None
+        self._calls: dict[int, _Call] = {}
+        self._others = False
+        self._finish = Finish(0, "stop")
+
+    @property
+    def searches(self) -> list[_Call]:
+        """See the class."""
+        return [] if self._others or self._finish.reason in _NO_MORE else list(self._calls.values())
+
+    def take(self, batch: Batch) -> list[Event]:
+        """Take events; return those that leave at once."""
+        out: list[Event] = []
+        for event in batch:
+            if type(event) is Delta:
+                self.text += event.text
+                if (left := self._without_searches(event)) is not None:
+                    out.append(left)
+            elif type(event) is Finish:
+                self._finish = event
+            elif type(event) is Usage:
+                self.usage = _added(self._before, event)
+            else:
+                out.append(event)
+        return out
+
+    def end(self, *, cut: bool = False) -> list[Event]:
+        """Return what ends the answer.
+
+        Args:
+            cut: There are no tokens left to go on with.
+        """
+        finish = Finish(0, "length") if cut else self._finish
+        return [finish] if self.usage is None else [finish, self.usage]
+
+    def _without_searches(self, event: Delta) -> Delta | None:
+        if b'"tool_calls"' not in event.delta_json:
+            return event
+        kept: list[msgspec.Raw] = []
+        for piece in event.parts:
+            if type(piece) is not ToolCall or piece.index is None:
+                continue
+            if piece.name == self._name:
+                self._calls[piece.index] = _Call(piece.id or f"call_{piece.index}")
+            call = self._calls.get(piece.index)
+            if call is None:
+                kept.append(msgspec.Raw(piece.raw_json))
+            else:
+                call.arguments += piece.arguments
+        self._others = self._others or bool(kept)
+        members = {name: value for name, value in members_of(event.delta_json).items() if name != "tool_calls"}
+        if kept:
+            members["tool_calls"] = kept
+        if not (members or event.text):
+            return None
+        return Delta(event.choice, event.text, _encode(members) if members else b"", event.choice_json)
+
+
+def _prompt(turn: Turn, found: Sequence[Passage]) -> Prompt:
+    return Prompt(
+        turn.principal,
+        turn.model,
+        turn.query,
+        prompts.compose(turn, ()),
+        tuple(found),
+        turn.parameters_json,
+        unary=turn.unary and not turn.detectors.output,
+    )
+
+
+def _offering(parameters_json: bytes, tool: SearchTool, *, left: int, first: bool) -> bytes:
+    """The parameters of a round, with the search among the tools while there is one left."""
+    members: dict[str, Any] = dict(_object.decode(parameters_json))
+    if tool.first_choice_json:
+        # What the model had to call, it has called.
+        members.pop("tool_choice", None)
+        if first:
+            members["tool_choice"] = msgspec.Raw(tool.first_choice_json)
+    if left:
+        listed = msgspec.json.decode(members.get("tools", b"[]"), type=list[msgspec.Raw])
+        members["tools"] = [*listed, prompts.search_function(tool.name)]
+    return _encode(members)
+
+
+def _query(arguments: str) -> str:
+    """The query that a model wrote as an argument; empty where it is no query."""
+    try:
+        query = _arguments.decode(arguments).get("query")
+    except (ValueError, RecursionError):
+        return ""
+    text = query.strip() if isinstance(query, str) else ""
+    return text if len(text) <= LONGEST_QUERY else ""
+
+
+def _with_call(turn: Turn, said: _Round) -> Turn:
+    """The turn after a model asked for searches; the question is part of what was said before then."""
+    calls = [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": turn.searching and turn.searching.name, "arguments": call.arguments},
+        }
+        for call in said.searches
+    ]
+    extra = turn.original.question_extra_json
+    question = (Message("user", turn.question, b"", extra),) if turn.question else ()
+    called = Message("assistant", said.text, b"", _encode({"tool_calls": calls}))
+    return replace(turn, question="", history=(*turn.history, *question, called))
+
+
+def _with_result(turn: Turn, call: _Call, result: str) -> Turn:
+    answer = Message("tool", result, b"", _encode({"tool_call_id": call.id}))
+    return replace(turn, history=(*turn.history, answer))
+
+
+def _shortened(turn: Turn, usage: Usage | None, before: Usage) -> Turn:
+    """The turn with what its longest answer has left after a round."""
+    if turn.max_tokens is None or usage is None:
+        return turn
+    return no_longer(turn, max(0, turn.max_tokens - (usage.completion_tokens - before.completion_tokens)))
+
+
+def _added(first: Usage, second: Usage) -> Usage:
+    """The sum, of the model server's details, too."""
+    raw = [members_of(each.raw_json) for each in (first, second) if each.raw_json]
+    summed = _encode(_sum(*raw)) if len(raw) > 1 else _encode(raw[0]) if raw else b""
+    return Usage(
+        first.prompt_tokens + second.prompt_tokens, first.completion_tokens + second.completion_tokens, summed
+    )
+
+
+def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    whole = dict(first)
+    for name, value in second.items():
+        known = whole.get(name)
+        if isinstance(value, dict) and isinstance(known, dict):
+            whole[name] = _sum(known, value)
+        elif isinstance(value, int | float) and isinstance(known, int | float):
+            whole[name] = known + value
+        elif value is not None:
+            whole[name] = value
+    return whole

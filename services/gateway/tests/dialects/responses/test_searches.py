@@ -1,0 +1,282 @@
+"""Models that search by themselves: the function, the rounds, the items, the policies, the numbers."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from gateway.domain import Action, Batch, Delta, Detector, Detectors, Finish, Start, Usage
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+
+PATH = "/v1/responses"
+SEARCH: dict[str, Any] = {"type": "file_search", "vector_store_ids": ["docs"]}
+FIND = {"type": "function", "name": "find", "parameters": {"type": "object", "properties": {}}}
+ASKED: dict[str, Any] = {"input": "When does the ferry leave?", "tools": [SEARCH]}
+RAW = b'{"prompt_tokens":7,"completion_tokens":3,"completion_tokens_details":{"reasoning_tokens":2}}'
+
+
+def calling(*arguments: str, name: str = "file_search", text: str = "") -> list[Batch]:
+    """A model that calls a function, once for each of these arguments, in two pieces."""
+    script: list[Batch] = [[Start(b'{"model":"m"}'), *([Delta(0, text)] if text else [])]]
+    for at, each in enumerate(arguments):
+        head = {"index": at, "id": f"c{at}", "function": {"name": name, "arguments": each[:3]}}
+        rest = {"index": at, "function": {"arguments": each[3:]}}
+        script += [[Delta(0, "", json.dumps({"tool_calls": [piece]}).encode())] for piece in (head, rest)]
+    return [*script, [Finish(0, "tool_calls"), Usage(7, 3, RAW)]]
+
+
+def searching(*queries: str, text: str = "") -> list[Batch]:
+    return calling(*(json.dumps({"query": query}) for query in queries), text=text)
+
+
+def saying(text: str) -> list[Batch]:
+    return [[Start(b'{"model":"m"}')], [Delta(0, text)], [Finish(0, "stop"), Usage(7, 3, RAW)]]
+
+
+@pytest.fixture
+def fakes(fakes: Any) -> Any:
+    """A model that calls tools."""
+    fakes.generator.calls_tools = True
+    return fakes
+
+
+def play(fakes: Any, *scripts: Sequence[Batch]) -> None:
+    fakes.generator.scripts.extend(scripts)
+
+
+async def whole(client: httpx.AsyncClient, path: str = PATH, **body: Any) -> Any:
+    answer = await client.post(path, json=body)
+    assert answer.status_code == 200, answer.text
+    return responses.response(answer.json())
+
+
+async def streamed(client: httpx.AsyncClient, **body: Any) -> list[Any]:
+    answer = await client.post(PATH, json={**body, "stream": True})
+    assert answer.status_code == 200, answer.text
+    return responses.events(answer.text)
+
+
+def offered(fakes: Any) -> list[list[str]]:
+    """The names of the tools that each prompt offers."""
+    parameters = [json.loads(prompt.parameters_json) for prompt in fakes.generator.prompts]
+    return [[tool["function"]["name"] for tool in each.get("tools", ())] for each in parameters]
+
+
+async def test_the_model_searches_twice(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each search is an item in its place; the answer cites what any of them found; tokens add up."""
+    play(
+        fakes, searching("ferry", text="I look. "), searching("ferry nine"), saying("At nine [guide-1.pdf#page=1].")
+    )
+    events = await streamed(client, **ASKED, include=["file_search_call.results"])
+    last = events[-1].response
+    assert [item.type for item in last.output] == ["message", "file_search_call", "file_search_call", "message"]
+    _, first, second, message = last.output
+    assert (first.queries, second.queries) == (["ferry"], ["ferry nine"])
+    assert (first.status, second.status) == ("completed", "completed")
+    assert [each.filename for each in second.results] == ["guide-1.pdf", "guide-2.pdf"]
+    [citation] = message.content[0].annotations
+    assert (citation.filename, citation.index) == ("guide-1.pdf", 8)
+    assert (last.usage.input_tokens, last.usage.output_tokens) == (21, 9)
+    assert last.usage.output_tokens_details.reasoning_tokens == 6
+    assert fakes.retriever.queries == ["ferry", "ferry nine"]
+
+
+async def test_the_events_of_a_search(client: httpx.AsyncClient, fakes: Any) -> None:
+    """In the reference's order, before those of the answer; the function's call is none of them."""
+    play(fakes, searching("ferry"), saying("At nine."))
+    kinds = [event.type for event in await streamed(client, **ASKED)]
+    assert kinds == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.file_search_call.in_progress",
+        "response.file_search_call.searching",
+        "response.file_search_call.completed",
+        "response.output_item.done",
+        "response.output_item.added",
+        "response.content_part.added",
+        "response.output_text.delta",
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+
+
+async def test_what_the_model_gets(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The function with the tools of the request, then its own call and the passages; no passage before it asks."""
+    play(fakes, searching("ferry"), saying("At nine."))
+    await whole(client, **{**ASKED, "tools": [SEARCH, FIND]}, instructions="Be brief.")
+    first, second = fakes.generator.prompts
+    assert offered(fakes) == [["find", "file_search"]] * 2
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert [message.role for message in second.messages] == ["system", "user", "assistant", "tool"]
+    assert "The ferry leaves at nine." in second.messages[-1].text
+    called = json.loads(second.messages[-2].extra_json)["tool_calls"]
+    assert [call["function"] for call in called] == [{"name": "file_search", "arguments": '{"query": "ferry"}'}]
+    assert json.loads(second.messages[-1].extra_json) == {"tool_call_id": "c0"}
+
+
+async def test_a_model_that_does_not_search(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It answers, and nothing is searched; an unknown index is a 404 all the same."""
+    play(fakes, saying("Hello."))
+    answer = await whole(client, **ASKED)
+    assert ([item.type for item in answer.output], fakes.retriever.queries) == (["message"], [])
+    missing = await client.post(PATH, json={**ASKED, "tools": [SEARCH | {"vector_store_ids": ["no"]}]})
+    assert missing.status_code == 404
+
+
+@pytest.mark.parametrize("most", [1, 3])
+async def test_searches_are_bounded(client: httpx.AsyncClient, fakes: Any, most: int) -> None:
+    """By ``max_tool_calls``: what is asked for beyond is not searched, and the tool is offered no longer."""
+    play(fakes, searching("a", "b"), *([searching("c", "d")] if most == 3 else []), saying("At nine."))
+    answer = await whole(client, **ASKED, max_tool_calls=most)
+    assert answer.max_tool_calls == most
+    assert fakes.retriever.queries == ["a", "b", "c"][:most]
+    assert [item.type for item in answer.output] == ["file_search_call"] * most + ["message"]
+    assert offered(fakes)[-1] == []
+    results = [message.text for message in fakes.generator.prompts[-1].messages if message.role == "tool"]
+    assert results[-1].startswith("There are no more searches")
+    assert len(results) == most + 1
+
+
+async def test_a_model_that_never_answers(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It ends: a call of a tool that is no longer offered is no search."""
+    fakes.generator.script = searching("a")
+    answer = await whole(client, **ASKED)
+    assert [item.type for item in answer.output] == ["file_search_call"] * 5
+    assert len(fakes.generator.prompts) == 6
+
+
+async def test_a_search_beside_a_function(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The function is called, and the search left out: the model may ask for it again with the result."""
+    both = [*searching("ferry")[:-1], *calling("{}", name="find")[1:]]
+    both[1:3] = [[_numbered(event, 1) for event in batch] for batch in both[1:3]]
+    play(fakes, both)
+    answer = await whole(client, **{**ASKED, "tools": [SEARCH, FIND]})
+    assert [item.type for item in answer.output] == ["function_call"]
+    assert fakes.retriever.queries == []
+
+
+def _numbered(event: Any, index: int) -> Any:
+    return Delta(0, "", event.delta_json.replace(b'"index": 0', b'"index": %d' % index))
+
+
+@pytest.mark.parametrize(
+    "arguments", ["", "{}", '{"query": 3}', '{"query": " "}', "[", '{"query": "%s"}' % ("x" * 2001)]
+)
+async def test_a_search_without_a_query(client: httpx.AsyncClient, fakes: Any, arguments: str) -> None:
+    """It has failed; the model is told, and goes on."""
+    play(fakes, calling(arguments), saying("At nine."))
+    answer = await whole(client, **ASKED)
+    assert [(item.type, item.status) for item in answer.output] == [
+        ("file_search_call", "failed"),
+        ("message", "completed"),
+    ]
+    assert fakes.retriever.queries == []
+    assert "needs a query" in fakes.generator.prompts[-1].messages[-1].text
+
+
+@pytest.mark.parametrize(
+    ("choice", "first", "then"),
+    [
+        ("auto", None, None),
+        ("required", "required", None),
+        ({"type": "file_search"}, {"type": "function", "function": {"name": "file_search"}}, None),
+        ({"type": "allowed_tools", "mode": "required", "tools": [{"type": "file_search"}]}, "required", None),
+    ],
+)
+async def test_the_choice_holds_for_the_first_round(
+    client: httpx.AsyncClient, fakes: Any, choice: Any, first: Any, then: Any
+) -> None:
+    """A model that must search has searched then, and must not search for ever."""
+    play(fakes, searching("ferry"), saying("At nine."))
+    answer = await whole(client, **ASKED, tool_choice=choice)
+    assert [item.type for item in answer.output] == ["file_search_call", "message"]
+    said = [json.loads(prompt.parameters_json).get("tool_choice") for prompt in fakes.generator.prompts]
+    assert said == [first, then]
+
+
+async def test_no_tool_at_all(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Nothing is searched where the request wants no tool."""
+    play(fakes, saying("Hello."))
+    await whole(client, **ASKED, tool_choice="none")
+    assert (offered(fakes), fakes.retriever.queries) == ([[]], [])
+
+
+async def test_a_function_of_the_same_name(client: httpx.AsyncClient, fakes: Any) -> None:
+    """It is the request's; the search has another name."""
+    play(fakes, calling('{"query":"x"}'))
+    answer = await whole(client, **{**ASKED, "tools": [SEARCH, FIND | {"name": "file_search"}]})
+    assert [item.type for item in answer.output] == ["function_call"]
+    assert offered(fakes) == [["file_search", "file_search_"]]
+
+
+async def test_detectors_judge_each_search(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The passages before the model gets them, and the query before anybody does."""
+    fakes.retriever.indexes["docs"][1] = fakes.retriever.indexes["docs"][1].__class__(
+        "p9", "docs", "d9", "s.pdf", "s.pdf", "The secret ferry.", 0.1
+    )
+    fakes.policy = Detectors(context=(Detector("words", Action.BLOCK),))
+    play(fakes, searching("ferry"), saying("At nine."))
+    answer = await whole(client, **ASKED, include=["file_search_call.results"])
+    assert [each.filename for each in answer.output[0].results] == ["guide-1.pdf"]
+    assert "secret" not in fakes.generator.prompts[-1].messages[-1].text
+    fakes.policy = Detectors(output=(Detector("words", Action.BLOCK),))
+    fakes.retriever.queries.clear()
+    play(fakes, searching("the secret"))
+    stopped = await whole(client, **ASKED)
+    assert stopped.incomplete_details.reason == "content_filter"
+    assert fakes.retriever.queries == []
+
+
+async def test_the_longest_answer_is_that_of_all_rounds(client: httpx.AsyncClient, fakes: Any) -> None:
+    """What a round took, the next one has no more; where nothing is left the answer ends."""
+    play(fakes, searching("a"), searching("b"))
+    answer = await whole(client, **ASKED, max_output_tokens=5)
+    limits = [json.loads(prompt.parameters_json)["max_completion_tokens"] for prompt in fakes.generator.prompts]
+    assert limits == [5, 2]
+    assert answer.incomplete_details.reason == "max_output_tokens"
+    assert fakes.retriever.queries == ["a"]
+
+
+async def test_what_is_stored(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each search with its own passages."""
+    play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
+    answer = await whole(client, **ASKED)
+    assert answer.output[0].results is None
+    read = (await client.get(f"{PATH}/{answer.id}", params={"include": "file_search_call.results"})).json()
+    assert [len(item["results"]) for item in responses.response(read).model_dump()["output"][:2]] == [2, 2]
+
+
+async def test_the_passages_of_an_index_by_its_name(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They are those of all searches."""
+    play(fakes, searching("ferry"), searching("nine"), saying("At nine."))
+    answer = (await client.post(PATH, json={**ASKED, "index_name": "docs"})).json()
+    assert [node["doc_id"] for node in answer["source_nodes"]] == ["d1", "d2", "d1", "d2"]
+
+
+async def test_profiles(fakes: Any, settings: Settings, tmp_path: Any) -> None:
+    """A profile says how often, or that the platform searches first; one that always searches does so."""
+    profiles = """
+frontends:
+  - {name: once, mount: once, searches: 1, allow: {indexes: any}}
+  - {name: first, mount: first, searches: 0, allow: {indexes: any}}
+  - {name: always, mount: always, index: docs}
+"""
+    path = tmp_path / "profiles.yaml"
+    path.write_text(profiles)
+    fakes.frontends = FrontendsFile(path)
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        play(fakes, searching("a", "b"), saying("At nine."))
+        assert len((await whole(client, f"/once{PATH}", **ASKED)).output) == 2
+        for mount in ("first", "always"):
+            fakes.retriever.queries.clear()
+            play(fakes, saying("At nine."))
+            await whole(client, f"/{mount}{PATH}", **ASKED)
+            assert fakes.retriever.queries == ["When does the ferry leave?"]
