@@ -71,8 +71,13 @@ class Indexes:
         noted = [key for key, note in (await self._store.notes()).items() if note]
         return [index for key in noted if (index := await self._opened(*key))]
 
-    async def get(self, tenant: str, name: str) -> Index:
+    async def get(self, tenant: str, name: str, *, wait: bool = True) -> Index:
         """An index of a tenant.
+
+        Args:
+            tenant: Whose it is.
+            name: The index's.
+            wait: See `Collection.is_current`.
 
         Raises:
             InvalidRequest: No index can have this name.
@@ -81,7 +86,7 @@ class Indexes:
         """
         key = tenant, keys.index_name(name)
         index = self._published(key)
-        if index is None or not await index.collection.is_current():
+        if index is None or not await index.collection.is_current(wait=wait):
             index = await (self._find(key) if self._store.is_shared else self._open(*key))
         if index is None:
             raise no_such_index(name)
@@ -281,6 +286,8 @@ class Indexes:
         if self._tidying is not None:
             self._tidying.cancel()
             await asyncio.gather(self._tidying, return_exceptions=True)
+        for index in self._indexes.values():
+            await index.aclose()
         await self.shield.aclose()
 
     async def _drop_unused(self, key: tuple[str, str], index: Index) -> None:

@@ -11,10 +11,12 @@ import contextlib
 import weakref
 from collections.abc import AsyncIterator, Mapping
 
-from servicekit.errors import PermissionDenied, Unavailable
+from servicekit.errors import CausewayError, PermissionDenied, Unavailable
 from servicekit.principal import Principal
+from servicekit.tasks import ended
 
 from retriever.concurrency.readers_writer_lock import ReadersWriterLock
+from retriever.concurrency.together import together
 from retriever.domain import access
 from retriever.domain.fields import TEXT_LANGUAGE
 from retriever.domain.filter import NO_FILTER, Filter, MatchAny
@@ -23,6 +25,7 @@ from retriever.domain.language import LANGUAGES
 from retriever.ports.store import EVERYTHING, Collection, Scope
 
 _LANGUAGES_SECONDS = 5.0
+_OLD_LANGUAGES_SECONDS = 60.0
 
 
 class Index:
@@ -43,7 +46,8 @@ class Index:
         # Weak: a lock is there as long as somebody holds it or waits for it.
         self._languages: Mapping[str, int] = {}
         self._counting = asyncio.Lock()
-        self._languages_until = 0.0
+        self._languages_until = -_OLD_LANGUAGES_SECONDS
+        self._recount: asyncio.Task[None] | None = None
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @property
@@ -57,20 +61,36 @@ class Index:
         return self.collection.revision
 
     async def languages(self) -> Mapping[str, int]:
-        """Return the number of its documents in each language of text search, as of a few seconds ago at most."""
+        """Return the number of its documents in each language of text search, as of a few seconds ago.
+
+        Across a network they are counted beside the search that finds them too old, for the next one, unless they
+        are older than a minute.
+        """
         now = asyncio.get_running_loop().time()
+        if self.collection.remote is None or now >= self._languages_until + _OLD_LANGUAGES_SECONDS:
+            await self._count_languages(now)
+        elif now >= self._languages_until and (self._recount is None or self._recount.done()):
+            self._recount = asyncio.create_task(self._recount_languages(now))
+        return self._languages
+
+    async def _recount_languages(self, now: float) -> None:
+        with contextlib.suppress(CausewayError):  # the next search counts again
+            await self._count_languages(now)
+
+    async def _count_languages(self, now: float) -> None:
         async with self._counting:
             if now >= self._languages_until:
-                self._languages_until = now + _LANGUAGES_SECONDS
                 known = sorted(LANGUAGES)
-                counts = await asyncio.gather(*(self.collection.count_documents(_in(each)) for each in known))
+                noted = self._languages_until
+                counts = await together(*(self.collection.count_documents(_in(each)) for each in known))
                 self._languages = {each: count for each, count in zip(known, counts, strict=True) if count}
-        return self._languages
+                if self._languages_until == noted:
+                    self._languages_until = now + _LANGUAGES_SECONDS
 
     def note_language(self, language: str) -> None:
         """Take in that a document in this language was stored: of a new one the next search is to know."""
         if language not in self._languages:
-            self._languages_until = 0.0
+            self._languages_until = -_OLD_LANGUAGES_SECONDS
 
     @contextlib.asynccontextmanager
     async def changing(self, document_id: str) -> AsyncIterator[None]:
@@ -81,6 +101,11 @@ class Index:
     def scope(self, principal: Principal, filter_: Filter = NO_FILTER) -> Scope:
         """What the caller may see of it."""
         return Scope(filter_, access.held_by(principal))
+
+    async def aclose(self) -> None:
+        """End what runs beside searches."""
+        if self._recount is not None:
+            await ended(self._recount)
 
     async def check_sees_all(self, principal: Principal) -> None:
         """Check that the caller may remove or copy the index as a whole.

@@ -15,13 +15,16 @@ process holds it, renewed while this one does, and abandoned if its process is g
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from retriever.domain import access
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.filter import NO_FILTER, Field, Filter, holds
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
 from retriever.domain.ranking import Hit
+
+if TYPE_CHECKING:  # it needs what is defined here
+    from retriever.ports.remote_searches import RemoteSearches
 
 _BLANK_LINE = "\n\n"
 
@@ -80,7 +83,8 @@ class ChunkPoint:
 class StoredChunk:
     """A chunk as it is read back, without its vectors.
 
-    ``generation`` is its document's; None where a store never shows more than one.
+    ``generation`` is its document's; None where a store never shows more than one. ``analysis`` is the document's,
+    too; None where the chunk does not say it.
     """
 
     id: str
@@ -92,6 +96,7 @@ class StoredChunk:
     text: str
     overlap: int
     separator: str | None
+    analysis: str | None = None
 
     @property
     def continuation(self) -> str:
@@ -121,8 +126,17 @@ class Collection(Protocol):
         """Told when something was found that is not there any more; `revision` is another one then."""
         ...
 
-    async def is_current(self) -> bool:
-        """Whether it is still the one of its name, as far as was known a second ago."""
+    @property
+    def remote(self) -> "RemoteSearches | None":
+        """Searches in few calls; None where a call costs nothing, because the store is in this process."""
+        ...
+
+    async def is_current(self, *, wait: bool = True) -> bool:
+        """Whether it is still the one of its name, as far as was known a second ago.
+
+        Args:
+            wait: Ask the store, if that is longer ago; else a search finds out, and raises Replaced.
+        """
         ...
 
     async def publish(self, instead_of: Self | None = None) -> None:

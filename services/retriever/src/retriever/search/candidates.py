@@ -1,16 +1,19 @@
 """What the searches of all indexes found: one set of candidates with their scores, fused to one order."""
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from servicekit.principal import Principal
 
+from retriever.concurrency.together import together
 from retriever.domain.document import Document
 from retriever.domain.index import Fusion
 from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.domain.ranking import Hit, ranked
 from retriever.embedding.query_vectors import Vectors
 from retriever.indexes.open_index import Index
+from retriever.ports.remote_searches import RemoteSearches, Scored
 from retriever.ports.store import StoredChunk, Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.search import expansion
@@ -48,20 +51,49 @@ class Request:
         """Whether it is a hybrid search, by scores."""
         return self.query.mode is Mode.HYBRID and self.options.fusion is Fusion.SCORES
 
+    def remote(self, index: Index) -> RemoteSearches | None:
+        """What finds candidates with both scores in one call, where both are wanted and a call costs something."""
+        return index.collection.remote if self.fuses_scores and not self.query.skip_missing_scores else None
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the searches of one index brought, at one of its revisions."""
+    """What the searches of one index brought, at one of its revisions.
+
+    Attributes:
+        revision: The index's.
+        dense: Hits by cosine.
+        sparse: Hits by BM25.
+        scored: What else is known of them; None where each search was a call of its own.
+    """
 
     revision: int
     dense: list[Hit]
     sparse: list[Hit]
+    scored: Scored | None = None
 
 
-async def search(index: Index, request: Request, timer: StepTimer) -> Found:
-    """Searches one index as the mode says."""
+async def search_all(indexes: Sequence[Index], request: Request, timer: StepTimer) -> dict[Index, Found]:
+    """Search indexes as the mode says: those across a network at once, those in this process in turn."""
+    remote = [index for index in indexes if index.collection.remote is not None]
+    found = dict(zip(remote, await together(*(_search(each, request, timer) for each in remote)), strict=True))
+    for index in indexes:
+        if index not in found:
+            if found:
+                await asyncio.sleep(0)  # a search over many indexes lets others in
+            found[index] = await _search(index, request, timer)
+    return {index: found[index] for index in indexes}
+
+
+async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
     revision = index.revision
     scope = index.scope(request.principal, request.query.filter)
+    remote = request.remote(index)
+    if remote is not None:
+        with timer.time("dense"), timer.time("sparse"):
+            vector, terms = request.vectors[index.spec.space], request.terms[index]
+            scored = await remote.hybrid(vector, terms, request.depth, scope)
+        return Found(revision, scored.dense, scored.sparse, scored)
     dense: list[Hit] = []
     sparse: list[Hit] = []
     if request.query.mode is not Mode.TEXT:
@@ -94,6 +126,10 @@ class Candidates:
         self._source |= dict.fromkeys(both, Source.BOTH)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
+        for each in found.values():
+            if each.scored is not None:
+                self._learn(each.scored)
+                self.sparse = {**each.scored.words, **self.sparse}
         self._request = request
         self._encoder = encoder
         self._timer = timer
@@ -167,14 +203,15 @@ class Candidates:
         """BM25 scores for the query with further words; what these have found is among the candidates then."""
         best = [hit.id for hit in first[: expansion.BACKGROUND]]
         with self._timer.time("expand"):
-            await self._read(best)
+            await self._read_chunks(best)
+            # The language of the words is the document's.
+            await self._read_records(id_ for id_ in best if id_ in self._chunks and not self._chunks[id_].analysis)
             feedback = self._words_of(best)
             terms = {each: expansion.expanded(own, feedback) for each, own in self._request.terms.items()}
             words: dict[str, float] = {}
             known = set(self._home)
             for index in dict.fromkeys(self._home.values()):
-                scope = index.scope(self._request.principal, self._request.query.filter)
-                for hit in await index.collection.sparse(terms[index], self._request.depth, scope):
+                for hit in await self._by_further_words(index, terms[index], words, known):
                     words[hit.id] = hit.score
                     self._home.setdefault(hit.id, index)
                     self._source.setdefault(hit.id, Source.SPARSE)
@@ -184,9 +221,33 @@ class Candidates:
             await self.add_dense(id_ for id_ in words if id_ not in known)
         return words
 
+    async def _by_further_words(
+        self, index: Index, terms: Terms, words: dict[str, float], known: set[str]
+    ) -> list[Hit]:
+        """What further words find in an index; adds the scores that the store tells beside it."""
+        scope = index.scope(self._request.principal, self._request.query.filter)
+        remote = self._request.remote(index)
+        if remote is None:
+            return await index.collection.sparse(terms, self._request.depth, scope)
+        vector = self._request.vectors[index.spec.space]
+        here = [id_ for id_ in known if self._home[id_] is index]
+        scored = await remote.further(vector, terms, self._request.depth, scope, here)
+        self._learn(scored)
+        words.update(scored.words)
+        return scored.sparse
+
+    def _learn(self, scored: Scored) -> None:
+        """Take in what a remote search tells beside its hits."""
+        self.dense = {**scored.cosines, **self.dense}
+        self._chunks = {**scored.chunks, **self._chunks}
+
     def _words_of(self, ids: Iterable[str]) -> list[Terms]:
         """The words of candidates that were read, where they are known."""
-        found = [(self._chunks[id_].text, self._documents[id_].analysis) for id_ in ids if id_ in self._chunks]
+        found = [
+            (self._chunks[id_].text, self._chunks[id_].analysis or self._documents[id_].analysis)
+            for id_ in ids
+            if id_ in self._chunks
+        ]
         return [
             self._encoder.passages([text], language)[0]
             for text, language in found
@@ -201,14 +262,29 @@ class Candidates:
 
     async def _read(self, ids: Iterable[str]) -> None:
         """Chunks and their documents, both by chunk id; those of versions that are not shown are left out."""
+        ids = list(ids)
+        await self._read_chunks(ids)
+        await self._read_records(id_ for id_ in ids if id_ in self._chunks)
+
+    async def _read_chunks(self, ids: Iterable[str]) -> None:
         for index, missing in self._missing(ids, self._chunks).items():
             here = await index.collection.chunks(missing)
-            records = await index.collection.records(list({chunk.document_id for chunk in here.values()}))
-            shown = {id_: chunk for id_, chunk in here.items() if _is_shown(chunk, records.get(chunk.document_id))}
-            if len(shown) < len(missing):
+            if len(here) < len(missing):
                 index.collection.outdated()
-            self._chunks.update(shown)
-            self._documents.update({id_: records[chunk.document_id] for id_, chunk in shown.items()})
+            self._chunks.update(here)
+
+    async def _read_records(self, ids: Iterable[str]) -> None:
+        """Documents of chunks; a chunk of a version that its record does not name is forgotten."""
+        for index, missing in self._missing(ids, self._documents).items():
+            names = {self._chunks[id_].document_id for id_ in missing}
+            records = await index.collection.records(list(names))
+            for id_ in missing:
+                record = records.get(self._chunks[id_].document_id)
+                if record is not None and self._chunks[id_].generation in (None, record.generation):
+                    self._documents[id_] = record
+                else:
+                    del self._chunks[id_]
+                    index.collection.outdated()
 
     def _by_model(self) -> list[dict[str, float]]:
         """Cosines of each embedding model."""
@@ -244,8 +320,3 @@ class Candidates:
             first=chunk.number,
             last=chunk.number,
         )
-
-
-def _is_shown(chunk: StoredChunk, record: Document | None) -> bool:
-    """Whether a chunk belongs to the version that the catalogue names."""
-    return record is not None and chunk.generation in (None, record.generation)

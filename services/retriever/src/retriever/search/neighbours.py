@@ -6,9 +6,13 @@ Neighbours belong to the same version of the same document, so whoever may see t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from retriever.concurrency.together import together
 from retriever.domain.query import Passage
 from retriever.indexes.open_index import Index
 from retriever.ports.store import StoredChunk
+
+_MOST_AHEAD = 64
+"""Passages whose neighbours are asked for at once."""
 
 
 async def extended(
@@ -27,6 +31,7 @@ async def extended(
     """
     taken: dict[tuple[str, str], set[int]] = {}
     result: list[Passage] = []
+    read = await _read_ahead(passages, count, indexes)
     for passage in passages:
         if len(result) == top:
             break
@@ -34,14 +39,32 @@ async def extended(
         used = taken.setdefault(place, set())
         if passage.number in used:
             continue
-        first = max(0, passage.number - count)
-        chunks = await indexes[passage.index].collection.chunks_of(
-            passage.document.version, first, passage.number + count + 1 - first
-        )
+        chunks = read[passage.id] if passage.id in read else await _read(passage, count, indexes)
         here = _around(passage, {chunk.number: chunk for chunk in chunks if chunk.number not in used})
         used.update(chunk.number for chunk in here)
         result.append(_joined(passage, here))
     return result
+
+
+async def _read(passage: Passage, count: int, indexes: Mapping[str, Index]) -> list[StoredChunk]:
+    first = max(0, passage.number - count)
+    return await indexes[passage.index].collection.chunks_of(
+        passage.document.version, first, passage.number + count + 1 - first
+    )
+
+
+async def _read_ahead(
+    passages: Sequence[Passage], count: int, indexes: Mapping[str, Index]
+) -> dict[str, list[StoredChunk]]:
+    """What is across a network at once, also of passages that may turn out to be part of better ones."""
+    ahead = [each for each in passages if indexes[each.index].collection.remote is not None][:_MOST_AHEAD]
+    return dict(
+        zip(
+            (each.id for each in ahead),
+            await together(*(_read(each, count, indexes) for each in ahead)),
+            strict=True,
+        )
+    )
 
 
 def _around(passage: Passage, chunks: Mapping[int, StoredChunk]) -> list[StoredChunk]:

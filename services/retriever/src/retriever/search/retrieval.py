@@ -9,7 +9,6 @@ to be seen meanwhile; then those indexes are searched again: a document is alway
 What comes after that works on the passages that were read: a reranker, diversity, neighbours, captions.
 """
 
-import asyncio
 import contextlib
 import math
 from collections.abc import Iterable, Mapping
@@ -27,7 +26,7 @@ from retriever.ports.store import Terms
 from retriever.ports.term_encoder import TermEncoder
 from retriever.rerankers.reranking import Reranking
 from retriever.search import captions, diversity, neighbours
-from retriever.search.candidates import Candidates, Found, Request, search
+from retriever.search.candidates import Candidates, Found, Request, search_all
 from retriever.search.metrics import SearchSpan
 from retriever.search.query_words import QueryWords, merged
 from retriever.search.ranking_options import resolve_options
@@ -140,17 +139,15 @@ class Retrieval:
 
     @retry_when_replaced
     async def _found(self, principal: Principal, query: Query, pool: int, timer: StepTimer) -> list[Passage]:
-        indexes = [await self._indexes.get(principal.tenant, name) for name in dict.fromkeys(query.indexes)]
+        names = dict.fromkeys(query.indexes)
+        indexes = [await self._indexes.get(principal.tenant, name, wait=False) for name in names]
         vectors = await self._embed(query, indexes, timer)
         options = resolve_options(query, [index.spec.settings for index in indexes])
         request = Request(query, options, principal, pool, vectors, await self._words.of(query.text, indexes))
         found: dict[Index, Found] = {}
         for _ in range(_MOST_ROUNDS):
-            for index in indexes:
-                if found and index not in found:
-                    await asyncio.sleep(0)  # a search over many indexes lets others in
-                if index not in found or found[index].revision != index.revision:
-                    found[index] = await search(index, request, timer)
+            old = [index for index in indexes if index not in found or found[index].revision != index.revision]
+            found |= await search_all(old, request, timer)
             passages = await self._passages(found, request, timer)
             if all(each.revision == index.revision for index, each in found.items()):
                 break

@@ -12,15 +12,20 @@ class StepTimer:
 
     def __init__(self) -> None:
         self._seconds: dict[str, float] = {}
+        self._running: dict[str, int] = {}
 
     @contextlib.contextmanager
     def time(self, name: str) -> Iterator[None]:
-        """Times a step, or one more part of it."""
+        """Times a step, or one more part of it; of parts that overlap the time counts once."""
         begin = time.perf_counter()
+        alone = not self._running.get(name)
+        self._running[name] = self._running.get(name, 0) + 1
         try:
             yield
         finally:
-            self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+            self._running[name] -= 1
+            if alone:
+                self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
 
     def steps(self) -> tuple[Step, ...]:
         """The steps so far."""

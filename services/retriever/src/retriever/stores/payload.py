@@ -81,7 +81,9 @@ def record(payload: Payload) -> Document:
     return _record.decode(payload["record"])
 
 
-def stored_chunk(id_: str, payload: Payload, generation: int | None = None) -> StoredChunk:
+def stored_chunk(
+    id_: str, payload: Payload, generation: int | None = None, analysis: str | None = None
+) -> StoredChunk:
     """The chunk in a payload."""
     return StoredChunk(
         id_,
@@ -93,6 +95,7 @@ def stored_chunk(id_: str, payload: Payload, generation: int | None = None) -> S
         payload["text"],
         payload.get("overlap", 0),
         payload.get("separator"),
+        analysis,
     )
 
 

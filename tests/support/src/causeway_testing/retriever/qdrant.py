@@ -5,7 +5,7 @@ means what is expected, as far as local mode is like the server. Quantization an
 `qdrant_cluster` has nodes with copies that fail.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -232,20 +232,25 @@ class _Points(q.points_service_pb2_grpc.PointsServicer):
         )
 
     async def Query(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
-        params = GrpcToRest.convert_search_params(request.params) if request.HasField("params") else None
+        [found] = await self._query(request, [request])
+        return q.QueryResponse(result=found)
+
+    async def QueryBatch(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
+        found = await self._query(request, request.query_points)
+        return q.QueryBatchResponse(result=[q.BatchResult(result=each) for each in found])
+
+    async def _query(self, request: Any, queries: Sequence[Any]) -> list[list[Any]]:
+        wanted = [GrpcToRest.convert_query_points(each) for each in queries]
         found = await self._told.read(
-            request,
-            lambda client: client.query_points(
-                request.collection_name,
-                GrpcToRest.convert_query(request.query),
-                using=request.using,
-                query_filter=_filter(request),
-                search_params=params,
-                limit=request.limit,
-                with_payload=False,
-            ),
+            request, lambda client: client.query_batch_points(request.collection_name, wanted)
         )
-        return q.QueryResponse(result=[RestToGrpc.convert_scored_point(each) for each in found.points])
+        return [
+            [
+                RestToGrpc.convert_scored_point(point.model_copy(update={"payload": point.payload or {}}))
+                for point in each.points
+            ]
+            for each in found
+        ]
 
     async def Count(self, request: Any, _context: _Context) -> Any:  # noqa: N802  # gRPC's name
         counted = await self._told.read(

@@ -85,8 +85,13 @@ class MemoryCollection:
         """What was marked is abandoned."""
         self._held.clear()
 
-    async def is_current(self) -> bool:
+    @property
+    def remote(self) -> None:
+        """None: everything is in this process."""
+
+    async def is_current(self, *, wait: bool = True) -> bool:
         """Whether it was neither dropped nor replaced."""
+        del wait  # it is known at once
         return not self._dropped and not self._replaced
 
     async def publish(self, instead_of: "MemoryCollection | None" = None) -> None:

@@ -79,8 +79,13 @@ class EdgeCollection:
         """The revision is another one."""
         self._revision += 1
 
-    async def is_current(self) -> bool:
+    @property
+    def remote(self) -> None:
+        """None: the engine is in this process."""
+
+    async def is_current(self, *, wait: bool = True) -> bool:
         """Whether it is there: nobody else could have replaced it."""
+        del wait  # it is known at once
         return not self._live.is_closed
 
     async def publish(self, instead_of: "EdgeCollection | None" = None) -> None:

@@ -2,7 +2,7 @@
 
 Several processes may work on it. What a document's record names decides, here as elsewhere; a mark is a lease
 (`qdrant.leases`), and a record is written only where the one that is there is the one that was there when the
-document was marked. Which documents are marked is asked before a search, at most every quarter of a second: what a
+document was marked. Which documents are marked is asked beside a search, at most every quarter of a second: what a
 search finds of a version that came or went since then, its reader notices by the generation, and searches again.
 """
 
@@ -19,6 +19,7 @@ from qdrant_client import AsyncQdrantClient, models
 from servicekit import keys
 from servicekit.errors import NotFound, Unavailable
 
+from retriever.concurrency.together import together
 from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.domain.ranking import Hit
@@ -29,9 +30,10 @@ from retriever.stores.qdrant.leases import Lease, Leases
 from retriever.stores.qdrant.location import Location
 from retriever.stores.qdrant.node import Missing
 from retriever.stores.qdrant.points import Points
+from retriever.stores.qdrant.searches import QdrantSearches
+from retriever.stores.qdrant.unsettled import Unsettled
 
 _POINTS = 64
-_FRESH_SECONDS = 0.25
 _CURRENT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _FROZEN = "\0frozen"
@@ -48,8 +50,9 @@ class QdrantCollection:
         self._points = Points(location, spec.name)
         self._name = keys.collection(spec.tenant, spec.name)
         self._revision = 0
-        self._unsettled: Mapping[str, int | None] = {}
-        self._unsettled_until = self._current_until = 0.0
+        self._unsettled = Unsettled(self.marked, self.records)
+        self._searches = QdrantSearches(location, self._points, self._unsettled, self._check_current)
+        self._current_until = 0.0
 
     @property
     def location(self) -> Location:
@@ -69,22 +72,32 @@ class QdrantCollection:
     def outdated(self) -> None:
         """The revision is another one, and what is marked is asked anew."""
         self._revision += 1
-        self._unsettled_until = 0.0
+        self._unsettled.changed()
 
-    async def is_current(self) -> bool:
-        """Whether the alias leads to it."""
-        if self._points.gone is None and time.monotonic() >= self._current_until:
-            now = time.monotonic()
-            try:
-                is_aliased = await self._location.is_aliased()
-                if is_aliased:  # another process may have given it other settings
-                    self.spec = await self._location.spec() or self.spec
-            except Missing:
-                is_aliased = False
-            if not is_aliased:
-                self._points.gone = Replaced(self.spec.name)
-            self._current_until = now + _CURRENT_SECONDS
+    async def is_current(self, *, wait: bool = True) -> bool:
+        """Whether the alias leads to it; without waiting: as far as is known, because each search asks, too."""
+        if wait:
+            with contextlib.suppress(Replaced):
+                await self._check_current()
         return self._points.gone is None
+
+    async def _check_current(self) -> None:
+        """Raises Replaced where the alias leads elsewhere, or where another process has changed the settings."""
+        unpublished = self.leases.held(self._location.index_point) is not None
+        if unpublished or self._points.gone is not None or time.monotonic() < self._current_until:
+            return
+        now = time.monotonic()
+        try:
+            is_aliased, spec = await together(self._location.is_aliased(), self._location.spec())
+        except Missing:
+            is_aliased = False
+        self._current_until = now + _CURRENT_SECONDS
+        if not is_aliased:
+            self._points.gone = Replaced(self.spec.name)
+            raise self._points.gone
+        if spec is not None and spec != self.spec:
+            self.spec = spec
+            raise Replaced(self.spec.name)
 
     async def publish(self, instead_of: "QdrantCollection | None" = None) -> None:
         """Lets the alias lead to it, and removes the other."""
@@ -113,42 +126,24 @@ class QdrantCollection:
         else:
             await self.leases.let_go()
 
+    @property
+    def remote(self) -> QdrantSearches:
+        """Searches of several kinds in one call."""
+        return self._searches
+
     async def dense(
         self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None = None
     ) -> list[Hit]:
         """The nearest chunks by cosine."""
         if ids is not None and not ids:
             return []
-        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
-        return await self._search(list(vector), payload.DENSE, limit, wanted, self._location.layout.search)
+        return await self._searches.dense(vector, limit, scope, ids)
 
     async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None = None) -> list[Hit]:
         """The best chunks by BM25."""
         if not terms.indices or (ids is not None and not ids):
             return []
-        vector = models.SparseVector(indices=list(terms.indices), values=list(terms.weights))
-        wanted = schema.within(scope, payload.CHUNK, ids, await self._marks())
-        params = schema.counted_in(scope, self._unsettled)
-        return await self._search(vector, payload.SPARSE, limit, wanted, params)
-
-    async def _search(
-        self,
-        query: list[float] | models.SparseVector,
-        using: str,
-        limit: int,
-        wanted: models.Filter,
-        params: models.SearchParams | None,
-    ) -> list[Hit]:
-        found = await self._points.read(
-            AsyncQdrantClient.query_points,
-            query=query,
-            using=using,
-            limit=limit,
-            query_filter=wanted,
-            search_params=params,
-            with_payload=False,
-        )
-        return [Hit(str(point.id), point.score) for point in found.points]
+        return await self._searches.sparse(terms, limit, scope, ids)
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Chunks by id."""
@@ -174,7 +169,8 @@ class QdrantCollection:
 
     async def count_chunks(self, scope: Scope) -> int:
         """Number of chunks in scope."""
-        return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=await self._marks()))
+        unsettled = await self._unsettled.refresh()
+        return await self._points.count(schema.within(scope, payload.CHUNK, unsettled=unsettled))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
         """Stores chunks."""
@@ -316,16 +312,6 @@ class QdrantCollection:
         """Every record."""
         wanted = schema.of_kind(payload.DOCUMENT)
         return [payload.record(said) async for said in self._points.said(wanted, ["record"])]
-
-    async def _marks(self) -> Mapping[str, int | None]:
-        """Marked documents, each with the generation that its record names."""
-        if time.monotonic() >= self._unsettled_until:
-            began = time.monotonic()
-            marked = [each for each in await self.marked() if not each.startswith("\0")]
-            records = await self.records(marked) if marked else {}
-            self._unsettled = {each: records[each].generation if each in records else None for each in marked}
-            self._unsettled_until = began + _FRESH_SECONDS
-        return self._unsettled
 
     async def _about_to_commit(self, document_id: str) -> Lease | None:
         """The lease on the document, if it was marked, when it is sure that nobody minds."""

@@ -41,6 +41,7 @@ class Location:
         name: The collection's.
         alias: The index's.
         copies: Reads its points.
+        shards: Number of shards, as far as is known.
     """
 
     def __init__(self, connection: Connection, layout: Layout, name: str, alias: str) -> None:
@@ -49,6 +50,7 @@ class Location:
         self.name = name
         self.alias = alias
         self.copies = Copies(connection, name, layout.replicas)
+        self.shards = layout.shards or 1
 
     @classmethod
     def of(cls, connection: Connection, layout: Layout, spec: IndexSpec, *, beside: bool) -> "Location":
@@ -89,6 +91,7 @@ class Location:
         """
         told = await self.connection.read(AsyncQdrantClient.get_collection, self.name)
         params = told.config.params
+        self.shards = params.shard_number or self.shards
         replicas = self.copies.replicas = params.replication_factor or 1
         if replicas == 1:
             return

@@ -15,7 +15,8 @@ INDEX = "index"
 GENERATION = "generation"
 UNTIL = "until"
 COMMITTING = "committing"
-STORED_CHUNK_FIELDS = [*payload.STORED_CHUNK_FIELDS, GENERATION]
+ANALYSIS = "analysis"
+STORED_CHUNK_FIELDS = [*payload.STORED_CHUNK_FIELDS, GENERATION, ANALYSIS]
 
 PAYLOAD_INDEXES: tuple[tuple[str, models.PayloadSchemaType], ...] = (
     (FACTS, models.PayloadSchemaType.KEYWORD),
@@ -35,7 +36,7 @@ def chunk_points(document: Document, points: Iterable[ChunkPoint]) -> list[model
             indices, weights = list(point.terms.indices), list(point.terms.weights)
             vector[SPARSE] = models.SparseVector(indices=indices, values=weights)
         # As text: a server's integers have 63 bits.
-        said = payloads.of(point.chunk) | {GENERATION: str(document.generation)}
+        said = payloads.of(point.chunk) | {GENERATION: str(document.generation), ANALYSIS: document.analysis}
         made.append(models.PointStruct(id=point.id, vector=vector, payload=said))
     return made
 
@@ -99,7 +100,7 @@ def has(fact: str) -> models.Filter:
 
 def stored_chunk(id_: str, said: payload.Payload) -> StoredChunk:
     """The chunk in a payload."""
-    return payload.stored_chunk(id_, said, int(said[GENERATION]))
+    return payload.stored_chunk(id_, said, int(said[GENERATION]), said.get(ANALYSIS))
 
 
 def chunk_point(point: models.Record) -> ChunkPoint:

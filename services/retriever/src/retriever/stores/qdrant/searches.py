@@ -1,0 +1,173 @@
+"""Searches of one index on a Qdrant server, in as few calls as they can have.
+
+What a search goes by (that the index is still this collection, which documents are being written) is asked beside
+it. Where the answer is another one than the search went by, it is repeated.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from qdrant_client import AsyncQdrantClient, models
+
+from retriever.concurrency.together import together
+from retriever.domain.ranking import Hit
+from retriever.ports.remote_searches import Scored
+from retriever.ports.store import Scope, StoredChunk, Terms
+from retriever.stores import payload
+from retriever.stores.qdrant import schema
+from retriever.stores.qdrant.location import Location
+from retriever.stores.qdrant.points import Points
+from retriever.stores.qdrant.unsettled import Unsettled
+
+T = TypeVar("T")
+
+_Marked = Mapping[str, int | None]
+
+
+class QdrantSearches:
+    """See `retriever.ports.remote_searches.RemoteSearches`.
+
+    Args:
+        location: Where the collection is.
+        points: Calls the server.
+        unsettled: The documents that are being written.
+        check: Raises Replaced where the collection is not the index's any more.
+    """
+
+    def __init__(
+        self, location: Location, points: Points, unsettled: Unsettled, check: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._location = location
+        self._points = points
+        self._unsettled = unsettled
+        self._check = check
+
+    async def dense(
+        self, vector: Sequence[float], limit: int, scope: Scope, ids: Sequence[str] | None
+    ) -> list[Hit]:
+        """Return the nearest chunks by cosine."""
+        return await self._settled(lambda marked: self._search(self._dense(vector, limit, scope, marked, ids)))
+
+    async def sparse(self, terms: Terms, limit: int, scope: Scope, ids: Sequence[str] | None) -> list[Hit]:
+        """Return the best chunks by BM25."""
+        return await self._settled(lambda marked: self._search(self._sparse(terms, limit, scope, marked, ids)))
+
+    async def hybrid(self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope) -> Scored:
+        """Search by meaning and by words, and have each search score what the other one finds; one call."""
+        many = limit * self._location.shards  # each shard scores its own best ones
+
+        async def search(marked: _Marked) -> Scored:
+            dense = self._dense(vector, limit, scope, marked)
+            if not terms.indices:
+                [near] = await self._batch([_with_text(dense)])
+                return Scored(_hits(near), [], {}, dict.fromkeys(map(_id, near), 0.0), _chunks(near))
+            sparse = self._sparse(terms, limit, scope, marked)
+            near, best, cosines, words = await self._batch(
+                [_with_text(dense), _with_text(sparse), _among(dense, sparse, many), _among(sparse, dense, many)]
+            )
+            known = dict.fromkeys(map(_id, near), 0.0) | _scores(words)
+            return Scored(_hits(near), _hits(best), _scores(cosines), known, _chunks(near) | _chunks(best))
+
+        return await self._settled(search)
+
+    async def further(
+        self, vector: Sequence[float], terms: Terms, limit: int, scope: Scope, known: Sequence[str]
+    ) -> Scored:
+        """Search by words, find out the cosines of what that finds, and how ``known`` chunks have the words."""
+        many = limit * self._location.shards
+
+        async def search(marked: _Marked) -> Scored:
+            sparse = self._sparse(terms, limit, scope, marked)
+            dense = self._dense(vector, limit, scope, marked)
+            best, cosines, words = await self._batch(
+                [
+                    _with_text(sparse),
+                    _among(dense, sparse, many),
+                    self._sparse(terms, max(1, len(known)), scope, marked, known),
+                ]
+            )
+            scored = dict.fromkeys(known, 0.0) | _scores(words) | _scores(best)
+            return Scored([], _hits(best), _scores(cosines), scored, _chunks(best))
+
+        return await self._settled(search)
+
+    async def _settled(self, search: Callable[[_Marked], Awaitable[T]]) -> T:
+        async def first() -> T:
+            return await search(marked)
+
+        marked = self._unsettled.known
+        found, now, _ = await together(first(), self._unsettled.refresh(), self._checked())
+        result: T = found if now == marked else await search(now)
+        return result
+
+    async def _checked(self) -> None:
+        await self._check()
+
+    def _dense(
+        self, vector: Sequence[float], limit: int, scope: Scope, marked: _Marked, ids: Sequence[str] | None = None
+    ) -> models.QueryRequest:
+        return models.QueryRequest(
+            query=models.NearestQuery.model_construct(nearest=list(vector)),
+            using=payload.DENSE,
+            limit=limit,
+            filter=schema.within(scope, payload.CHUNK, ids, marked),
+            params=self._location.layout.search,
+            with_payload=False,
+        )
+
+    def _sparse(
+        self, terms: Terms, limit: int, scope: Scope, marked: _Marked, ids: Sequence[str] | None = None
+    ) -> models.QueryRequest:
+        vector = models.SparseVector.model_construct(indices=list(terms.indices), values=list(terms.weights))
+        return models.QueryRequest(
+            query=models.NearestQuery.model_construct(nearest=vector),
+            using=payload.SPARSE,
+            limit=limit,
+            filter=schema.within(scope, payload.CHUNK, ids, marked),
+            params=schema.counted_in(scope, marked),
+            with_payload=False,
+        )
+
+    async def _search(self, request: models.QueryRequest) -> list[Hit]:
+        found = await self._points.read(
+            AsyncQdrantClient.query_points,
+            query=request.query,
+            using=request.using,
+            limit=request.limit,
+            query_filter=request.filter,
+            search_params=request.params,
+            with_payload=False,
+        )
+        return _hits(found.points)
+
+    async def _batch(self, requests: list[models.QueryRequest]) -> list[list[models.ScoredPoint]]:
+        found = await self._points.read(AsyncQdrantClient.query_batch_points, requests)
+        return [each.points for each in found]
+
+
+def _with_text(request: models.QueryRequest) -> models.QueryRequest:
+    return request.model_copy(update={"with_payload": schema.STORED_CHUNK_FIELDS})
+
+
+def _among(request: models.QueryRequest, other: models.QueryRequest, limit: int) -> models.QueryRequest:
+    """The scores of a search for what another one finds."""
+    first = models.Prefetch.model_construct(
+        query=other.query, using=other.using, limit=other.limit, filter=other.filter, params=other.params
+    )
+    return request.model_copy(update={"prefetch": [first], "filter": None, "limit": limit})
+
+
+def _id(point: models.ScoredPoint) -> str:
+    return str(point.id)
+
+
+def _hits(points: Sequence[models.ScoredPoint]) -> list[Hit]:
+    return [Hit(str(point.id), point.score) for point in points]
+
+
+def _scores(points: Sequence[models.ScoredPoint]) -> dict[str, float]:
+    return {str(point.id): point.score for point in points}
+
+
+def _chunks(points: Sequence[Any]) -> dict[str, StoredChunk]:
+    return {str(point.id): schema.stored_chunk(str(point.id), point.payload or {}) for point in points}

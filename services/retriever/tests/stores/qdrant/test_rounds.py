@@ -1,0 +1,176 @@
+"""How many calls a search makes of a Qdrant server, and how many of them wait for others."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.qdrant import Server, serving
+from retriever.domain.document import Document
+from retriever.domain.index import Fusion, IndexSettings
+from retriever.domain.query import Mode
+from retriever.ports.store import EVERYTHING
+from retriever.stores.qdrant.collection import QdrantCollection
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.principal import LOCAL
+
+TEXTS = [
+    f"the ferry {place} {word}"
+    for place in ("harbour", "island", "skerry", "lighthouse")
+    for word in ("fare", "ticket", "timetable", "crew", "dog", "bicycle")
+]
+
+
+class Rounds:
+    """Counts the rounds of calls of a server: a call is of the round after those that ended before it came."""
+
+    def __init__(self, server: Server) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self._ended = 0
+        server.before = self._before
+
+    @property
+    def count(self) -> int:
+        """The number of rounds."""
+        return max((number for _, number in self.calls), default=0)
+
+    def restart(self) -> None:
+        """Forget the calls so far."""
+        self.calls.clear()
+        self._ended = 0
+
+    def of(self, name: str) -> list[int]:
+        """The rounds of the calls of a name."""
+        return [number for called, number in self.calls if called == name]
+
+    async def _before(self, name: str) -> None:
+        number = self._ended + 1
+        self.calls.append((name, number))
+        await asyncio.sleep(0.03)  # an answer takes time; what comes meanwhile did not wait for it
+        self._ended = max(self._ended, number)
+
+
+@asynccontextmanager
+async def filled() -> AsyncIterator[tuple[Server, Bench, QdrantStore]]:
+    """An index with two documents on a server, and the retriever that has stored them."""
+    async with serving() as server:
+        store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
+        bench = await Bench.open(store)
+        await bench.put(Document("a", generation=1), TEXTS[:12])
+        await bench.put(Document("b", generation=1), TEXTS[12:])
+        await bench.ask("harbour")
+        yield server, bench, store
+        await bench.aclose()
+
+
+async def expire(bench: Bench) -> None:
+    """Have what is known of the index be too old, as after a pause."""
+    collection = (await bench.indexes.get("local", INDEX)).collection
+    assert isinstance(collection, QdrantCollection)
+    collection._current_until = 0.0
+    collection._unsettled.changed()
+
+
+@pytest.mark.parametrize(
+    ("query", "most", "batches"),
+    [
+        ({"expand": False}, 2, 1),
+        ({}, 3, 2),
+        ({"expand": False, "neighbours": 2}, 3, 1),
+        ({"neighbours": 2}, 4, 2),
+    ],
+    ids=["plain", "expanded", "neighbours", "both"],
+)
+@pytest.mark.parametrize("paused", [False, True], ids=["again", "after-a-pause"])
+async def test_a_hybrid_search_takes_two_rounds(
+    query: dict[str, Any], most: int, batches: int, paused: bool
+) -> None:
+    """Candidates with all scores are one call, records the next one; expansion and neighbours add a round each."""
+    async with filled() as (server, bench, _):
+        rounds = Rounds(server)
+        if paused:
+            await expire(bench)
+            rounds.restart()
+        passages = await bench.ask("harbour fare", top=4, **query)
+        assert passages
+        assert rounds.count <= most
+        assert len(rounds.of("QueryBatch")) == batches
+        assert rounds.of("Query") == []
+        # The records are read with more than one copy, and stay out of the batch.
+        assert rounds.of("Get")[-1] == 1 + batches
+
+
+async def test_what_is_found_in_one_call_is_what_single_searches_find() -> None:
+    """The batch brings the same hits and scores as one search after the other."""
+    async with filled() as (_, bench, _):
+        collection = (await bench.indexes.get("local", INDEX)).collection
+        assert collection.remote is not None
+        vector = (await bench.embedder.embed(["harbour fare"]))[0].tolist()
+        terms = bench.encoder.query("harbour fare", "en")
+        scored = await collection.remote.hybrid(vector, terms, 5, EVERYTHING)
+        assert sorted(scored.dense) == sorted(await collection.dense(vector, 5, EVERYTHING))
+        assert sorted(scored.sparse) == sorted(await collection.sparse(terms, 5, EVERYTHING))
+        best, near = [hit.id for hit in scored.sparse], [hit.id for hit in scored.dense]
+        assert dict(await collection.dense(vector, 5, EVERYTHING, best)) == scored.cosines
+        words = dict.fromkeys(near, 0.0) | dict(await collection.sparse(terms, 5, EVERYTHING, near))
+        assert words == scored.words
+        assert scored.chunks == await collection.chunks([*best, *near])
+        further = await collection.remote.further(vector, terms, 5, EVERYTHING, near)
+        assert (further.sparse, further.cosines) == (scored.sparse, scored.cosines)
+        assert further.words == words | dict(scored.sparse)
+
+
+async def test_what_came_since_the_last_search_is_noticed() -> None:
+    """A document that another retriever is writing is left out, and a search that did not know is repeated."""
+    async with filled() as (server, bench, _), _another(server) as (other, theirs):
+        await other.ask("harbour")
+        await theirs.mark("a")
+        await theirs.remove_record("a")
+        await expire(bench)
+        rounds = Rounds(server)
+        assert {each.document.document_id for each in await bench.ask("ferry", expand=False, top=24)} == {"b"}
+        assert len(rounds.of("QueryBatch")) == 2
+        server.before = None
+        await theirs.unmark("a")
+
+
+async def test_an_index_that_was_replaced_is_noticed_by_its_search() -> None:
+    """A search goes to the new collection as soon as the alias leads there, whether or not the old one is there."""
+    async with filled() as (server, bench, store), _another(server) as (other, _):
+        spec = (await bench.indexes.get("local", INDEX)).spec
+        made = await store.create(spec, beside=True)
+        old = await store.find("local", INDEX)
+        await made.location.take_alias(old.location if old else None)
+        theirs = (await other.indexes.get("local", INDEX)).collection
+        await expire(other)
+        assert theirs.remote is not None
+        assert await other.ask("ferry") == []
+
+
+async def test_settings_of_another_retriever_hold_for_the_next_search() -> None:
+    """What the index's settings say is asked beside the search, which begins again where they have changed."""
+    async with filled() as (server, bench, _), _another(server) as (other, _):
+        await other.ask("harbour")
+        index = await bench.indexes.get("local", INDEX)
+        await index.collection.put_settings(IndexSettings(fusion=Fusion.RANKS, expand=False))
+        await expire(other)
+        rounds = Rounds(server)
+        await other.ask("harbour fare", mode=Mode.HYBRID)
+        # By ranks each search is a call of its own.
+        assert rounds.of("Query")
+        server.before = None
+
+
+@asynccontextmanager
+async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollection]]:
+    """A second retriever on the server, with the collection as it has it."""
+    store = await QdrantStore.open(Connection.to(server.url, None, 10.0), Layout())
+    bench = await Bench.open(store)
+    found = await store.find(LOCAL.tenant, INDEX)
+    assert found is not None
+    yield bench, found
+    await bench.aclose()
