@@ -28,6 +28,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.generator import FakeCatalogue, FakeTokenCounter
 from causeway_testing.loopback import LoopbackChannel, LoopbackContext
 from causeway_testing.model_answers import DONE, chunk, sse
@@ -241,6 +242,7 @@ class _Platform:
                 FakeHistory(),
                 FakeMemory(),
                 FakeResponses(),
+                FakeResponseLog(),
                 FakeTexts(indexes),
                 indexes,
                 FakeEmbedder(),

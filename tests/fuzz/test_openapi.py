@@ -19,6 +19,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.gateway.retrieval import FakeRetriever
 from gateway.adapters import Services
 from gateway.domain import Passage
@@ -51,6 +52,7 @@ def services() -> Services:
         FakeHistory(),
         FakeMemory(),
         FakeResponses(),
+        FakeResponseLog(),
         FakeTexts(indexes),
         indexes,
         FakeEmbedder(),

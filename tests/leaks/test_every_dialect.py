@@ -25,6 +25,7 @@ from causeway.guardrails.v1 import guardrails_pb2, guardrails_pb2_grpc
 from causeway_testing.gateway.answering import FakeGenerator
 from causeway_testing.gateway.application import FakeResponses
 from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.guardrails.fake import ScriptedJudge
 from causeway_testing.servers import grpc_service
@@ -249,6 +250,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             "guardrails": GrpcGuardrails(channel),
             "records": FakeRecords(),
             "responses": (stored := FakeResponses()),
+            "response_log": FakeResponseLog(),
             "frontends": FrontendsFile(tmp_path / "frontends.yaml"),
         }
         services = Services(**cast("Any", others | known))

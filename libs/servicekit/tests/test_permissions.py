@@ -50,6 +50,8 @@ ALLOWED = [
     ("gateway", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("gateway", f"$KV.{keys.QUOTAS_BUCKET}.a"),
     ("gateway", f"$KV.{keys.LINK_KEYS_BUCKET}.1"),
+    ("gateway", keys.response_log("t", "u", "resp_1")),
+    ("gateway", f"$JS.API.DIRECT.GET.{keys.RESPONSE_LOG_STREAM}"),
     ("gateway", f"$JS.API.STREAM.PURGE.KV_{keys.PICTURES_BUCKET}"),
     ("ingest", f"$JS.API.CONSUMER.MSG.NEXT.{keys.INGEST_STREAM}.{keys.ingest_consumer(0)}"),
     ("gateway", f"$JS.API.STREAM.UPDATE.{keys.AUDIT_STREAM}"),
@@ -73,6 +75,9 @@ REFUSED = [
     ("ingest", keys.ingest_subject(0, "t", "i")),
     ("ingest", f"$KV.{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$KV.{keys.QUOTAS_BUCKET}.a"),
+    ("ingest", keys.response_log("t", "u", "resp_1")),
+    ("gateway", keys.response_live("t", "u", "resp_1")),
+    ("gateway", f"$JS.API.STREAM.UPDATE.{keys.RESPONSE_LOG_STREAM}"),
     ("ingest", f"$JS.API.DIRECT.GET.KV_{keys.HISTORY_BUCKET}.a"),
     ("ingest", f"$JS.API.STREAM.MSG.GET.KV_{keys.API_KEYS_BUCKET}"),
     ("ingest", f"$JS.API.STREAM.DELETE.{keys.INGEST_STREAM}"),
@@ -102,7 +107,10 @@ async def test_what_nobody_may_listen_to(broker: str, subject: str) -> None:
 
 
 async def test_the_gateway_sees_what_becomes_of_jobs(broker: str) -> None:
-    """And of nothing else in the buckets."""
+    """And of responses, and of nothing else in the buckets."""
+    live = keys.response_live("t", "u", "resp_1")
+    assert not await refused(broker, "gateway", live, subscribing=True)
+    assert await refused(broker, "ingest", live, subscribing=True)
     job = f"$KV.{keys.JOBS_BUCKET}.{keys.job_key('t', '1')}"
     assert not await refused(broker, "gateway", job, subscribing=True)
     assert await refused(broker, "gateway", f"$KV.{keys.HISTORY_BUCKET}.a", subscribing=True)

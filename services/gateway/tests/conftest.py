@@ -15,6 +15,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
+from causeway_testing.gateway.response_log import FakeResponseLog
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import nats_server, span_exporter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -76,6 +77,7 @@ class Fakes:
     history: FakeHistory = field(default_factory=FakeHistory)
     memory: FakeMemory = field(default_factory=FakeMemory)
     responses: FakeResponses = field(default_factory=FakeResponses)
+    response_log: FakeResponseLog = field(default_factory=FakeResponseLog)
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     texts: FakeTexts = field(init=False)
@@ -107,6 +109,7 @@ class Fakes:
             self.history,
             self.memory,
             self.responses,
+            self.response_log,
             self.texts,
             self.indexes,
             self.embedder,

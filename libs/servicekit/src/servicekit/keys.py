@@ -27,6 +27,10 @@ QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
 RESPONSES_BUCKET = "causeway-responses"
 LINK_KEYS_BUCKET = "causeway-link-keys"
+RESPONSE_LOG_STREAM = "CAUSEWAY_RESPONSE_LOG"
+RESPONSE_LOG_SUBJECTS = "causeway.responses.log.>"
+RESPONSE_LIVE_SUBJECTS = "causeway.responses.live.>"
+"""Where NATS sends again what it took for a log; not stored."""
 USAGE_STREAM = "CAUSEWAY_USAGE"
 USAGE_SUBJECTS = "causeway.usage.>"
 AUDIT_STREAM = "CAUSEWAY_AUDIT"
@@ -196,6 +200,21 @@ def responses_of(tenant: str, owner: str) -> str:
 def response_key(tenant: str, owner: str, name: str) -> str:
     """Key of a response or a conversation, whose name is an id that the gateway gave."""
     return f"{token(tenant)}.{token(owner)}.{name}"
+
+
+def response_log(tenant: str, owner: str, name: str) -> str:
+    """Subject of the events of a response."""
+    return f"causeway.responses.log.{response_key(tenant, owner, name)}"
+
+
+def response_live(tenant: str, owner: str, name: str) -> str:
+    """Subject on which NATS sends the events of a response again once they are stored."""
+    return f"causeway.responses.live.{response_key(tenant, owner, name)}"
+
+
+def response_logs_of(tenant: str, owner: str = "") -> str:
+    """Pattern of the subjects of the events of a tenant's responses, or of those of one user."""
+    return f"causeway.responses.log.{token(tenant)}.{token(owner) if owner else '*'}.*"
 
 
 def quota_replica_key(replica: str) -> str:

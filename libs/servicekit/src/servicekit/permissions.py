@@ -62,6 +62,7 @@ _NEVER = (
 _FIXED = (
     keys.INGEST_STREAM,
     keys.INGEST_DEAD_STREAM,
+    keys.RESPONSE_LOG_STREAM,
     f"OBJ_{keys.ORIGINALS_BUCKET}",
     *(
         f"KV_{bucket}"
@@ -97,12 +98,13 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.MEMORY_BUCKET),
             *_bucket(keys.RESPONSES_BUCKET),
             *_bucket(keys.LINK_KEYS_BUCKET),
+            *_stream(keys.RESPONSE_LOG_STREAM, keys.RESPONSE_LOG_SUBJECTS),
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
             keys.CANCELLED_CALLS_SUBJECT,
         ),
-        # What becomes of jobs, as it happens; which calls of agents were cancelled at another gateway.
-        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>", keys.CANCELLED_CALLS_SUBJECT),
+        # What becomes of jobs and responses, as it happens; which calls of agents another gateway has cancelled.
+        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>", keys.RESPONSE_LIVE_SUBJECTS, keys.CANCELLED_CALLS_SUBJECT),
         not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
     ),
     # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.

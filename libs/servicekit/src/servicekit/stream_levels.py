@@ -25,7 +25,13 @@ INGEST_STREAMS = (
     f"KV_{keys.PICTURES_BUCKET}",
 )
 """The streams that a worker looks at."""
-STREAMS = (*INGEST_STREAMS, *RECORD_STREAMS, f"KV_{keys.HISTORY_BUCKET}", f"KV_{keys.API_KEYS_BUCKET}")
+STREAMS = (
+    *INGEST_STREAMS,
+    *RECORD_STREAMS,
+    f"KV_{keys.HISTORY_BUCKET}",
+    f"KV_{keys.API_KEYS_BUCKET}",
+    keys.RESPONSE_LOG_STREAM,
+)
 """The streams that the gateway looks at."""
 
 

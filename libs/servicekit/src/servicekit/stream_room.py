@@ -13,6 +13,9 @@ MEMORY_BYTES = 64 * 1024 * 1024
 RESPONSE_BYTES = 256 * 1024 * 1024
 """Of stored responses and conversations; the oldest go where it is full."""
 
+RESPONSE_LOG_BYTES = 256 * 1024 * 1024
+"""Of the events of stored responses; the oldest go where it is full."""
+
 STREAM_BYTES = 1024 * 1024 * 1024
 """Most bytes of a stream where nothing else is said."""
 STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"

@@ -26,6 +26,7 @@ from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.page_pictures import NatsPictures
 from gateway.clients.quota_share import QuotaShare
+from gateway.clients.response_log import NatsResponseLog
 from gateway.clients.responses import NatsResponses
 from gateway.clients.text_documents import NatsTexts
 from gateway.domain import Detectors, Policy
@@ -43,6 +44,7 @@ from gateway.ports.index_management import Embedder, Indexes, Texts
 from gateway.ports.jobs import Jobs
 from gateway.ports.memory import Memory
 from gateway.ports.records import Records
+from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.quotas import limits
 from gateway.quotas.ledger import Ledger, watch
@@ -67,6 +69,7 @@ class Services:
     history: History
     memory: Memory
     responses: ResponseStore
+    response_log: ResponseLog
     texts: Texts
     indexes: Indexes
     embedder: Embedder
@@ -105,6 +108,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
                 memory_hours=settings.memory_hours,
                 response_days=settings.response_days,
                 response_bytes=settings.response_bytes,
+                response_log_bytes=settings.response_log_bytes,
                 record_days=settings.record_days,
                 stream_bytes=settings.nats_stream_bytes,
                 usage_bytes=settings.usage_bytes,
@@ -164,6 +168,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             history=NatsHistory(link.history),
             memory=NatsMemory(link.memory),
             responses=NatsResponses(link.responses, most=settings.responses_per_user),
+            response_log=NatsResponseLog(link.response_log, most=settings.response_logs_per_tenant),
             texts=NatsTexts(link.ingest, backlog),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),

@@ -86,6 +86,15 @@ class Settings(IdentitySettings):
         description="Most searches of a model in one response with `file_search`; 0: the platform searches first, "
         "also for a model that calls tools.",
     )
+    response_log_bytes: int = Field(
+        256 * MEBI,
+        gt=0,
+        description="Most bytes of the events of stored responses (docs/responses.md); NATS sets them aside, "
+        "and the oldest go.",
+    )
+    response_logs_per_tenant: int = Field(
+        50_000, gt=0, description="Responses of a tenant whose events are kept; the oldest go."
+    )
     record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
     prices_file: Path | None = Field(
         None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."

@@ -9,14 +9,14 @@ import structlog
 from nats.aio.client import Client
 from nats.js import JetStreamContext
 from nats.js.kv import KeyValue
-from servicekit import bounded_buckets
+from servicekit import bounded_buckets, response_streams
 from servicekit import nats as transport
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable
 from servicekit.nats import IngestTransport
 from servicekit.record_streams import keep_room, record_streams
 from servicekit.stream_levels import STREAMS, StreamLevels
-from servicekit.stream_room import RESPONSE_BYTES, STREAM_BYTES
+from servicekit.stream_room import RESPONSE_BYTES, RESPONSE_LOG_BYTES, STREAM_BYTES
 from servicekit.tasks import ended
 from servicekit.tls import Certificates
 
@@ -35,6 +35,7 @@ class NatsLink:
         memory_hours: How long a session is remembered after its last turn.
         response_days: How long a response is kept.
         response_bytes: Most bytes of the responses.
+        response_log_bytes: Most bytes of their logs.
         record_days: How long a record of usage or audit is kept at most.
         stream_bytes: Most bytes of each stream.
         usage_bytes: Most bytes of the usage; None: as each other stream.
@@ -52,6 +53,7 @@ class NatsLink:
         memory_hours: float = 24,
         response_days: float = 30,
         response_bytes: int = RESPONSE_BYTES,
+        response_log_bytes: int = RESPONSE_LOG_BYTES,
         record_days: float = 365,
         stream_bytes: int = STREAM_BYTES,
         usage_bytes: int | None = None,
@@ -64,6 +66,7 @@ class NatsLink:
         self._history_days = history_days
         self._memory_hours = memory_hours
         self._response_days, self._response_bytes = response_days, response_bytes
+        self._response_log_bytes = response_log_bytes
         self._record_days = record_days
         self._stream_bytes = stream_bytes
         self._usage_bytes, self._audit_bytes = usage_bytes or stream_bytes, audit_bytes or stream_bytes
@@ -74,6 +77,7 @@ class NatsLink:
         self._history: KeyValue | None = None
         self._memory: KeyValue | None = None
         self._responses: KeyValue | None = None
+        self._response_log: JetStreamContext | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
         self._watching: list[asyncio.Task[None]] = []
@@ -187,6 +191,28 @@ class NatsLink:
                 _log.warning("the store of responses cannot be made", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._responses
+
+    async def response_log(self) -> JetStreamContext:
+        """The stream of the logs of responses; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        message = "The log of responses cannot be reached. Try again shortly."
+        if self._client is None or not self._client.is_connected:
+            raise Unavailable(message, retry_after=2)
+        if self._response_log is None:
+            try:
+                self._response_log = await response_streams.response_log(
+                    self._client,
+                    replicas=self._replicas,
+                    days=self._response_days,
+                    size=self._response_log_bytes,
+                )
+            except _FAILURES as error:
+                _log.warning("the log of responses cannot be made", error=str(error))
+                raise Unavailable(message, retry_after=2) from error
+        return self._response_log
 
     async def records(self) -> JetStreamContext:
         """The streams of usage and audit.

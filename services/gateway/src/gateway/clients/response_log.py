@@ -1,0 +1,242 @@
+"""The logs of responses over JetStream: a subject each, an entry of which follows the one that its writer knows."""
+
+import asyncio
+import contextlib
+import zlib
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import msgspec
+import nats.errors
+from nats.aio.msg import Msg
+from nats.js import JetStreamContext
+from nats.js.api import Header
+from nats.js.errors import APIError, NotFoundError
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, PayloadTooLarge, Unavailable
+from servicekit.principal import Principal
+
+from gateway.clients.nats_calls import reached
+from gateway.domain.response_log import Entry
+
+_WHAT = "The log of responses"
+_STREAM = keys.RESPONSE_LOG_STREAM
+_SEQUENCE, _LAST, _ROLLUP = "Nats-Sequence", "Nats-Last-Sequence", "Nats-Rollup"
+_WRONG_LAST = 10071
+# NATS takes 1 MiB a message; its headers and subject are part of that.
+_MOST_BYTES = 1_000_000
+_LARGE = 16 * 1024
+_MOST_READ, _MOST_READ_BYTES = 512, 1024 * 1024
+_TRY_SECONDS, _PAUSE = 2.0, 0.1
+# A writer that was frozen for longer than this finds a log that looks new.
+_TOMBSTONE_SECONDS = 7 * 86400.0
+_MOST_TENANTS = 1000
+_NO_CONTENT = ("404", "408")
+_END_OF_BATCH = "204"
+
+
+class _Written(msgspec.Struct, array_like=True):
+    writer: str
+    first: int
+    last: int
+    ended: bool
+    deleted: bool
+    packed: bool
+    data: bytes
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(_Written).decode
+
+
+class NatsResponseLog:
+    """`ports.response_log.ResponseLog` over a stream.
+
+    Args:
+        stream: Gives what writes to it; raises `Unavailable` while NATS is away.
+        most: Logs that are kept of one tenant, the oldest go; now and then there are a tenth more.
+    """
+
+    def __init__(self, stream: Callable[[], Awaitable[JetStreamContext]], *, most: int = 50_000) -> None:
+        self._stream = stream
+        self._most = most
+        # How many logs a tenant may begin before they are counted again.
+        self._left: OrderedDict[str, int] = OrderedDict()
+
+    async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
+        """See `ports.response_log.ResponseLog`."""
+        subject, message = _subject(principal, name), _message(entry)
+        if after == 0:
+            await self._make_room(principal.tenant, deadline)
+        while True:
+            jetstream = await self._stream()
+            try:
+                ack = await reached(
+                    _fenced(jetstream, subject, message, after), deadline, _WHAT, at_most=_TRY_SECONDS
+                )
+            except (Unavailable, Conflict) as error:
+                # The acknowledgement may be lost, and the message not.
+                last = await self._surely_last(principal, name, deadline)
+                if last is not None and last.position > after and last.same(entry):
+                    return last.position
+                if isinstance(error, Conflict) or (last.position if last is not None else 0) != after:
+                    raise Conflict(f"Another one writes to {name} now.", resource=name) from error
+                if error.retry_after is not None and error.retry_after > _TRY_SECONDS:
+                    raise  # it is full
+                deadline.timeout(_TRY_SECONDS)  # raises when it is over
+            else:
+                return ack
+
+    async def _surely_last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
+        """The last entry, asked for until there is an answer."""
+        while True:
+            try:
+                return await self.last(principal, name, deadline)
+            except Unavailable:
+                deadline.timeout()  # raises when it is over
+                await asyncio.sleep(_PAUSE)
+
+    async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
+        """See `ports.response_log.ResponseLog`."""
+        jetstream = await self._stream()
+        return await reached(_batch(jetstream, _subject(principal, name), after), deadline, _WHAT)
+
+    async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
+        """See `ports.response_log.ResponseLog`."""
+        jetstream = await self._stream()
+        return await reached(_last(jetstream, _subject(principal, name)), deadline, _WHAT, at_most=_TRY_SECONDS)
+
+    @contextlib.asynccontextmanager
+    async def watch(
+        self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
+    ) -> AsyncIterator[None]:
+        """See `ports.response_log.ResponseLog`."""
+
+        async def take(message: Msg) -> None:
+            said = message.headers or {}
+            position, before = int(said[_SEQUENCE]), int(said.get(_LAST) or 0)
+            heard(replace(_entry(message.data), position=position, before=before))
+
+        jetstream = await self._stream()
+        client = jetstream._nc  # the library has no public way to it
+        live = keys.response_live(principal.tenant, principal.owner, name)
+        subscription = await reached(client.subscribe(live, cb=take), deadline, _WHAT)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await subscription.unsubscribe()
+
+    async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
+        """See `ports.response_log.ResponseLog`."""
+        await self._bury(_subject(principal, name), deadline)
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.response_log.ResponseLog`."""
+        found = await self._logs(keys.response_logs_of(tenant, owner), deadline)
+        for subject in found:
+            await self._bury(subject, deadline)
+        return len(found)
+
+    async def _bury(self, subject: str, deadline: Deadline) -> None:
+        """Replace a log by a tombstone: after a mere purge a writer could begin it anew."""
+        jetstream = await self._stream()
+        message = _message(Entry("", ended=True, deleted=True))
+        rolled = jetstream.publish(
+            subject, message, stream=_STREAM, headers={_ROLLUP: "sub"}, msg_ttl=_TOMBSTONE_SECONDS
+        )
+        await reached(rolled, deadline, _WHAT)
+
+    async def _logs(self, pattern: str, deadline: Deadline) -> list[str]:
+        jetstream = await self._stream()
+        info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
+        return list(info.state.subjects or ())
+
+    async def _make_room(self, tenant: str, deadline: Deadline) -> None:
+        """Remove the oldest logs where a tenant has too many. They are counted once in a while: a count costs
+        as much as there are.
+        """
+        left = self._left.pop(tenant, 0)
+        if left <= 0:
+            found = sorted(await self._logs(keys.response_logs_of(tenant), deadline), key=_age)
+            jetstream = await self._stream()
+            for subject in found[: max(0, len(found) - self._most + 1)]:
+                await reached(jetstream.purge_stream(_STREAM, subject=subject), deadline, _WHAT)
+            left = max(1, self._most // 10, self._most - len(found))
+        self._left[tenant] = left - 1
+        while len(self._left) > _MOST_TENANTS:
+            self._left.popitem(last=False)
+
+
+def _subject(principal: Principal, name: str) -> str:
+    return keys.response_log(principal.tenant, principal.owner, name)
+
+
+def _age(subject: str) -> str:
+    """What sorts logs by age: the ids of responses begin with the time."""
+    return subject.rpartition("_")[2]
+
+
+async def _fenced(jetstream: JetStreamContext, subject: str, message: bytes, after: int) -> int:
+    headers = {Header.EXPECTED_LAST_SUBJECT_SEQUENCE.value: str(after)}
+    try:
+        ack = await jetstream.publish(subject, message, timeout=_TRY_SECONDS, stream=_STREAM, headers=headers)
+    except APIError as error:
+        if error.err_code == _WRONG_LAST:
+            raise Conflict("Another one writes to this log.") from error
+        raise
+    return ack.seq
+
+
+async def _last(jetstream: JetStreamContext, subject: str) -> Entry | None:
+    try:
+        # The leader is asked: another server may not have the last one yet.
+        message = await jetstream.get_last_msg(_STREAM, subject)
+    except NotFoundError:
+        return None
+    assert message.data is not None
+    assert message.seq is not None
+    return replace(_entry(message.data), position=message.seq)
+
+
+async def _batch(jetstream: JetStreamContext, subject: str, after: int) -> list[Entry]:
+    """The next entries, in one request (https://github.com/nats-io/nats-architecture-and-design, ADR-31)."""
+    client = jetstream._nc  # the library has no call for it
+    wanted = {"seq": after + 1, "next_by_subj": subject, "batch": _MOST_READ, "max_bytes": _MOST_READ_BYTES}
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    entries: list[Entry] = []
+    try:
+        await client.publish(f"$JS.API.DIRECT.GET.{_STREAM}", msgspec.json.encode(wanted), reply=inbox)
+        while True:
+            message = await subscription.next_msg(timeout=_TRY_SECONDS)
+            said = message.headers or {}
+            status = said.get(Header.STATUS.value)
+            if status == _END_OF_BATCH or status in _NO_CONTENT:
+                return entries
+            if status is not None:
+                raise nats.errors.Error(f"{status} {said.get(Header.DESCRIPTION.value, '')}")
+            before = entries[-1].position if entries else after
+            position = int(said[_SEQUENCE])
+            entries.append(replace(_entry(message.data), position=position, before=before))
+    finally:
+        with contextlib.suppress(nats.errors.Error, OSError):
+            await subscription.unsubscribe()
+
+
+def _message(entry: Entry) -> bytes:
+    packed = len(entry.data) > _LARGE
+    data = zlib.compress(entry.data, 1) if packed else entry.data
+    written = _Written(entry.writer, entry.first, entry.last, entry.ended, entry.deleted, packed, data)
+    message = _encode(written)
+    if len(message) > _MOST_BYTES:
+        raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+    return message
+
+
+def _entry(message: bytes) -> Entry:
+    said = _decode(message)
+    data = zlib.decompress(said.data) if said.packed else said.data
+    return Entry(said.writer, said.first, said.last, data, said.ended, said.deleted)

@@ -1,0 +1,255 @@
+"""What holds for the port, on the fake and on the adapter that speaks to a real nats-server."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from causeway_testing.gateway.response_log import FakeResponseLog
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.response_log import NatsResponseLog
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import RESPONSE, new_name
+from gateway.ports.response_log import ResponseLog
+from nats.errors import TimeoutError as NatsTimeout
+from nats.js import JetStreamContext
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict, PayloadTooLarge, Unavailable
+from servicekit.principal import Principal
+
+ANN = Principal("local", "ann@example.com", issuer="https://id.example.com")
+BOB = replace(ANN, user="bob|ä *.>")
+
+
+def soon() -> Deadline:
+    return Deadline.after(120)
+
+
+def name(age: int | None = None) -> str:
+    made = new_name()
+    return f"{RESPONSE}_{made if age is None else f'{age:012x}' + made[12:]}"
+
+
+def events(first: int, count: int = 1, writer: str = "a") -> Entry:
+    data = b"".join(b"event: e\ndata: %d\n\n" % number for number in range(first, first + count))
+    return Entry(writer, first, first + count - 1, data)
+
+
+async def everything(log: ResponseLog, of: str, principal: Principal = ANN, after: int = 0) -> list[Entry]:
+    found: list[Entry] = []
+    while some := await log.read(principal, of, found[-1].position if found else after, soon()):
+        found += some
+    return found
+
+
+@pytest.fixture(params=["fake", "nats"])
+def log(request: pytest.FixtureRequest) -> ResponseLog:
+    if request.param == "fake":
+        return FakeResponseLog(most=3)
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsResponseLog(link.response_log, most=3)
+
+
+async def test_there_and_back(log: ResponseLog) -> None:
+    """Entries are read as they were written, from any position, and are their owner's alone."""
+    one = name()
+    assert await everything(log, one) == []
+    assert await log.last(ANN, one, soon()) is None
+    wanted = [events(0, 2), events(2), replace(events(3, 40), data=os.urandom(40_000)), Entry("b", ended=True)]
+    positions = [0]
+    for entry in wanted:
+        positions.append(await log.append(ANN, one, entry, positions[-1], soon()))
+    assert positions == sorted(set(positions))
+    found = await everything(log, one)
+    assert all(each.same(entry) for each, entry in zip(found, wanted, strict=True))
+    assert [(each.before, each.position) for each in found] == list(pairwise(positions))
+    for at, position in enumerate(positions):
+        assert await everything(log, one, after=position) == found[at:]
+    assert await everything(log, one, BOB) == []
+    last = await log.last(ANN, one, soon())
+    assert last is not None
+    assert last.position == positions[-1]
+    assert last.same(wanted[-1])
+
+
+async def test_one_writes(log: ResponseLog) -> None:
+    """Who was frozen can add nothing to what a successor writes."""
+    one = name()
+    first = await log.append(ANN, one, events(0), 0, soon())
+    marker = await log.append(ANN, one, Entry("b", 1, 0), first, soon())
+    for stale in (events(1), events(0)):
+        for position in (0, first):
+            with pytest.raises(Conflict):
+                await log.append(ANN, one, stale, position, soon())
+    await log.append(ANN, one, events(1, writer="b"), marker, soon())
+    assert [each.writer for each in await everything(log, one)] == ["a", "b", "b"]
+
+
+async def test_an_entry_is_written_once(log: ResponseLog) -> None:
+    """Who repeats what was written gets its position."""
+    one = name()
+    first = await log.append(ANN, one, events(0), 0, soon())
+    second = await log.append(ANN, one, events(1), first, soon())
+    assert await log.append(ANN, one, events(1), first, soon()) == second
+    assert len(await everything(log, one)) == 2
+
+
+async def test_what_is_written_is_heard(log: ResponseLog) -> None:
+    """In order, with the position of the entry before it; nothing that was refused; not behind the block."""
+    one = name()
+    heard: asyncio.Queue[Entry] = asyncio.Queue()
+    first = await log.append(ANN, one, events(0), 0, soon())
+    async with log.watch(ANN, one, heard.put_nowait, soon()):
+        with pytest.raises(Conflict):
+            await log.append(ANN, one, events(7), 0, soon())
+        second = await log.append(ANN, one, events(1), first, soon())
+        third = await log.append(ANN, one, events(2), second, soon())
+        await log.append(BOB, one, events(9), 0, soon())
+        got = [await asyncio.wait_for(heard.get(), 30) for _ in range(2)]
+        places = [(each.first, each.before, each.position) for each in got]
+        assert places == [(1, first, second), (2, second, third)]
+        await log.delete(ANN, one, soon())
+        assert (await asyncio.wait_for(heard.get(), 30)).deleted
+    assert heard.empty()
+
+
+async def test_what_was_deleted_stays_so(log: ResponseLog) -> None:
+    """Nobody writes to it any more, not even from the begin; readers are told."""
+    one = name()
+    first = await log.append(ANN, one, events(0), 0, soon())
+    await log.delete(ANN, one, soon())
+    for position in (0, first):
+        with pytest.raises(Conflict):
+            await log.append(ANN, one, events(1), position, soon())
+    [left] = await everything(log, one)
+    assert (left.deleted, left.ended, left.data) == (True, True, b"")
+
+
+async def test_a_user_can_be_forgotten(log: ResponseLog) -> None:
+    """All logs of theirs, and nothing of others."""
+    mine, other = name(), name()
+    await log.append(ANN, mine, events(0), 0, soon())
+    await log.append(BOB, other, events(0), 0, soon())
+    assert await log.forget(ANN.tenant, ANN.owner, soon()) == 1
+    assert [each.deleted for each in await everything(log, mine)] == [True]
+    assert [each.deleted for each in await everything(log, other, BOB)] == [False]
+
+
+async def test_the_oldest_go(log: ResponseLog) -> None:
+    """Where a tenant has too many; others keep theirs."""
+    other = replace(ANN, tenant="t")
+    several = [name(age) for age in range(5)]
+    await log.append(other, several[0], events(0), 0, soon())
+    for each in several:
+        await log.append(ANN, each, events(0), 0, soon())
+    assert [len(await everything(log, each)) for each in several] == [0, 0, 1, 1, 1]
+    assert len(await everything(log, several[0], other)) == 1
+
+
+async def test_what_is_too_large_is_refused(log: ResponseLog) -> None:
+    """Before anything changes."""
+    one = name()
+    with pytest.raises(PayloadTooLarge):
+        await log.append(ANN, one, Entry("a", 0, 0, os.urandom(1_100_000)), 0, soon())
+    assert await everything(log, one) == []
+
+
+async def test_a_long_log_is_read_in_pieces(link: NatsLink) -> None:
+    """However many entries it has, and however large they are."""
+    log, one = NatsResponseLog(link.response_log), name()
+    position = 0
+    large = [Entry("a", at, at, os.urandom(300_000)) for at in range(8)]
+    for entry in (*large, *(events(at) for at in range(8, 600))):
+        position = await log.append(ANN, one, entry, position, soon())
+    found = await everything(log, one)
+    assert [each.first for each in found] == list(range(600))
+    assert [each.data for each in found[:8]] == [each.data for each in large]
+
+
+class Losing:
+    """Writes to the stream, and loses acknowledgements.
+
+    Args:
+        link: Has the stream.
+        arrives: What was sent is stored.
+    """
+
+    def __init__(self, link: NatsLink, *, arrives: bool) -> None:
+        self._link, self._arrives = link, arrives
+        self.times = 1
+
+    async def stream(self) -> JetStreamContext:
+        """Return what writes to the stream."""
+        jetstream = await self._link.response_log()
+        losing = JetStreamContext(jetstream._nc)
+        publish = jetstream.publish
+
+        async def lost(*args: object, **options: object) -> object:
+            if self.times:
+                self.times -= 1
+                if self._arrives:
+                    await publish(*args, **options)  # type: ignore[arg-type]  # as they came
+                raise NatsTimeout
+            return await publish(*args, **options)  # type: ignore[arg-type]  # as they came
+
+        losing.publish = lost  # type: ignore[method-assign,assignment]  # the one call that fails
+        return losing
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_a_lost_acknowledgement(link: NatsLink, arrives: bool) -> None:
+    """What was stored is recognised, what was not is sent again: it is there once."""
+    losing, one = Losing(link, arrives=arrives), name()
+    log = NatsResponseLog(losing.stream)
+    first = await log.append(ANN, one, events(0), 0, soon())
+    losing.times = 1
+    second = await log.append(ANN, one, events(1), first, soon())
+    assert losing.times == 0
+    assert [each.position for each in await everything(log, one)] == [first, second]
+
+
+async def test_a_lost_acknowledgement_and_a_successor(link: NatsLink) -> None:
+    """Who was followed in between learns it."""
+    losing, one = Losing(link, arrives=False), name()
+    other = NatsResponseLog(link.response_log)
+    first = await other.append(ANN, one, events(0), 0, soon())
+    await other.append(ANN, one, Entry("b", 1, 0), first, soon())
+    with pytest.raises(Conflict):
+        await NatsResponseLog(losing.stream).append(ANN, one, events(1), first, soon())
+
+
+async def test_the_stream_has_an_end(link: NatsLink) -> None:
+    """In bytes, of which the oldest go, and in age; and NATS sends again what it stored."""
+    jetstream = await link.response_log()
+    info = (await jetstream.stream_info(keys.RESPONSE_LOG_STREAM)).config
+    assert (info.max_bytes, info.max_age, info.discard) == (256 * 1024 * 1024, 30 * 86400, "old")
+    assert info.republish is not None
+    assert (info.republish.src, info.republish.dest) == (keys.RESPONSE_LOG_SUBJECTS, keys.RESPONSE_LIVE_SUBJECTS)
+    assert await link.response_log() is jetstream
+
+
+@pytest.fixture
+async def away() -> AsyncIterator[ResponseLog]:
+    async with NatsLink("nats://127.0.0.1:1") as link:
+        yield NatsResponseLog(link.response_log)
+
+
+async def test_without_nats(away: ResponseLog) -> None:
+    """It says so at once."""
+    with pytest.raises(Unavailable, match="log of responses"):
+        await away.read(ANN, name(), 0, soon())
+    with pytest.raises(Unavailable):
+        async with away.watch(ANN, name(), lambda _: None, soon()):
+            pass
+
+
+def test_events_behind_a_number() -> None:
+    """An entry gives the events behind a cursor, wherever that is."""
+    entry = events(3, 4)
+    whole = [b"event: e\ndata: %d\n\n" % number for number in range(3, 7)]
+    for number in range(8):
+        assert entry.after(number) == b"".join(whole[max(0, number - 2) :])
+    assert list(entry.events()) == list(zip(range(3, 7), whole, strict=True))

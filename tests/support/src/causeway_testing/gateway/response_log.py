@@ -1,0 +1,113 @@
+"""A fake of the logs of responses, in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+
+from gateway.domain.response_log import Entry
+from servicekit.deadline import Deadline
+from servicekit.errors import CausewayError, Conflict, PayloadTooLarge
+from servicekit.principal import Principal
+
+_MOST_BYTES = 1_000_000
+_READ = 3
+
+Key = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class FakeResponseLog:
+    """Logs by tenant, user and id.
+
+    Attributes:
+        most: Kept of a tenant.
+        logs: What was written.
+        failure: Raised instead of an answer, where set.
+    """
+
+    most: int = 50_000
+    logs: dict[Key, list[Entry]] = field(default_factory=dict)
+    failure: CausewayError | None = None
+    watchers: dict[Key, list[Callable[[Entry], None]]] = field(default_factory=dict)
+    written: int = 0
+
+    def _of(self, principal: Principal, name: str) -> Key:
+        if self.failure is not None:
+            raise self.failure
+        return principal.tenant, principal.owner, name
+
+    async def append(self, principal: Principal, name: str, entry: Entry, after: int, deadline: Deadline) -> int:
+        """See `ports.response_log.ResponseLog`."""
+        key = self._of(principal, name)
+        if len(entry.data) > _MOST_BYTES:
+            raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
+        await asyncio.sleep(0)
+        log = self.logs.get(key, [])
+        last = log[-1] if log else Entry("")
+        if last.position != after:
+            if last.position > after and last.same(entry):
+                return last.position
+            raise Conflict(f"Another one writes to {name} now.", resource=name)
+        if not log:
+            self._make_room(principal.tenant)
+        self._write(key, entry)
+        return self.written
+
+    def _write(self, key: Key, entry: Entry) -> None:
+        log = self.logs.setdefault(key, [])
+        self.written += 1
+        entry = replace(entry, position=self.written, before=log[-1].position if log else 0)
+        log.append(entry)
+        for heard in self.watchers.get(key, ()):
+            heard(entry)
+
+    def _make_room(self, tenant: str) -> None:
+        own = sorted((key for key in self.logs if key[0] == tenant), key=lambda key: key[2].rpartition("_")[2])
+        for key in own[: max(0, len(own) - self.most + 1)]:
+            del self.logs[key]
+
+    async def read(self, principal: Principal, name: str, after: int, deadline: Deadline) -> Sequence[Entry]:
+        """See `ports.response_log.ResponseLog`."""
+        log = self.logs.get(self._of(principal, name), [])
+        found = [entry for entry in log if entry.position > after][:_READ]
+        before = after
+        entries = []
+        for entry in found:
+            entries.append(replace(entry, before=before))
+            before = entry.position
+        return entries
+
+    async def last(self, principal: Principal, name: str, deadline: Deadline) -> Entry | None:
+        """See `ports.response_log.ResponseLog`."""
+        log = self.logs.get(self._of(principal, name))
+        return log[-1] if log else None
+
+    @asynccontextmanager
+    async def watch(
+        self, principal: Principal, name: str, heard: Callable[[Entry], None], deadline: Deadline
+    ) -> AsyncIterator[None]:
+        """See `ports.response_log.ResponseLog`."""
+        watchers = self.watchers.setdefault(self._of(principal, name), [])
+        watchers.append(heard)
+        try:
+            yield
+        finally:
+            watchers.remove(heard)
+
+    async def delete(self, principal: Principal, name: str, deadline: Deadline) -> None:
+        """See `ports.response_log.ResponseLog`."""
+        self._bury(self._of(principal, name))
+
+    def _bury(self, key: Key) -> None:
+        last = self.logs.get(key, [Entry("")])[-1]
+        self.logs[key] = []
+        self._write(key, Entry("", ended=True, deleted=True))
+        self.logs[key][-1] = replace(self.logs[key][-1], before=last.position)
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.response_log.ResponseLog`."""
+        own = [key for key in self.logs if key[:2] == (tenant, owner)]
+        for key in own:
+            self._bury(key)
+        return len(own)
