@@ -117,7 +117,7 @@ async def test_what_is_written_is_heard(log: ResponseLog) -> None:
 
 
 async def test_what_was_deleted_stays_so(log: ResponseLog) -> None:
-    """Nobody writes to it any more, not even from the begin; readers are told."""
+    """No writer can add to it, not even from the begin; readers are told."""
     one = name()
     first = await log.append(ANN, one, events(0), 0, soon())
     await log.delete(ANN, one, soon())

@@ -18,7 +18,7 @@ class Entry:
         ended: Nothing follows.
         deleted: The log was deleted; then it has no other entry.
         position: Where it is in the log; it grows from entry to entry. 0 before it is written.
-        before: The position of the entry before it; 0 where there is none or it is not known.
+        before: The position of the entry before it; 0 where it is the first or that is not known.
     """
 
     writer: str

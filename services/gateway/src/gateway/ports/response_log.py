@@ -26,7 +26,7 @@ class ResponseLog(Protocol):
             deadline: When it must be over.
 
         Raises:
-            Conflict: Another entry is the last one: somebody else writes, or the log was deleted.
+            Conflict: Another entry is the last one: another writer is active, or the log was deleted.
             PayloadTooLarge: It is larger than what can be kept.
             Unavailable: The log cannot be reached. The entry may still get there.
         """
