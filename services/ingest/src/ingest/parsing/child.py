@@ -3,6 +3,8 @@
 It loads the parsers once and forks for each document, so that a document gets a process of its own at the price of
 a fork, not of a start: nothing of one document is left when the next one comes, and limits count from zero. When a
 fork dies, the child dies the same way, and the worker starts another.
+
+The fork is most of what a short text costs. `ingest.parsing.short_text` says which ones need none.
 """
 
 import ctypes
@@ -22,6 +24,7 @@ from ingest.parsing.detect import detect
 from ingest.parsing.frames import Defect, Done, Ready, Refused, Request
 from ingest.parsing.readers import READERS
 from ingest.parsing.refusals import Refusal, TooLarge, Unreadable
+from ingest.parsing.short_text import is_short_text
 
 _LONGEST_STACK = 8000
 _OPEN_FILES = 64
@@ -38,8 +41,16 @@ def parse(request: Request) -> Iterator[Part]:
     yield from READERS[found.module].parse(request)
 
 
-def serve(parser: Callable[[Request], Iterator[Part]] = parse) -> int:
-    """Answers requests until stdin ends; returns the exit code."""
+def serve(
+    parser: Callable[[Request], Iterator[Part]] = parse,
+    is_harmless: Callable[[Request], bool] = lambda _: False,
+) -> int:
+    """Answers requests until stdin ends; returns the exit code.
+
+    Args:
+        parser: Reads a document.
+        is_harmless: Whether a document is read in this process, without a fork and its limits.
+    """
     _die_with_parent()
     # Frames get a descriptor of their own: what a library prints must not come between them.
     out = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
@@ -48,6 +59,9 @@ def serve(parser: Callable[[Request], Iterator[Part]] = parse) -> int:
     out.write(frames.encode(Ready()))
     out.flush()
     while (request := frames.read_request(sys.stdin.buffer)) is not None:
+        if is_harmless(request):
+            _answer(parser, request, out)
+            continue
         process = os.fork()
         if process == 0:
             status = 1
@@ -111,4 +125,4 @@ def _die_with_parent() -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is the worker's to handle
-    sys.exit(serve())
+    sys.exit(serve(is_harmless=is_short_text))
