@@ -12,6 +12,8 @@ from causeway_testing.ingest.memory import (
     MemoryOriginals,
     MemoryPictures,
     TextParser,
+    is_alone,
+    is_not_alone,
     make_job,
 )
 from causeway_testing.ingest.web import MemoryWeb
@@ -74,7 +76,7 @@ class Rig:
 
     async def run(self, job: FileJob, attempt: int = 1, *, alone: bool = False) -> State:
         report = await Report.begin(self.jobs, job, attempt)
-        state = await self.ingestion.run(job, report, alone=alone)
+        state = await self.ingestion.run(job, report, is_alone if alone else is_not_alone)
         await report.end(state)
         return state
 

@@ -12,10 +12,11 @@ JOB = make_job(b"x")
 
 
 async def test_a_job_goes_through_its_states() -> None:
-    """PARSING at the start, INDEXING soon, the end last; what the gateway recorded is kept."""
+    """PARSING and INDEXING soon, the end last; what the gateway recorded is kept."""
     jobs = MemoryJobs()
     await jobs.write(JOB, Status(State.QUEUED, trace_id="abc"), 0)
     report = await Report.begin(jobs, JOB, 1)
+    await eventually(lambda: jobs.history[-1][1].state is State.PARSING)
     await report.progress(Progress(chunks_total=3), State.INDEXING)
     await eventually(lambda: jobs.history[-1][1].state is State.INDEXING)
     await report.end(State.SUCCEEDED)
@@ -36,7 +37,16 @@ async def test_what_is_over_in_a_moment_has_few_records() -> None:
     await report.progress(Progress(chunks_total=3), State.INDEXING)
     await report.end(State.SUCCEEDED)
     await asyncio.sleep(0.3)
-    assert [status.state for _, status in jobs.history] == [State.PARSING, State.SUCCEEDED]
+    assert [status.state for _, status in jobs.history] == [State.SUCCEEDED]
+
+
+async def test_another_attempt_is_recorded_at_once() -> None:
+    """A document that ends its worker is known after the second one, however fast it does."""
+    jobs = MemoryJobs()
+    await Report.begin(jobs, JOB, 1)
+    assert jobs.history == []
+    await Report.begin(jobs, JOB, 2)
+    assert [(status.state, status.attempt, status.counted) for _, status in jobs.history] == [(State.PARSING, 2, 1)]
 
 
 async def test_progress_is_recorded_now_and_then() -> None:
@@ -84,6 +94,7 @@ async def test_a_later_attempt_overwrites_what_an_earlier_one_writes() -> None:
 async def test_a_cancelled_job_is_noticed() -> None:
     """Who cancels a job writes its state; the worker stops at its next record."""
     jobs = MemoryJobs()
+    await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
     _, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, Status(State.CANCELLED, 1), revision)
@@ -127,6 +138,7 @@ async def test_what_is_about_to_be_seen_cannot_be_taken_back() -> None:
 async def test_nothing_is_committed_that_was_cancelled() -> None:
     """The worker learns of it at the latest when it would show what it made."""
     jobs = MemoryJobs()
+    await jobs.write(JOB, Status(State.QUEUED), 0)
     report = await Report.begin(jobs, JOB, 1)
     status, revision = jobs.records[JOB.principal.tenant, JOB.job_id]
     await jobs.write(JOB, replace(status, state=State.CANCELLED), revision)

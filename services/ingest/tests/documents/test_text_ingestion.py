@@ -10,6 +10,8 @@ from causeway_testing.ingest.memory import (
     MemoryJobs,
     MemoryOriginals,
     TextParser,
+    is_alone,
+    is_not_alone,
     make_texts,
 )
 from embedding.models import EmbeddingModel, EmbeddingModels
@@ -38,7 +40,9 @@ class Rig:
         return job
 
     async def run(self, job: TextsJob, attempt: int = 1, *, alone: bool = False) -> tuple[Outcome, ...]:
-        return await self.ingestion.run(job, await Report.begin(self.jobs, job, attempt), alone=alone)
+        return await self.ingestion.run(
+            job, await Report.begin(self.jobs, job, attempt), is_alone if alone else is_not_alone
+        )
 
     def text(self, document_id: str) -> str:
         _, chunks = self.index.documents["acme", "library", document_id]

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import tempfile
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -23,9 +22,9 @@ from servicekit.errors import (
 
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
-from ingest.documents.file_reading import FileReader, MemberFile
+from ingest.documents.file_reading import FileReader, MemberFile, Scratch
 from ingest.documents.file_report import FileReport
-from ingest.documents.index_writer import Storing
+from ingest.documents.index_writer import Alone, Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report, Settled
 from ingest.domain import MAIL, OCR, Document, Fetched, FileJob, JobWarning, State, with_facts
@@ -74,7 +73,7 @@ class FileIngestion:
         self._pictures = pictures
         self._room = Room(max_members, max_bytes)
 
-    async def run(self, job: FileJob, report: Report, *, alone: bool = False) -> State:
+    async def run(self, job: FileJob, report: Report, alone: Alone) -> State:
         """Ingests the job's document; SUCCEEDED, or UNCHANGED where it is there already.
 
         Running it again changes nothing: chunks and generation follow from the job only. For ``alone`` see
@@ -100,7 +99,7 @@ class FileIngestion:
         if job.url:
             job = await self._downloads.brought(job, there, report)
         if there is not None:
-            if alone and there.says_the_same_as(job.document):
+            if await self._storing.has(job, job.document, there, alone):
                 return State.UNCHANGED
             if there.reads_as(job.document) and not there.may_have_members:
                 await report.commit()
@@ -155,8 +154,8 @@ class FileIngestion:
             outer: Names of the file and of those around it, without the outermost one.
         """
         model = await self._models.of(job)
-        with tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True) as scratch:
-            read = await self._reader.read(job, report, source, Path(scratch), outer=outer, ocr=model.ocr)
+        with Scratch() as scratch:
+            read = await self._reader.read(job, report, source, scratch, outer=outer, ocr=model.ocr)
             document = read.document
             cut = model.chunker.chunks(read.pages, job.document.sourcefile)
             chunks = await asyncio.to_thread(self._storing.limited, cut)

@@ -3,10 +3,12 @@
 import asyncio
 import contextlib
 import hashlib
+import tempfile
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Self
 
 from servicekit import errors
 from servicekit.errors import PayloadTooLarge
@@ -50,6 +52,26 @@ class Reading:
     members: Sequence[MemberFile]
 
 
+class Scratch:
+    """A directory for the files within a file, made for the first of them and gone at the end: most have none."""
+
+    def __init__(self) -> None:
+        self._made: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            self._made.cleanup()
+
+    def path(self, name: str) -> Path:
+        """Return the path of a file in it."""
+        if self._made is None:
+            self._made = tempfile.TemporaryDirectory(prefix="causeway-ingest-", ignore_cleanup_errors=True)
+        return Path(self._made.name) / name
+
+
 class FileReader:
     """Has files parsed.
 
@@ -69,7 +91,7 @@ class FileReader:
         job: FileJob,
         report: FileReport,
         source: AbstractAsyncContextManager[Path],
-        scratch: Path,
+        scratch: Scratch,
         *,
         outer: Sequence[str],
         ocr: bool = True,
@@ -80,7 +102,7 @@ class FileReader:
             job: With the document.
             report: Told of the pages, and of what was not read.
             source: Gives the file.
-            scratch: Directory for the files within it.
+            scratch: Has room for the files within it.
             outer: Names of the file and of those around it, without the outermost one.
             ocr: Whether text in images is recognised.
 
@@ -109,7 +131,7 @@ class FileReader:
                         case Head():
                             document = _known(document, part)
                         case Member():
-                            members.append(await _unpacked(part, scratch / str(len(members))))
+                            members.append(await _unpacked(part, scratch.path(str(len(members)))))
                             report.found_member(len(part.content))
                         case Omission():
                             report.warn([_warning(part, outer)])

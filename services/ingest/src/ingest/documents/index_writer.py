@@ -16,6 +16,8 @@ _STORE_SECONDS_A_CHUNK = 0.5
 
 Commit = Callable[[], Awaitable[None]]
 """Says that what is stored is about to be seen; see `Report.commit`."""
+Alone = Callable[[], Awaitable[bool]]
+"""Tells whether every job that was accepted before is over; see `Delivery.alone`."""
 Done = Callable[[int], Awaitable[None]]
 """Told how many more chunks of a document have been embedded and taken."""
 
@@ -46,6 +48,24 @@ class Storing:
         if not kept:
             raise UnreadableDocument("The document has no text.")
         return kept
+
+    async def has(self, job: Job, document: Document, there: Document, alone: Alone) -> bool:
+        """Return whether the index has the document as the job has it, and no older job may still change it.
+
+        Args:
+            job: Its index, on behalf of its principal.
+            document: As the job has it.
+            there: The version that was found.
+            alone: Asked only where that version says the same. An older job may have ended since it was found, so
+                it is looked for once more.
+
+        Raises:
+            Unavailable, DeadlineExceeded: The index cannot be asked.
+        """
+        if not there.says_the_same_as(document) or not await alone():
+            return False
+        now = await self._index.find(job, document.document_id)
+        return now is not None and now.says_the_same_as(document)
 
     async def store(
         self,

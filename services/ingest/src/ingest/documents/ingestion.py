@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from servicekit.errors import NotSupported
 
 from ingest.documents.file_ingestion import FileIngestion
+from ingest.documents.index_writer import Alone
 from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
 from ingest.domain import FileJob, Job, Outcome, State, TextsJob
@@ -33,14 +34,14 @@ class Ingestion:
         self._texts = texts
         self._originals = originals
 
-    async def run(self, job: Job, report: Report, *, alone: bool = False) -> Result:
+    async def run(self, job: Job, report: Report, alone: Alone) -> Result:
         """Does a job. Doing it again changes nothing.
 
         Args:
             job: What to do.
             report: Told of the progress.
-            alone: Every job that was accepted before is over, so that what is there as the job has it can be left
-                as it is. Else it gets the job's generation: an older job must not win over this one.
+            alone: Tells whether every job that was accepted before is over, so that what is there as the job has
+                it can be left as it is. Else it gets the job's generation: an older job must not win over this one.
 
         Raises:
             CausewayError: As `FileIngestion.run` and `TextIngestion.run`.
@@ -48,9 +49,9 @@ class Ingestion:
         """
         match job:
             case FileJob():
-                return Result(await self._files.run(job, report, alone=alone))
+                return Result(await self._files.run(job, report, alone))
             case TextsJob():
-                outcomes = await self._texts.run(job, report, alone=alone)
+                outcomes = await self._texts.run(job, report, alone)
                 state = State.SUCCEEDED if Outcome.STORED in outcomes else State.UNCHANGED
                 return Result(state, outcomes)
         raise NotSupported("The job is of a kind that this worker does not know.")

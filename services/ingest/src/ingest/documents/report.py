@@ -44,7 +44,7 @@ class Report:
     So a worker that was taken for dead and wakes up again cannot undo what its successor did. Every method raises
     `Settled` when it finds that somebody else has taken or ended the job.
 
-    An attempt counts from its beginning, for a worker that dies of a job can no longer say so; one that ends
+    An attempt counts from its first record, for a worker that dies of a job can no longer say so; one that ends
     because something else was away is taken back.
 
     Args:
@@ -70,12 +70,21 @@ class Report:
     async def begin(cls, jobs: Jobs, job: Job, attempt: int) -> Self:
         """Takes the job: state PARSING, under this attempt's number.
 
+        The first attempt is recorded a moment later, unless something else is recorded before: most documents need
+        less time than that, and each record waits for a disk. A document that ends its worker within that moment
+        gets one attempt more.
+
         Raises:
-            Unavailable: States cannot be recorded.
+            Unavailable: States cannot be read or recorded.
         """
         report = cls(jobs, job, attempt)
         await report._reread()
-        await report._record(state=State.PARSING, counted=report.counted + 1)
+        report._status = replace(report._status, state=State.PARSING, counted=report.counted + 1)
+        if attempt > 1:
+            await report._record()
+        else:
+            report._written, report._unsaid = time.monotonic(), True
+            report._later = asyncio.create_task(report._say(_INTERVAL))
         return report
 
     @property
@@ -230,7 +239,7 @@ class Report:
         if found is None:
             self._revision = 0
             return
-        first, (there, self._revision) = self._revision == 0, found
+        first, (there, self._revision) = not self._status.counted, found
         if there.state.final or there.attempt > self._status.attempt:
             raise Settled(there)
         self._status = replace(

@@ -8,7 +8,7 @@ from pathlib import Path
 from servicekit.errors import NotFound, PayloadTooLarge, StaleGeneration, UnreadableDocument
 
 from ingest.documents.embedding_models import IndexingModel, IndexingModels
-from ingest.documents.index_writer import Done, Storing
+from ingest.documents.index_writer import Alone, Done, Storing
 from ingest.documents.originals import fetched
 from ingest.documents.report import Report
 from ingest.documents.source_code import stretches_of
@@ -56,7 +56,7 @@ class TextIngestion:
         self._max_characters = max_characters
         self._max_chunks = max_chunks
 
-    async def run(self, job: TextsJob, report: Report, *, alone: bool = False) -> tuple[Outcome, ...]:
+    async def run(self, job: TextsJob, report: Report, alone: Alone) -> tuple[Outcome, ...]:
         """Ingests the job's texts, and says what became of each, in their order.
 
         Running it again changes nothing. Nothing is stored unless every text can be. For ``alone`` see
@@ -73,7 +73,7 @@ class TextIngestion:
             model = await self._models.of(job)
             await asyncio.to_thread(self._check, job, model, path)
             await report.progress(Progress(documents_total=job.count), State.INDEXING)
-            return await self._store_all(job, model, self._reader.read(path), report, alone=alone)
+            return await self._store_all(job, model, self._reader.read(path), report, alone)
 
     def _check(self, job: TextsJob, model: IndexingModel, path: Path) -> None:
         count = 0
@@ -89,7 +89,7 @@ class TextIngestion:
             raise UnreadableDocument(f"The job speaks of {job.count} documents, {count} are there.")
 
     async def _store_all(
-        self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, *, alone: bool
+        self, job: TextsJob, model: IndexingModel, texts: Iterator[Text], report: Report, alone: Alone
     ) -> tuple[Outcome, ...]:
         outcomes = [Outcome.UNCHANGED] * job.count
         numbered = enumerate(texts)
@@ -103,7 +103,7 @@ class TextIngestion:
         async def work() -> None:
             nonlocal documents
             for number, text in numbered:
-                outcomes[number] = await self._store(job, model, text, report, done, alone=alone)
+                outcomes[number] = await self._store(job, model, text, report, done, alone)
                 documents += 1
                 await done(0)
 
@@ -117,13 +117,13 @@ class TextIngestion:
         return tuple(outcomes)
 
     async def _store(
-        self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, *, alone: bool
+        self, job: TextsJob, model: IndexingModel, text: Text, report: Report, done: Done, alone: Alone
     ) -> Outcome:
         document = _document(job, text)
         there = await self._index.find(job, text.document_id)
         if there is not None and there.generation == job.generation:
             return Outcome.STORED  # an attempt before this one got as far as that
-        if alone and there is not None and there.says_the_same_as(document):
+        if there is not None and await self._storing.has(job, document, there, alone):
             return Outcome.UNCHANGED
         try:
             if there is not None and _is_cut_alike(there, document):

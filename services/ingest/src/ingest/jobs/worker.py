@@ -192,7 +192,7 @@ class Worker:
             )
             return
         try:
-            result = await self._ingestion.run(delivery.job, report, alone=await delivery.alone())
+            result = await self._ingestion.run(delivery.job, report, delivery.alone)
         except Settled:
             raise
         except asyncio.CancelledError:

@@ -390,3 +390,13 @@ def _check_age(there: Document | None, document: Document) -> None:
 
 def _job_key(job: Job) -> tuple[str, str]:
     return (job.principal.tenant, job.job_id)
+
+
+async def is_alone() -> bool:
+    """Every job before this one is over."""
+    return True
+
+
+async def is_not_alone() -> bool:
+    """Another job may change the same document."""
+    return False
