@@ -88,6 +88,7 @@ class Gateway:
                 Route("/indexes/{index}", self._index, methods=["GET", "PATCH", "DELETE"]),
                 Route("/indexes/{index}/rebuild", self._rebuild, methods=["GET", "POST"]),
                 Route("/indexes/{index}/documents/delete", self._delete, methods=["POST"]),
+                Route("/users/{user:path}", self._delete_user, methods=["DELETE"]),
                 Route("/jobs", self._list_jobs),
                 Route("/jobs/dead", self._list_dead),
                 Route("/jobs/dead/replay", self._replay, methods=["POST"]),
@@ -264,6 +265,10 @@ class Gateway:
         if request.method == "PATCH":
             self.settings[name].update(await request.json())
         return JSONResponse(self.settings[name])
+
+    async def _delete_user(self, request: Request) -> Response:
+        self.asked.append({"user": request.path_params["user"], "issuer": request.query_params.get("issuer", "")})
+        return JSONResponse({"deleted": {"responses": 2, "chats": 1, "sessions": 0}})
 
     async def _rebuild(self, request: Request) -> Response:
         if request.method == "POST":

@@ -90,7 +90,7 @@ def test_two_conversations_never_share_a_key(one: tuple[str, str, str], other: t
     assert (keys.history_head_key(*one) == keys.history_head_key(*other)) == (one == other)
     assert (keys.history_answers_key(*one) == keys.history_answers_key(*other)) == (one == other)
     assert keys.history_head_key(*one) != keys.history_answers_key(*other)
-    prefix = keys.history_heads(*one[:2]).removesuffix("*")
+    prefix = keys.history_of(*one[:2], "head").removesuffix("*")
     assert keys.history_head_key(*other).startswith(prefix) == (one[:2] == other[:2])
 
 

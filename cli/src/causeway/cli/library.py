@@ -85,6 +85,12 @@ class Library:
         """Removes an index with everything in it."""
         await self._client.call("DELETE", _index(name))
 
+    async def delete_user(self, name: str, issuer: str) -> dict[str, int]:
+        """Removes what a user has stored; how much of each kind that was."""
+        query = {"issuer": issuer} if issuer else {}
+        found = await self._client.call("DELETE", f"/users/{quote(name, safe='')}", query=query)
+        return dict(found["deleted"])
+
     async def rebuild(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
         """Begins to rebuild an index; how far that is."""
         return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))

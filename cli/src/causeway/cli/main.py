@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, mcp, status, up, usage
+from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, mcp, status, up, usage, users
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
@@ -75,6 +75,15 @@ def build_app() -> typer.Typer:
     for name, of_key in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
         of_keys.command(name, epilog=_epilog(_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES))(of_key)
     app.add_typer(of_keys)
+    of_users = typer.Typer(
+        name="users",
+        help="Users: delete what one has stored.",
+        epilog=_epilog(users.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    of_users.command("delete", epilog=_epilog(users.EXAMPLES, EXIT_CODES))(users.delete)
+    app.add_typer(of_users)
     return app
 
 

@@ -172,9 +172,9 @@ def index_pictures(tenant: str, index: str) -> str:
     return f"{token(tenant)}.{token(index)}.>"
 
 
-def history_heads(tenant: str, user: str) -> str:
-    """Pattern of the keys that name a user's conversations."""
-    return f"head.{token(tenant)}.{token(user)}.*"
+def history_of(tenant: str, user: str, part: str = "*") -> str:
+    """Pattern of the keys of a user's conversations: all of them, or ``head``, those that name one."""
+    return f"{part}.{token(tenant)}.{token(user)}.*"
 
 
 def history_head_key(tenant: str, user: str, conversation: str) -> str:
@@ -187,14 +187,14 @@ def history_answers_key(tenant: str, user: str, conversation: str) -> str:
     return f"answers.{token(tenant)}.{token(user)}.{token(conversation)}"
 
 
-def memory_key(tenant: str, user: str, profile: str, session: str) -> str:
+def memory_key(tenant: str, owner: str, profile: str, session: str) -> str:
     """Key of what was said in a session with a front end."""
-    return f"{token(tenant)}.{token(user)}.{token(profile)}.{token(session)}"
+    return f"{token(tenant)}.{token(owner)}.{token(profile)}.{token(session)}"
 
 
-def responses_of(tenant: str, owner: str) -> str:
-    """Pattern of the keys of a user's responses and conversations."""
-    return f"{token(tenant)}.{token(owner)}.*"
+def of_user(tenant: str, owner: str) -> str:
+    """Pattern of the keys of a user's responses and conversations, or of the user's sessions."""
+    return f"{token(tenant)}.{token(owner)}.>"
 
 
 def response_key(tenant: str, owner: str, name: str) -> str:

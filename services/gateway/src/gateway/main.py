@@ -41,6 +41,7 @@ from gateway.routes import (
     responses,
     retrieve,
     text_documents,
+    users,
 )
 from gateway.routes import metrics as metrics_route
 from gateway.routes.chat import ChatEndpoint
@@ -290,6 +291,7 @@ def _front_end_routers(
         ),
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
         chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
+        users.router(services.responses, services.history, services.memory, timeout=settings.answer_timeout),
     ]
 
 

@@ -48,6 +48,19 @@ async def test_a_conversation_is_kept_as_it_was_saved(history: History) -> None:
     assert {each.title for each in listed} == {"T\u00e4 \u2028"}
 
 
+async def test_a_user_can_be_forgotten(history: History) -> None:
+    """All that is theirs, and nothing of others."""
+    for principal, conversation in ((ANN, "a"), (ANN, "b"), (BOB, "a"), (OTHERS_ANN, "a")):
+        await history.save(principal, conversation, "t", b"[]", soon())
+    assert await history.forget(ANN.tenant, ANN.owner, soon()) == 2
+    with pytest.raises(NotFound):
+        await history.read(ANN, "a", soon())
+    assert (await history.page(ANN, 9, "", soon())).conversations == ()
+    for principal in (BOB, OTHERS_ANN):
+        assert await history.read(principal, "a", soon()) == b"[]"
+    assert await history.forget(ANN.tenant, ANN.owner, soon()) == 0
+
+
 async def test_a_former_name_keeps_its_conversations(history: History) -> None:
     """What was saved under the bare name is read, listed once, moved when it is saved again, and forgotten; users
     of other issuers have none of it.

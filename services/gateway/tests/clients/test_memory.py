@@ -17,7 +17,12 @@ from servicekit.errors import Unavailable
 from servicekit.principal import Principal
 
 ANN = Principal("local", "ann@example.com")
-OTHERS = [(Principal("local", "bob|ä *.>"), "help"), (replace(ANN, tenant="t"), "help"), (ANN, "staff")]
+OTHERS = [
+    (Principal("local", "bob|ä *.>"), "help"),
+    (replace(ANN, tenant="t"), "help"),
+    (replace(ANN, issuer="https://id"), "help"),
+    (ANN, "staff"),
+]
 SAID = (Message("user", "Tä?\n"), Message("assistant", "\u2028 nine"))
 
 
@@ -46,6 +51,15 @@ async def test_there_and_back(memory: Memory) -> None:
     assert await memory.forget(ANN, "help", name, soon())
     assert await memory.read(ANN, "help", name, soon()) is None
     assert not await memory.forget(ANN, "help", name, soon())
+
+
+async def test_a_user_can_be_forgotten(memory: Memory) -> None:
+    """All that is theirs, with every front end, and nothing of others."""
+    for principal, profile in (*OTHERS, (ANN, "help")):
+        await memory.begin(principal, profile, "s", soon())
+    assert await memory.forget_user(ANN.tenant, ANN.owner, soon()) == 2
+    assert [await memory.read(*each, "s", soon()) is None for each in OTHERS] == [False, False, False, True]
+    assert await memory.forget_user(ANN.tenant, ANN.owner, soon()) == 0
 
 
 async def test_a_session_is_its_callers(memory: Memory) -> None:

@@ -48,6 +48,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/load/{index}",
         "/snapshots",
         "/snapshots/{path}",
+        "/users/{user}",
         "/retrieve",
         "/mcp",
         "/.well-known/oauth-protected-resource",

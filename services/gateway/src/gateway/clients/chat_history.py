@@ -84,6 +84,15 @@ class NatsHistory:
         for owner in principal.owners:
             await self._purge(bucket, principal.tenant, owner, conversation_id, deadline)
 
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.chat_history.History`."""
+        bucket = await self._bucket()
+        # All keys, not those of a list: a save that was cut short has left what was said without a head.
+        found = await reached(key_value.names(bucket, keys.history_of(tenant, owner)), deadline, _WHAT)
+        for name in found:
+            await reached(bucket.purge(name), deadline, _WHAT)
+        return len({name.rpartition(".")[2] for name in found})
+
     async def _get(
         self,
         bucket: KeyValue,
@@ -110,7 +119,7 @@ class NatsHistory:
         for owner in reversed(principal.owners):
             # These keys alone; a list of keys would read the whole bucket.
             entries = await reached(
-                key_value.stored(bucket, keys.history_heads(principal.tenant, owner)), deadline, _WHAT
+                key_value.stored(bucket, keys.history_of(principal.tenant, owner, "head")), deadline, _WHAT
             )
             heads = [msgspec.json.decode(entry.value or b"", type=Conversation) for entry in entries]
             found |= {each.id: each for each in heads}

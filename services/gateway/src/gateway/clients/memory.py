@@ -67,6 +67,14 @@ class NatsMemory:
         await reached(bucket.purge(_key(principal, profile, name)), deadline, _WHAT)
         return True
 
+    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.memory.Memory`."""
+        bucket = await self._bucket()
+        found = await reached(key_value.names(bucket, keys.of_user(tenant, owner)), deadline, _WHAT)
+        for name in found:
+            await reached(bucket.purge(name), deadline, _WHAT)
+        return len(found)
+
 
 def _key(principal: Principal, profile: str, name: str) -> str:
-    return keys.memory_key(principal.tenant, principal.user, profile, name)
+    return keys.memory_key(principal.tenant, principal.owner, profile, name)

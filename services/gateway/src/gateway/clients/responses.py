@@ -110,7 +110,7 @@ class NatsResponses:
 
     async def _names(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> list[str]:
         """The keys of a user."""
-        pattern = keys.responses_of(tenant, owner)
+        pattern = keys.of_user(tenant, owner)
         return await reached(key_value.names(bucket, pattern), deadline, _WHAT)
 
 

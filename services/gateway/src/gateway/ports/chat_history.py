@@ -45,3 +45,7 @@ class History(Protocol):
             NotFound: No such conversation of this user.
         """
         ...
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """Delete all conversations of a user; return how many there were."""
+        ...

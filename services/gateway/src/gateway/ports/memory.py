@@ -35,3 +35,7 @@ class Memory(Protocol):
     async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """Forgets a session; False for an unknown name."""
         ...
+
+    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """Delete all sessions of a user; return how many there were."""
+        ...

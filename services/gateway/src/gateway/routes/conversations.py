@@ -31,7 +31,7 @@ from gateway.server.request_state import RequestState, state_of
 _MOST_AT_ONCE = 20
 _TRIES = 5
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such conversation"}}
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {}}}}
+_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 _CUSTOM = ("custom_tool_call", "custom_tool_call_output")
 
 

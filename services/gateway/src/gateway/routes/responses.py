@@ -11,7 +11,7 @@ from gateway.answering import prompts
 from gateway.dialects.exchange import ChatRequest
 from gateway.dialects.responses.continuation import missing
 from gateway.dialects.responses.dialect import Responses
-from gateway.dialects.responses.registration import TAG
+from gateway.dialects.responses.registration import REQUEST, TAG
 from gateway.domain.responses import RESPONSE, Item, Stored, is_id
 from gateway.ports.answering import Generator
 from gateway.ports.responses import ResponseStore
@@ -59,7 +59,7 @@ def router(
     @routes.post(
         "/input_tokens",
         summary="Count the tokens of a request",
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {}}}},
+        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST}}}},
         responses={400: {"description": "The request is wrong"}, **_NOT_FOUND},
     )
     async def input_tokens(request: Request) -> Response:

@@ -134,6 +134,7 @@ ROUTES = (
     Route("/load/{index}", "POST", _ADMIN, _TENANT),
     Route("/snapshots", "GET", _ADMIN, _TENANT),
     Route("/snapshots/{path:path}", "DELETE", _ADMIN, _TENANT),
+    Route("/users/{user:path}", "DELETE", _ADMIN, _TENANT),
     Route(METRICS, "GET", _ADMIN),
 )
 

@@ -100,12 +100,12 @@ class FakeMemory:
         """See `ports.memory.Memory`."""
         self.revision += 1
         kept = Remembered((), self.revision)
-        self.sessions[principal.tenant, principal.user, profile, name] = kept
+        self.sessions[principal.tenant, principal.owner, profile, name] = kept
         return kept
 
     async def read(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> Remembered | None:
         """See `ports.memory.Memory`."""
-        return self.sessions.get((principal.tenant, principal.user, profile, name))
+        return self.sessions.get((principal.tenant, principal.owner, profile, name))
 
     async def replace(
         self,
@@ -121,12 +121,19 @@ class FakeMemory:
         if kept is None or kept.revision != revision:
             return False
         self.revision += 1
-        self.sessions[principal.tenant, principal.user, profile, name] = Remembered(messages, self.revision)
+        self.sessions[principal.tenant, principal.owner, profile, name] = Remembered(messages, self.revision)
         return True
 
     async def forget(self, principal: Principal, profile: str, name: str, deadline: Deadline) -> bool:
         """See `ports.memory.Memory`."""
-        return self.sessions.pop((principal.tenant, principal.user, profile, name), None) is not None
+        return self.sessions.pop((principal.tenant, principal.owner, profile, name), None) is not None
+
+    async def forget_user(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.memory.Memory`."""
+        own = [key for key in self.sessions if key[:2] == (tenant, owner)]
+        for key in own:
+            del self.sessions[key]
+        return len(own)
 
 
 @dataclass(slots=True)
@@ -223,6 +230,10 @@ class FakeHistory:
         """See `ports.chat_history.History`."""
         self._found(principal, conversation_id)
         del self._of(principal)[conversation_id]
+
+    async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
+        """See `ports.chat_history.History`."""
+        return len(self.users.pop((tenant, owner), {}))
 
     def _found(self, principal: Principal, conversation_id: str) -> tuple[Conversation, bytes]:
         try:

@@ -6,7 +6,7 @@ from gateway.dialects.registration import ChatRoute, Registration, always
 
 TAG = "responses"
 
-_REQUEST: Schema = {
+REQUEST: Schema = {
     "type": "object",
     "description": "A request of OpenAI's Responses API; docs/responses.md says which members are supported.",
     "required": ["input"],
@@ -32,6 +32,7 @@ _REQUEST: Schema = {
         "input": "When will the pivot bearing be renewed?",
     },
 }
+"""Describes a request."""
 
 
 def registration(responses: Dialect) -> Registration:
@@ -43,7 +44,7 @@ def registration(responses: Dialect) -> Registration:
     described = operation(
         "Response, with retrieval where index_name or file_search is given",
         TAG,
-        {"application/json": {"schema": _REQUEST}},
+        {"application/json": {"schema": REQUEST}},
         {"application/json": {"schema": {"type": "object"}}, "text/event-stream": {}},
         PROBLEM,
     )

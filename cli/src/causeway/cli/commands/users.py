@@ -1,0 +1,48 @@
+"""``causeway users``: deleting what a user has stored."""
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+from causeway.cli import render
+from causeway.cli.errors import UsageError
+from causeway.cli.library import Library, asked
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
+
+Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False)]
+Issuer = Annotated[str, typer.Option("--issuer", help="Of the tokens that name the user.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+EXAMPLES = (
+    "causeway users delete ann@example.com --yes",
+    "causeway users delete ann@example.com --issuer https://id.example.com",
+)
+
+
+def delete(
+    name: Name,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    issuer: Issuer = "",
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete the responses, conversations, chats and sessions of a user, for good. Documents stay."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"say --yes to delete what {name!r} has stored")
+        if not typer.confirm(f"Delete what {name!r} has stored, for good?", err=True):
+            raise typer.Exit(1)
+
+    async def remove(library: Library) -> dict[str, int]:
+        return await library.delete_user(name, issuer)
+
+    deleted = asked(url, data_dir, api_key, remove)
+    if as_json:
+        render.line(render.console(), json.dumps({"user": name, "deleted": deleted}))
+    else:
+        counts = ", ".join(f"{count} {kind}" for kind, count in deleted.items())
+        render.line(render.console(), f"deleted: {counts}")

@@ -1,0 +1,18 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+
+def test_what_a_user_stored_is_deleted(gateway: Any, cli: Callable[..., Any]) -> None:
+    """The user of this name and issuer; it wants --yes where it cannot ask."""
+    arguments = ("users", "delete", "ann/b@example.com", "--url", gateway.url)
+    refused = cli(*arguments)
+    assert (refused.exit_code, "say --yes" in refused.stderr) == (2, True)
+    assert gateway.asked == []
+    assert cli(*arguments, "--yes").stdout == "deleted: 2 responses, 1 chats, 0 sessions\n"
+    machine = cli(*arguments, "--yes", "--json", "--issuer", "https://id")
+    assert json.loads(machine.stdout)["deleted"] == {"responses": 2, "chats": 1, "sessions": 0}
+    assert gateway.asked == [
+        {"user": "ann/b@example.com", "issuer": ""},
+        {"user": "ann/b@example.com", "issuer": "https://id"},
+    ]
