@@ -24,6 +24,7 @@ from gateway.domain import Detectors, Turn
 from gateway.domain.responses import CONVERSATION, MOST_ITEMS, Item, Stored, is_id, named, new_name
 from gateway.ports.answering import Guardrails
 from gateway.ports.responses import ResponseStore
+from gateway.routes import schemas
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.responses import Include, IncludeArray, Limit, Order, listed, page, shown
 from gateway.server.request_state import RequestState, state_of
@@ -31,7 +32,6 @@ from gateway.server.request_state import RequestState, state_of
 _MOST_AT_ONCE = 20
 _TRIES = 5
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such conversation"}}
-_BODY = {"requestBody": {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}}
 _CUSTOM = ("custom_tool_call", "custom_tool_call_output")
 
 
@@ -49,7 +49,7 @@ def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> A
     def soon() -> Deadline:
         return Deadline.after(timeout)
 
-    @routes.post("", summary="Begin a conversation", openapi_extra=_BODY)
+    @routes.post("", summary="Begin a conversation", openapi_extra=schemas.body(schemas.CONVERSATION))
     async def create(request: Request) -> Response:
         """With its first items, where there are some."""
         state, deadline = state_of(request.scope), soon()
@@ -66,7 +66,12 @@ def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> A
         """Without its items."""
         return json_answer((await conversations.known(conversation_id, state_of(request.scope), soon())).object)
 
-    @routes.post("/{conversation_id}", summary="Change a conversation", responses=_NOT_FOUND, openapi_extra=_BODY)
+    @routes.post(
+        "/{conversation_id}",
+        summary="Change a conversation",
+        responses=_NOT_FOUND,
+        openapi_extra=schemas.body(schemas.CONVERSATION_CHANGE),
+    )
     async def update(request: Request, conversation_id: str) -> Response:
         """Its metadata, all of them."""
         said = await _said(request, ("metadata",))
@@ -88,7 +93,10 @@ def router(store: ResponseStore, guardrails: Guardrails, *, timeout: float) -> A
         return json_answer({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
     @routes.post(
-        "/{conversation_id}/items", summary="Add items to a conversation", responses=_NOT_FOUND, openapi_extra=_BODY
+        "/{conversation_id}/items",
+        summary="Add items to a conversation",
+        responses=_NOT_FOUND,
+        openapi_extra=schemas.body(schemas.CONVERSATION_ITEMS),
     )
     async def add(request: Request, conversation_id: str) -> Response:
         """At its end."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from servicekit.deadline import Deadline
-from servicekit.errors import DeadlineExceeded, MethodNotAllowed
+from servicekit.errors import DeadlineExceeded, MethodNotAllowed, UnsupportedMedia
 from servicekit.tasks import ended
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gateway.routes.mcp_transport import McpTransport
 
 _STREAM = "text/event-stream"
+_JSON_MEDIA = "application/json"
 _SESSION = "mcp-session-id"
 _INITIALIZE = "initialize"
 _CANCELLED = "notifications/cancelled"
@@ -112,6 +113,7 @@ class McpEndpoint:
             raise MethodNotAllowed(f"{PATH} does not take {scope['method']}.", details={"allow": "POST"})
         state = state_of(scope)
         state.dialect = "mcp"
+        _require_json(Headers(scope=scope))
         try:
             body = await Request(scope, receive).body()
         except ClientDisconnect:
@@ -211,6 +213,15 @@ class _Exchange:
         error = {"code": _REQUEST_CANCELLED, "message": "The call was cancelled."}
         await respond(
             self._send, _OK, JSON, msgspec.json.encode({"jsonrpc": "2.0", "id": message.id, "error": error})
+        )
+
+
+def _require_json(headers: Headers) -> None:
+    """Refuse what the package `mcp` would refuse with a text that is no message of the protocol."""
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != _JSON_MEDIA:
+        raise UnsupportedMedia(
+            f"Content-Type must be {_JSON_MEDIA}, not {media or 'missing'}.", field="content-type"
         )
 
 

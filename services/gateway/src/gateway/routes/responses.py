@@ -15,6 +15,7 @@ from gateway.dialects.responses.registration import REQUEST, TAG
 from gateway.domain.responses import RESPONSE, Item, Stored, is_id
 from gateway.ports.answering import Generator
 from gateway.ports.responses import ResponseStore
+from gateway.routes import schemas
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
@@ -59,7 +60,7 @@ def router(
     @routes.post(
         "/input_tokens",
         summary="Count the tokens of a request",
-        openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": REQUEST}}}},
+        openapi_extra=schemas.body(REQUEST),
         responses={400: {"description": "The request is wrong"}, **_NOT_FOUND},
     )
     async def input_tokens(request: Request) -> Response:

@@ -174,6 +174,12 @@ EMBEDDINGS = _object(
     model=_TEXT,
     usage=_object([], prompt_tokens={"type": "integer"}, total_tokens={"type": "integer"}),
 )
+_PAIRS: Schema = {"type": ["object", "null"], "additionalProperties": _TEXT}
+_ITEM: Schema = {"type": "object", "description": "A message, a call of a function or its output"}
+_HELLO = {"type": "message", "role": "user", "content": "When is the pivot bearing renewed?"}
+CONVERSATION = _object([], {"items": [_HELLO]}, items={"type": ["array", "null"], "items": _ITEM}, metadata=_PAIRS)
+CONVERSATION_CHANGE = _object(["metadata"], {"metadata": {"subject": "bearings"}}, metadata=_PAIRS)
+CONVERSATION_ITEMS = _object(["items"], {"items": [_HELLO]}, items=_list(_ITEM))
 
 
 def body(schema: Schema) -> dict[str, Any]:
