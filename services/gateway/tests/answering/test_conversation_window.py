@@ -29,7 +29,7 @@ def passage(number: int, size: int) -> Passage:
 def turn(question: int, *history: int, follow_ups: bool = False, **more: Any) -> Turn:
     """Its messages have these sizes; users and assistants take turns."""
     said = tuple(
-        Message("assistant" if at % 2 else "user", words(size), extra_json=b"%d" % at)
+        Message("assistant" if at % 2 else "user", words(size), extra_json=b'{"name":"%d"}' % at)
         for at, size in enumerate(history)
     )
     return Turn(

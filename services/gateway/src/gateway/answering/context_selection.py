@@ -104,11 +104,17 @@ class ContextSelection:
     async def _count(
         self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
     ) -> TokenCounts:
-        """The tokens of texts and of a prompt, which the tools are part of."""
-        tools = [turn.original.tools_json.decode("utf-8", "replace")] if turn.original.tools_json else []
-        counts = await self._generator.count_tokens(turn.principal, turn.model, [*texts, *tools], prompt, deadline)
-        of_texts = counts.texts[: len(texts)]
-        return replace(counts, texts=of_texts, messages=counts.messages + sum(counts.texts[len(texts) :]))
+        return await counted(self._generator, turn, texts, prompt, deadline)
+
+
+async def counted(
+    generator: Generator, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
+) -> TokenCounts:
+    """Return the tokens of texts and of a prompt, which the tools are part of."""
+    tools = [turn.original.tools_json.decode("utf-8", "replace")] if turn.original.tools_json else []
+    counts = await generator.count_tokens(turn.principal, turn.model, [*texts, *tools], prompt, deadline)
+    of_texts = counts.texts[: len(texts)]
+    return replace(counts, texts=of_texts, messages=counts.messages + sum(counts.texts[len(texts) :]))
 
 
 def _sent(turn: Turn, passages: Sequence[Passage]) -> Sequence[Message]:

@@ -10,7 +10,7 @@ import structlog
 from servicekit.deadline import Deadline
 
 from gateway.answering import budget, prompts
-from gateway.answering.context_selection import lines, no_longer, prompt_too_long, too_long, within
+from gateway.answering.context_selection import counted, lines, no_longer, prompt_too_long, too_long, within
 from gateway.answering.timeline import Timeline
 from gateway.domain import Message, Selection, TokenCounts, Turn
 from gateway.ports.answering import Generator
@@ -95,7 +95,7 @@ class ConversationWindow:
     async def _count(
         self, turn: Turn, texts: Sequence[str], prompt: Sequence[Message], deadline: Deadline
     ) -> TokenCounts:
-        return await self._generator.count_tokens(turn.principal, turn.model, texts, prompt, deadline)
+        return await counted(self._generator, turn, texts, prompt, deadline)
 
 
 def _without(turn: Turn, out: frozenset[int]) -> Turn:
@@ -122,7 +122,8 @@ def exchanges(history: Sequence[Message]) -> list[list[int]]:
     """Places of the messages that may be left out, exchange by exchange, oldest first.
 
     An exchange is what was said up to and with the answer to it; half of one would be misunderstood. The system's
-    messages belong to none, and neither does what came since the latest answer: it is part of the question.
+    messages belong to none, and neither does what came since the latest answer: it is part of the question. A
+    message in which the model calls tools is no answer: what they returned belongs to it.
     """
     found: list[list[int]] = []
     answered = True
@@ -133,7 +134,7 @@ def exchanges(history: Sequence[Message]) -> list[list[int]]:
         if not found or (asks and answered):
             found.append([])
         found[-1].append(at)
-        answered = not asks
+        answered = not asks and not message.calls_tools
     return found if answered else found[:-1]
 
 

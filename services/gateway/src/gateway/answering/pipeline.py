@@ -52,6 +52,7 @@ class Prepared:
         left_out: Number of messages for which the window has no room.
         notes: What should be known besides.
         pictures: Pictures of pages that go with the passages.
+        judged: What the detectors left of the turn, before any of it was left out; None: `turn`.
     """
 
     turn: Turn
@@ -61,6 +62,7 @@ class Prepared:
     left_out: int = 0
     notes: tuple[Note, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    judged: Turn | None = None
 
     @property
     def passages(self) -> tuple[Passage, ...]:
@@ -201,6 +203,7 @@ class Pipeline:
         pictures, no_more = await self._pictures.of(checked, fit, timeline, deadline)
         return Prepared(
             turn=fit.turn,
+            judged=checked,
             pictures=pictures,
             selection=fit.selection,
             detections=found_in_input + found_in_context,
@@ -218,7 +221,7 @@ class Pipeline:
 
     async def _fit(self, turn: Turn, found: Selection | None, timeline: Timeline, deadline: Deadline) -> Fit:
         """What the model gets of a conversation and of what was found for it."""
-        if turn.style is PromptStyle.SOURCES_AFTER_QUESTION:
+        if turn.style is PromptStyle.SOURCES_AFTER_QUESTION or turn.truncates:
             return await self._window.fit(turn, found, timeline, deadline)
         if found is None:
             return Fit(turn, None)
@@ -288,5 +291,5 @@ def _context(prepared: Prepared, prompt: Prompt, timeline: Timeline, known: tupl
         prepared.notes,
         prepared.pictures,
         known,
-        prepared.turn,
+        prepared.judged or prepared.turn,
     )

@@ -255,6 +255,8 @@ class Turn:
         session: The conversation that it belongs to, where that has a name.
         headers: Of the request's headers, in lower case, those that detectors may get.
         unary: The client gets nothing before the end of the answer.
+        truncates: The oldest exchanges are left out where the model's window has no room for all of them; else a
+            conversation that is too long is refused. Where the platform words the prompt they always are.
         searching: Lets the model search by itself, where it calls tools; None: the platform searches first.
     """
 
@@ -274,6 +276,7 @@ class Turn:
     session: Session | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     unary: bool = False
+    truncates: bool = False
     searching: SearchTool | None = None
     prompting: PromptOptions = PromptOptions()
     original: OriginalRequest = OriginalRequest()

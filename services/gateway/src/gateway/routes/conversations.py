@@ -199,16 +199,16 @@ class _Conversations:
         if len(brought) > _MOST_AT_ONCE:
             raise said.wrong("items", f"may be {_MOST_AT_ONCE} at once")
         talk = item_kinds.Conversation()
-        items: Sequence[Item] = item_kinds.read(brought, talk, "items")
+        items: Sequence[Item | None] = item_kinds.read(brought, talk, "items")
         detectors = state.frontend.detectors_for(Detectors())
         if detectors.input and talk.messages:
             messages = chats.messages({"messages": msgspec.Raw(msgspec.json.encode(talk.messages))})
             chats.check_readable(messages, policy=True)
             turn = Turn(state.principal, "", tuple(messages), detectors=detectors)
             left, _ = await self._checks.of_input(turn, Timeline(), deadline)
-            items = record.input_left(list(items), talk.paths, turn, left)
+            items = record.input_left(items, talk.paths, turn, left)
         now = time.time_ns()
-        return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items))
+        return tuple(named(item, name, f"c{now + at}") for at, item in enumerate(items) if item is not None)
 
 
 async def _said(request: Request, names: Sequence[str]) -> Fields:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing import responses
-from gateway.dialects.responses import request
+from gateway.dialects.responses import items, request
 from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start
 from openai.types.responses import (
     Response,
@@ -92,8 +92,8 @@ def test_the_request_is_read_as_the_table_says() -> None:
 @pytest.mark.parametrize("name", sorted(named("Request", "ignored")))
 async def test_members_that_change_nothing(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
     """The model is asked the same with them."""
-    objects = ("access_programs", "image", "prompt_cache_options", "stream_options")
-    value = {"max_tool_calls": 3, "truncation": "auto", **{key: {} for key in objects}}.get(name, "in_memory")
+    objects = ("access_programs", "image", "prompt_cache_options")
+    value: Any = {} if name in objects else "in_memory"
     answer = await client.post(PATH, json={"input": "When?", name: value})
     responses.response(answer.json())
     await client.post(PATH, json={"input": "When?"})
@@ -121,6 +121,18 @@ async def test_every_other_item_is_refused(client: httpx.AsyncClient, fakes: Any
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1].type")
 
 
+async def test_items_of_tools_that_are_not_offered(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They are named, and neither the model nor the store gets them."""
+    dropped = sorted(named("Items of an input", "dropped"))
+    assert set(dropped) == set(items.HOSTED)
+    asked = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
+    answer = await client.post(PATH, json={"input": asked})
+    assert answer.headers["x-causeway-dropped-items"] == ", ".join(dropped)
+    assert [message.role for message in fakes.generator.prompts[0].messages] == ["user"]
+    listed = (await client.get(f"{PATH}/{answer.json()['id']}/input_items")).json()["data"]
+    assert [item["type"] for item in listed] == ["message"]
+
+
 async def test_every_other_tool_is_dropped(client: httpx.AsyncClient) -> None:
     """And named."""
     dropped = sorted(named("Tools", "dropped"))
@@ -134,6 +146,59 @@ async def test_every_value_of_include(client: httpx.AsyncClient) -> None:
     assert (
         await client.post(PATH, json={"input": "When?", "include": list(TABLES["Values of `include`"])})
     ).status_code == 200
+
+
+@pytest.mark.parametrize("asked", ["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"])
+async def test_the_tier_of_service(client: httpx.AsyncClient, asked: str) -> None:
+    """The response says which one there was."""
+    answer = await client.post(PATH, json={"input": "When?", "service_tier": asked})
+    assert responses.response(answer.json()).service_tier == "default"
+    refused = await client.post(PATH, json={"input": "When?", "service_tier": "none"})
+    assert refused.json()["error"]["param"] == "service_tier"
+
+
+async def test_pieces_are_padded(client: httpx.AsyncClient) -> None:
+    """Where it is asked for, so that all are of one length; the reference's types do not name the padding."""
+    for options, lengths in (({"include_obfuscation": True}, {0}), ({}, {None})):
+        answer = await client.post(PATH, json={"input": "When?", "stream": True, "stream_options": options})
+        said = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+        pieces = [each for each in said if each["type"] == "response.output_text.delta"]
+        assert len(pieces) == 3
+        padded = [len(each["delta"] + each["obfuscation"]) % 32 if options else None for each in pieces]
+        assert set(padded) == lengths
+        assert all(("obfuscation" in each) == bool(options) for each in pieces)
+
+
+async def test_truncation(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The oldest exchanges are left out, a call with what it returned; what is stored is all that was asked."""
+    fakes.generator.window = 300
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    asked = [
+        {"role": "developer", "content": "Be brief."},
+        {"role": "user", "content": "old " * 200},
+        call,
+        {"type": "function_call_output", "call_id": "c", "output": "it " * 100},
+        {"role": "assistant", "content": "So."},
+        {"role": "user", "content": "One?"},
+        {"role": "assistant", "content": "Two."},
+        {"role": "user", "content": "When?"},
+    ]
+    answer = responses.response((await client.post(PATH, json={"input": asked, "truncation": "auto"})).json())
+    assert answer.truncation == "auto"
+    got = [message.text for message in fakes.generator.prompts[0].messages]
+    assert got == ["Be brief.", "One?", "Two.", "When?"]
+    listed = (await client.get(f"{PATH}/{answer.id}/input_items")).json()["data"]
+    assert len(listed) == len(asked)
+
+
+async def test_pictures_are_listed(client: httpx.AsyncClient) -> None:
+    """With their addresses."""
+    url = "data:image/png;base64,AA=="
+    asked = [{"role": "user", "content": [{"type": "input_image", "image_url": url}]}]
+    answer = (await client.post(PATH, json={"input": asked})).json()
+    query = {"include[]": "message.input_image.image_url"}
+    [listed] = (await client.get(f"{PATH}/{answer['id']}/input_items", params=query)).json()["data"]
+    assert responses.item(listed).content[0].image_url == url
 
 
 async def test_the_members_of_a_response(client: httpx.AsyncClient) -> None:

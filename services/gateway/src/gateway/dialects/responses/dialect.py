@@ -49,7 +49,7 @@ class Responses:
         """See `Dialect`; the body's ``stream`` decides."""
         strict = request.frontend.unknown_tools is UnknownTools.REFUSE
         body = continuation.resolved(request.body, request.before)
-        asked = requests.read(body, request.before.items, refuse_unknown_tools=strict)
+        asked = requests.read(body, request.before.items, refuse_unknown=strict)
         frontend, search = request.frontend, asked.tools.search
         frontend.check_messages(asked.count, "input")
         frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
@@ -68,6 +68,8 @@ class Responses:
         if search is not None:
             turn = _searching(turn, search)
             turn = replace(turn, searching=_tool(request, asked))
+        if asked.said.get("truncation") == "auto":
+            turn = replace(turn, truncates=True)
         named = bool(asked.said.get("index_name"))
         return ResponsesExchange(turn, asked, request.before, streaming=chat.streaming, sources=named)
 

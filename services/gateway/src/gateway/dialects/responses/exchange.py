@@ -33,6 +33,7 @@ from gateway.domain.deltas import members_of
 from gateway.domain.responses import RESPONSE, Before, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
+DROPPED_ITEMS = b"x-causeway-dropped-items"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
 _THOUGHTS = ("reasoning_content", "reasoning")
 _FOUND = ("detections", "warnings")
@@ -66,12 +67,13 @@ class ResponsesExchange:
         self.store = before.store
         owner = new_name()
         self.response_id = f"{RESPONSE}_{owner}"
-        dropped = ", ".join(dict.fromkeys(asked.tools.dropped))
-        self.headers: tuple[tuple[bytes, bytes], ...] = ((DROPPED_TOOLS, dropped.encode()),) if dropped else ()
+        dropped = ((DROPPED_TOOLS, asked.tools.dropped), (DROPPED_ITEMS, asked.dropped))
+        listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
+        self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
         self.context: Context | None = None
         self._created = int(time.time())
         self._model = turn.shown_model
-        self._events = Events()
+        self._events = Events(obfuscates=asked.obfuscates)
         custom = frozenset(asked.tools.custom)
         self._output = Output(self._events, owner, custom, summarises=asked.summarises, logprobs=asked.logprobs)
         self._sources = sources

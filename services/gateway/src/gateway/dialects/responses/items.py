@@ -18,6 +18,14 @@ CUSTOM_INPUT = "input"
 NOT_READ = ("reasoning", "file_search_call", "compaction")
 """Kinds of items that are accepted and tell the model nothing: what they led to is in the items behind them."""
 
+HOSTED = (
+    *("apply_patch_call", "apply_patch_call_output", "code_interpreter_call", "computer_call"),
+    *("computer_call_output", "image_generation_call", "local_shell_call", "local_shell_call_output"),
+    *("mcp_approval_request", "mcp_approval_response", "mcp_call", "mcp_list_tools", "program", "program_output"),
+    *("shell_call", "shell_call_output", "tool_search_call", "tool_search_output", "web_search_call"),
+)
+"""Kinds of items of tools that are not offered here."""
+
 _OUTPUTS = ("function_call_output", "custom_tool_call_output")
 _DETAILS = ("auto", "low", "high", "original")
 _encode = msgspec.json.encode
@@ -30,10 +38,14 @@ class Conversation:
     Attributes:
         messages: The messages, as OpenAI's chat completions have them.
         paths: Of each message, the place of its first item in the request; empty: it is not the request's.
+        drops: Items of tools that are not offered here are left out; else they are refused.
+        dropped: Kinds of those that were left out.
     """
 
     messages: list[dict[str, Any]] = field(default_factory=list)
     paths: list[str] = field(default_factory=list)
+    drops: bool = False
+    dropped: list[str] = field(default_factory=list)
 
     def add(self, message: dict[str, Any], path: str) -> None:
         """Append a message."""
@@ -62,7 +74,7 @@ def listed(said: Any, path: str = "input") -> list[Any]:
     return said
 
 
-def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[Item]:
+def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[Item | None]:
     """Add items to a conversation.
 
     Args:
@@ -71,7 +83,8 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
         path: Where the items stand in the request; empty: elsewhere.
 
     Returns:
-        The items as they are stored: with their kind, and without what the reference does not know.
+        The items as they are stored: with their kind, and without what the reference does not know; None for those
+        that were left out.
 
     Raises:
         InvalidRequest: Names the item that is wrong.
@@ -79,7 +92,7 @@ def read(items: Sequence[Any], into: Conversation, path: str = "input") -> list[
     return [_read(item, into, f"{path}[{at}]" if path else "") for at, item in enumerate(items)]
 
 
-def _read(item: Any, into: Conversation, path: str) -> Item:
+def _read(item: Any, into: Conversation, path: str) -> Item | None:
     if not isinstance(item, dict):
         raise InvalidRequest(f"{path} must be an object.", field=path)
     said = Fields(item, path)
@@ -104,6 +117,9 @@ def _read(item: Any, into: Conversation, path: str) -> Item:
         return _reasoning(said)
     if kind in NOT_READ:
         return item
+    if kind in HOSTED and into.drops:
+        into.dropped.append(kind)
+        return None
     raise said.wrong("type", f"is not supported here: {kind[:100]!r}")
 
 

@@ -1,6 +1,7 @@
 """The parts of an answer while they grow, and the events that tell of them."""
 
 import json
+import secrets
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from gateway.domain.deltas import members_of
 _encode = msgspec.json.encode
 _TEXT = "response.output_text"
 _REFUSAL = "response.refusal"
+_PADDED_TO = 32
 _SUMMARY = "response.reasoning_summary_text"
 _THOUGHT = "response.reasoning_text"
 
@@ -26,11 +28,15 @@ def _head(kind: str) -> bytes:
 class Events:
     """Numbers events and writes them.
 
+    Args:
+        obfuscates: Pieces have random characters beside them, so that the length of an event does not tell theirs.
+
     Attributes:
         out: The bytes of the events that were not taken yet.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, obfuscates: bool = False) -> None:
+        self._obfuscates = obfuscates
         self.out: list[bytes] = []
         self._number = 0
 
@@ -42,6 +48,8 @@ class Events:
 
     def piece(self, head: bytes, piece: str, tail: bytes) -> None:
         """Write an event whose members are encoded already but for one text: the hot path."""
+        if self._obfuscates:
+            head = _padded(head, len(piece))
         self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
         self._number += 1
 
@@ -49,6 +57,12 @@ class Events:
         """Return what was written since the last call."""
         out, self.out = b"".join(self.out), []
         return out
+
+
+def _padded(head: bytes, length: int) -> bytes:
+    """The begin of an event with random characters for a piece of this length."""
+    padding = secrets.token_urlsafe(_PADDED_TO)[: -length % _PADDED_TO].encode()
+    return head.replace(b'"delta":', b'"obfuscation":"%b","delta":' % padding)
 
 
 class Message:

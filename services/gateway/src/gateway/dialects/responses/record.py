@@ -1,5 +1,6 @@
 """What is stored of a response: what the policies left of the request, and what was released of the answer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,11 +13,13 @@ _object = msgspec.json.Decoder(dict[str, Any])
 _KEPT = ("tools", "response_format")
 
 
-def input_left(items: list[Item], paths: list[str], asked: Turn, judged: Turn | None) -> tuple[Item, ...]:
+def input_left(
+    items: Sequence[Item | None], paths: list[str], asked: Turn, judged: Turn | None
+) -> tuple[Item, ...]:
     """Return the items of an input as the detectors left them.
 
     Args:
-        items: As the request has them.
+        items: As the request has them; None for those that were left out.
         paths: The places of the chat's messages in the request.
         asked: The turn before the detectors.
         judged: The turn behind them; None: they stopped it, and nothing is kept.

@@ -19,7 +19,7 @@ OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 READ = (
     *("conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata"),
     *("model", "parallel_tool_calls", "previous_response_id", "reasoning", "store", "stream", "temperature"),
-    *("text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation"),
+    *("service_tier", "stream_options", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation"),
 )
 """Members of the reference that decide about the answer."""
 
@@ -27,7 +27,7 @@ REPEATED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "
 """Members that change nothing here and that the response repeats."""
 
 IGNORED = (
-    *("access_programs", "client_metadata", "image", "prompt_cache_options", "service_tier", "stream_options"),
+    *("access_programs", "client_metadata", "image", "prompt_cache_options"),
     *REPEATED,
 )
 """Members that change nothing here."""
@@ -49,6 +49,7 @@ INCLUDABLE = (
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 _SUMMARIES = ("auto", "concise", "detailed")
 _FORMATS = ("text", "json_schema", "json_object")
+_TIERS = ("auto", "default", "flex", "scale", "priority", "fast", "ultrafast")
 _MOST_METADATA, _LONGEST_KEY, _LONGEST_VALUE = 16, 64, 512
 _MOST_CALLS = 1000
 _MOST_LOGPROBS = 20
@@ -64,33 +65,37 @@ class Asked:
         body: The chat that it becomes, as a request of OpenAI's chat completions.
         paths: Where the messages of that chat stand in the request.
         count: How many items there are, those that it continues included.
-        own: The items of its input, as they are stored.
+        own: The items of its input, as they are stored; None for those that were left out.
         tools: Its tools.
         include: What it wants to see besides.
         summarises: The model's reasoning is shown as a summary.
         logprobs: The tokens' log probabilities are shown.
         shown: The members of the response that repeat the request.
+        dropped: Kinds of the items that were left out.
+        obfuscates: Pieces of the answer have random characters beside them, which hide their lengths.
     """
 
     said: Fields
     body: bytes
     paths: list[str]
     count: int
-    own: list[items.Item]
+    own: list[items.Item | None]
     tools: Tools
     include: frozenset[str]
     summarises: bool
     logprobs: bool
     shown: dict[str, Any]
+    dropped: list[str]
+    obfuscates: bool
 
 
-def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown_tools: bool) -> Asked:
+def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> Asked:
     """Return what a request says.
 
     Args:
         body: As it came, references replaced by what they name.
         before: The items that it continues.
-        refuse_unknown_tools: Tools that are not offered here are refused; else they are dropped.
+        refuse_unknown: Tools that are not offered here, and their items, are refused; else they are dropped.
 
     Raises:
         InvalidRequest: Names the member that is wrong.
@@ -103,14 +108,14 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown_tools: boo
     for name, nothing in REFUSED.items():
         if said.get(name) not in nothing:
             raise said.wrong(name, "is not supported here")
-    tools = tool_kinds.read(said, refuse_unknown=refuse_unknown_tools)
+    tools = tool_kinds.read(said, refuse_unknown=refuse_unknown)
     include = _include(said)
-    talk = items.Conversation()
+    talk = items.Conversation(drops=not refuse_unknown)
     if instructions := said.text("instructions"):
         talk.add({"role": "system", "content": instructions}, "instructions")
     items.read(before, talk, "")
     listed = items.listed(said.get("input") if said.get("input") is not None else [])
-    if not listed and not before:
+    if not (listed or before):
         raise said.wrong("input", "must be a string that is not empty, or a list of items")
     own = items.read(listed, talk)
     summary = _reasoning(said)
@@ -126,7 +131,9 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown_tools: boo
             chat[name] = msgspec.Raw(bytes(raw[name]))
     shown = _shown(said, tools)
     count = len(before) + len(listed)
-    return Asked(said, _encode(chat), talk.paths, count, own, tools, include, summary, logprobs, shown)
+    padded = said.object("stream_options").flag("include_obfuscation")
+    body = _encode(chat)
+    return Asked(said, body, talk.paths, count, own, tools, include, summary, logprobs, shown, talk.dropped, padded)
 
 
 def _include(said: Fields) -> frozenset[str]:
@@ -159,6 +166,7 @@ def _parameters(said: Fields, *, logprobs: bool) -> dict[str, Any]:
     }
     said.integer("max_tool_calls", 1, _MOST_CALLS)
     said.one_of("truncation", ("auto", "disabled"))
+    said.one_of("service_tier", _TIERS)
     return {name: value for name, value in found.items() if value is not None}
 
 
