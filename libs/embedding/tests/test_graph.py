@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime  # type: ignore[import-untyped]  # has no types
 import pytest
 import safetensors.numpy
-from embedding.graph import write_graph
+from embedding.graph import BLOCKS, INPUT, SCALES, write_graph
 from embedding.minilm import MiniLmEmbedder
 from embedding.weights import find_model_files
 
@@ -72,3 +73,41 @@ def test_a_missing_tensor_is_an_error(weights: dict[str, npt.NDArray[np.float32]
     lacking = {name: value for name, value in weights.items() if name != "encoder.layer.3.output.dense.bias"}
     with pytest.raises(KeyError, match=r"encoder\.layer\.3\.output\.dense\.bias"):
         write_graph(lacking)
+
+
+def test_word_vectors_may_be_in_blocks() -> None:
+    """A graph with blocks of them computes what one with the whole table does, for as many layers as there are."""
+    random = np.random.default_rng(3)
+    blocks = random.integers(-8, 8, (9, 12, 32), dtype=np.int8)
+    scales = random.uniform(0.01, 0.1, (9, 12)).astype(np.float16)
+    shapes = {
+        "embeddings.position_embeddings.weight": (4, 384),
+        "embeddings.token_type_embeddings.weight": (2, 384),
+        "embeddings.LayerNorm.weight": (384,),
+        "embeddings.LayerNorm.bias": (384,),
+    }
+    for layer in ("encoder.layer.0", "encoder.layer.1"):
+        for name in (
+            "attention.self.query",
+            "attention.self.key",
+            "attention.self.value",
+            "attention.output.dense",
+        ):
+            shapes |= {f"{layer}.{name}.weight": (384, 384), f"{layer}.{name}.bias": (384,)}
+        for name in ("attention.output.LayerNorm", "output.LayerNorm"):
+            shapes |= {f"{layer}.{name}.weight": (384,), f"{layer}.{name}.bias": (384,)}
+        shapes |= {f"{layer}.intermediate.dense.weight": (8, 384), f"{layer}.intermediate.dense.bias": (8,)}
+        shapes |= {f"{layer}.output.dense.weight": (384, 8), f"{layer}.output.dense.bias": (384,)}
+    shared = {name: random.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    table = (blocks * scales.astype(np.float32)[..., None]).reshape(9, 384)
+    graphs = [
+        write_graph(shared | {BLOCKS: blocks, SCALES: scales}),
+        write_graph(shared | {"embeddings.word_embeddings.weight": table}),
+    ]
+    vectors = [
+        onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"]).run(
+            None, {INPUT: np.array([[0, 8, 3, 2]])}
+        )[0]
+        for graph in graphs
+    ]
+    np.testing.assert_allclose(*vectors, atol=1e-6)

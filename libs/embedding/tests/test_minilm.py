@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from embedding.cache import GRAPH, TOKENIZER, entry
 from embedding.errors import CacheMissing, CacheUnreadable
-from embedding.minilm import MAX_SEQUENCE, MiniLmEmbedder, WordPieceTokenizer, has_vnni, open_session
+from embedding.local import has_vnni, open_session
+from embedding.minilm import MAX_SEQUENCE, MiniLmEmbedder, WordPieceTokenizer
 
 LONG = "The night train waits for the last boat, because nobody should sleep on a quay in winter. " * 12
 

@@ -1,11 +1,13 @@
 """The models of a service: made from a file, found by name."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder
 from causeway_testing.servers import free_ports
+from embedding.cache import E5, entry
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import InvalidRequest, Unavailable
 
@@ -32,6 +34,48 @@ async def test_without_a_file_there_is_the_bundled_model(cache: Path) -> None:
     assert models.default.dimension == 384
     assert (await models.default.plain.embed(["a"])).shape == (1, 384)
     await models.aclose()
+
+
+async def test_the_model_for_many_languages_is_there_where_it_is_built(cache: Path, tmp_path: Path) -> None:
+    """It is no default, and its files are read with its first text; damaged ones keep no service from starting."""
+    shutil.copytree(cache, tmp_path, dirs_exist_ok=True)
+    entry(tmp_path, "int8", E5).mkdir()
+    models = opened(None, tmp_path)
+    assert [model.name for model in models] == ["all-minilm-l6-v2", "multilingual-e5-small"]
+    many = models.get("multilingual-e5-small")
+    assert many is not None
+    assert many.dimension == 384
+    assert many.plain.max_tokens - many.queries.max_tokens == many.plain.max_tokens - many.passages.max_tokens == 3
+    with pytest.raises(Unavailable, match="Delete that directory"):
+        await many.queries.embed(["text"])
+    await models.aclose()
+
+
+async def test_the_model_for_many_languages_may_be_the_only_one(tmp_path: Path) -> None:
+    """A file that lists it alone wants it built; the message has the command."""
+    path = tmp_path / "embeddings.yaml"
+    path.write_text("models: [{kind: e5}]")
+    with pytest.raises(Unavailable, match=r"embedding\.build .*--multilingual$"):
+        opened(path, tmp_path)
+    entry(tmp_path, "int8", E5).mkdir()
+    models = opened(path, tmp_path)
+    assert [model.name for model in models] == ["multilingual-e5-small"]
+    await models.aclose()
+
+
+async def test_a_message_about_a_model_says_how_it_is_installed(cache: Path) -> None:
+    """Of the optional one; of others nothing is known."""
+    models = opened(None, cache)
+    assert "make multilingual" in models.hint("multilingual-e5-small")
+    assert models.hint("another") == ""
+    await models.aclose()
+
+
+@pytest.mark.parametrize(("cosine", "similarity"), [(1, 1), (0.875, 0.5), (0.75, 0), (0.5, -1), (-1, -1)])
+def test_a_cosine_above_the_floor_is_a_similarity(cosine: float, similarity: float) -> None:
+    """The floor counts as 0, and what lies far below it as -1; without a floor a cosine is one."""
+    assert EmbeddingModel.of(HashingEmbedder(), cosine_floor=0.75).similarity(cosine) == similarity
+    assert EmbeddingModel.of(HashingEmbedder()).similarity(cosine) == cosine
 
 
 async def test_the_models_of_a_file(cache: Path, tmp_path: Path, embedding_server: Any) -> None:

@@ -1,6 +1,7 @@
 """The contract of the port; the fake, the bundled model and those of servers keep it alike."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from itertools import pairwise
 from pathlib import Path
@@ -9,7 +10,8 @@ import numpy as np
 import pytest
 from causeway_testing.embedding import HashingEmbedder, WordTokenizer
 from embedding import EmbeddingConfig, make
-from embedding.cache import TOKENIZER, entry
+from embedding.cache import TOKENIZER, default_cache_dir, entry
+from embedding.e5 import E5Embedder
 from embedding.errors import UnembeddableText
 from embedding.minilm import MiniLmEmbedder, WordPieceTokenizer
 from embedding.models import PrefixedEmbedder
@@ -27,7 +29,11 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=["fake", "minilm", "openai", "triton", "prefixed"])
+E5 = pytest.param("e5", marks=pytest.mark.slow)
+"""Needs `make multilingual`."""
+
+
+@pytest.fixture(params=["fake", "minilm", E5, "openai", "triton", "prefixed"])
 async def embedder(request: pytest.FixtureRequest, cache: Path) -> AsyncIterator[Embedder]:
     """Each adapter in turn."""
     embedder = make_embedder(request, cache)
@@ -42,6 +48,8 @@ def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
         return PrefixedEmbedder(HashingEmbedder(), "passage: ")
     if request.param == "minilm":
         return make(EmbeddingConfig(cache_dir=cache))
+    if request.param == "e5":
+        return make(EmbeddingConfig("e5", cache_dir=default_cache_dir(os.environ)))
     if request.param == "openai":
         url = request.getfixturevalue("embedding_server").url
         return make(EmbeddingConfig("openai", address=url, model="hashing", dimension=256, max_tokens=256, batch=3))
@@ -58,11 +66,13 @@ def make_embedder(request: pytest.FixtureRequest, cache: Path) -> Embedder:
     )
 
 
-@pytest.fixture(params=["fake", "minilm", "approximate"], scope="module")
+@pytest.fixture(params=["fake", "minilm", E5, "approximate"], scope="module")
 def tokenizer(request: pytest.FixtureRequest, cache: Path) -> Tokenizer:
     """Each adapter's tokenizer in turn."""
     if request.param == "approximate":
         return ApproximateTokenizer()
+    if request.param == "e5":
+        return E5Embedder.load(default_cache_dir(os.environ)).tokenizer
     return WordTokenizer() if request.param == "fake" else MiniLmEmbedder.load(cache).tokenizer
 
 

@@ -1,4 +1,4 @@
-"""Builds what the bundled model needs at run time: ``python -m embedding.build``.
+"""Builds what the models of this machine need at run time: ``python -m embedding.build``.
 
 Reads and checks the weights, writes the graph, quantizes it, and puts it with the tokenizer into the cache.
 Where that has been done, nothing happens. Two processes may build at once: each builds aside, the first one's
@@ -14,10 +14,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from embedding.cache import GRAPH, TOKENIZER, Precision, default_cache_dir, entry
+from embedding.cache import (
+    E5,
+    GRAPH,
+    MINILM,
+    PIECES,
+    TOKENIZER,
+    WORDS,
+    CachedModel,
+    Precision,
+    default_cache_dir,
+    entry,
+)
 from embedding.errors import SetupError
-from embedding.weights import ModelFiles, find_model_files
+from embedding.weights import ModelFiles, find_e5_files, find_model_files
+
+if TYPE_CHECKING:
+    from embedding.graph import Weights
+
+_EMPTY_TEXT = {MINILM: (101, 102), E5: (0, 2)}
+"""The special tokens around nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,43 +46,74 @@ class Built:
     created: bool
 
 
-def build(cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None) -> Built:
+def build(
+    cache_dir: Path, precision: Precision = "int8", files: ModelFiles | None = None, model: CachedModel = MINILM
+) -> Built:
     """Makes sure that the cache holds the graph of this precision, and the tokenizer.
 
     Args:
         cache_dir: Made if it is not there.
         precision: ``int8`` is what services load; ``fp32`` is its yardstick.
-        files: The model's files; those of the installed distribution if None.
+        files: The model's files; those of the installed distributions if None.
+        model: Which one.
 
     Raises:
         WeightsMissing: They are not installed.
         WeightsMismatch: They are not the original's.
         OSError: The cache cannot be written.
     """
-    target = entry(cache_dir, precision)
+    target = entry(cache_dir, precision, model)
     if target.is_dir():
         return Built(target, created=False)
-    # Slow to import, and not installed where only the cache is: whoever has the graph needs neither.
-    import onnx
-    import safetensors.numpy
-
-    from embedding.graph import write_graph
-    from embedding.quantization import write_quantized
-
-    files = files or find_model_files()
-    tokenizer = files.read_tokenizer()
-    weights = safetensors.numpy.load(files.read_weights())
-
+    files = files or (find_e5_files() if model is E5 else find_model_files())
+    tokenizer, weights = files.read_tokenizer(), files.read_weights()
     cache_dir.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=".building-", dir=cache_dir) as scratch:
         aside = Path(scratch) / target.name
         aside.mkdir()
-        (aside / TOKENIZER).write_bytes(tokenizer)
-        if precision == "int8":
-            write_quantized(weights, aside / GRAPH)
+        if model is E5:
+            _write_e5(aside, tokenizer, weights, precision)
         else:
-            onnx.save(write_graph(weights), aside / GRAPH)
+            _write_minilm(aside, tokenizer, weights, precision)
         return Built(target, created=_publish(aside, target))
+
+
+# What these import is slow to import, and not installed where only the cache is.
+def _write_minilm(directory: Path, tokenizer: bytes, content: bytes, precision: Precision) -> None:
+    import safetensors.numpy
+
+    (directory / TOKENIZER).write_bytes(tokenizer)
+    _write_graph(directory / GRAPH, safetensors.numpy.load(content), precision, MINILM)
+
+
+def _write_e5(directory: Path, tokenizer: bytes, content: bytes, precision: Precision) -> None:
+    import onnx
+
+    from embedding.e5_weights import read_e5
+    from embedding.sentence_pieces import write_model
+
+    write_model(tokenizer, directory / PIECES)
+    path = directory / GRAPH
+    _write_graph(path, read_e5(content), precision, E5)
+    # In a file beside the graph the word vectors are mapped into memory, not read.
+    graph = onnx.load(path)
+    onnx.save(graph, path, save_as_external_data=True, location=WORDS, size_threshold=_LARGEST_INSIDE)
+    (directory / WORDS).chmod(path.stat().st_mode)  # others could not read what that writes
+
+
+_LARGEST_INSIDE = 4 * 1024**2
+
+
+def _write_graph(path: Path, weights: "Weights", precision: Precision, model: CachedModel) -> None:
+    import onnx
+
+    from embedding.graph import write_graph
+    from embedding.quantization import write_quantized
+
+    if precision == "int8":
+        write_quantized(weights, path, _EMPTY_TEXT[model])
+    else:
+        onnx.save(write_graph(weights), path)
 
 
 def _publish(aside: Path, target: Path) -> bool:
@@ -89,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command; returns the exit code: 0 done, 1 the model cannot be built, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="python -m embedding.build",
-        description="Build the bundled embedding model's files into the cache. Does nothing where they are.",
+        description="Build an embedding model's files into the cache. Does nothing where they are.",
         epilog=(
             "examples:\n  python -m embedding.build\n  python -m embedding.build --cache /var/cache/causeway --json"
         ),
@@ -102,6 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metavar="DIR",
         help="the cache's directory (default: %(default)s)",
     )
+    parser.add_argument("--multilingual", action="store_true", help=f"build {E5.name} instead of {MINILM.name}")
     parser.add_argument("--fp32", action="store_true", help="build the unquantized graph too, as a yardstick")
     parser.add_argument("--json", action="store_true", help="print one JSON object per graph")
     options = parser.parse_args(arguments)
@@ -110,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for precision in precisions:
         begun = time.perf_counter()
         try:
-            built = build(options.cache, precision)
+            built = build(options.cache, precision, model=E5 if options.multilingual else MINILM)
         except (SetupError, OSError) as error:
             sys.stderr.write(f"embedding.build: {error}\n")
             return 1

@@ -12,10 +12,11 @@ class EmbeddingConfig:
     """An embedding model.
 
     Attributes:
-        kind: ``minilm`` is bundled; ``openai`` is a server with the OpenAI API's ``/embeddings``; ``triton`` is a
-            model on a Triton server that turns one input of strings into one output of FP32 vectors.
-        cache_dir: Of ``minilm``: where its graph is.
-        workers: Of ``minilm``: texts that are embedded at the same time.
+        kind: ``minilm`` is bundled; ``e5`` is the optional model for many languages; ``openai`` is a server with
+            the OpenAI API's ``/embeddings``; ``triton`` is a model on a Triton server that turns one input of
+            strings into one output of FP32 vectors.
+        cache_dir: Of ``minilm`` and ``e5``: where their graphs are.
+        workers: Of ``minilm`` and ``e5``: texts that are embedded at the same time.
         address: Of a server: base URL with its version (``http://127.0.0.1:8000/v1``), or Triton's ``host:port``.
         model: What the server calls the model.
         name: What an index records, so that vectors of two models are never compared; empty: as ``model``.
@@ -32,9 +33,10 @@ class EmbeddingConfig:
         timeout: Seconds for each of them.
         query_prefix: Stands before queries, where the model was trained so (``query: ``).
         passage_prefix: Likewise before passages.
+        cosine_floor: Cosine that texts have which have nothing to do with each other.
     """
 
-    kind: Literal["minilm", "openai", "triton"] = "minilm"
+    kind: Literal["minilm", "e5", "openai", "triton"] = "minilm"
     cache_dir: Path | None = None
     workers: int = 2
     address: str = ""
@@ -53,6 +55,7 @@ class EmbeddingConfig:
     timeout: float = 30.0
     query_prefix: str = ""
     passage_prefix: str = ""
+    cosine_floor: float = 0.0
 
     @property
     def public_name(self) -> str:

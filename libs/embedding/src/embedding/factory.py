@@ -1,5 +1,7 @@
 """Make the embedder that a configuration asks for."""
 
+from pathlib import Path
+
 from embedding.config import EmbeddingConfig
 from embedding.errors import SetupError
 from embedding.port import Embedder
@@ -11,13 +13,11 @@ def make(config: EmbeddingConfig) -> Embedder:
     Raises:
         SetupError: The configuration is incomplete; the message says what is missing.
     """
-    if config.kind == "minilm":
-        # Each is imported when it is asked for: the graph's runtime takes 40 MB, Triton's client 15.
-        from embedding.minilm import MiniLmEmbedder
-
+    # Each is imported when it is asked for: the graph's runtime takes 40 MB, Triton's client 15.
+    if config.kind in ("minilm", "e5"):
         if config.cache_dir is None:
-            raise SetupError("The bundled embedding model needs the directory of its cache.")
-        return MiniLmEmbedder.load(config.cache_dir, workers=config.workers)
+            raise SetupError("An embedding model of this machine needs the directory of its cache.")
+        return _local(config.kind, config.cache_dir, config.workers)
     missing = [name for name in ("address", "model", "dimension") if not getattr(config, name)]
     if missing:
         raise SetupError(f"An embedding model of kind '{config.kind}' needs: {', '.join(missing)}.")
@@ -33,3 +33,13 @@ def make(config: EmbeddingConfig) -> Embedder:
 
         source = TritonSource(config)
     return RemoteEmbedder(config, source)
+
+
+def _local(kind: str, cache_dir: Path, workers: int) -> Embedder:
+    if kind == "minilm":
+        from embedding.minilm import MiniLmEmbedder
+
+        return MiniLmEmbedder.load(cache_dir, workers)
+    from embedding.e5 import E5Embedder
+
+    return E5Embedder.load(cache_dir, workers)

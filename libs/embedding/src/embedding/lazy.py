@@ -1,0 +1,28 @@
+"""Things that are made at their first use."""
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Lazy(Generic[T]):
+    """Makes a thing when it is first asked for, once, whichever threads ask.
+
+    Args:
+        make: Makes it; what it raises reaches the caller, and the next caller tries again.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._made: list[T] = []
+
+    def __call__(self) -> T:
+        """Return the thing."""
+        if not self._made:
+            with self._lock:
+                if not self._made:
+                    self._made.append(self._make())
+        return self._made[0]

@@ -1,0 +1,134 @@
+"""Models that run in the process, on the CPU, offline.
+
+One text at a time. Padding texts into batches is slower on a CPU, and with int8 it would let a text's neighbours
+in the batch change its vector; so the same text always gets the same vector. Parallelism comes from several threads
+that run the one session: it is made to be shared, and keeps one copy of the weights.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime  # type: ignore[import-untyped]  # has no types
+
+from embedding.cache import CachedModel, Precision, entry
+from embedding.errors import CacheMissing
+from embedding.port import Tokenizer, check_texts
+from embedding.turns import TurnTaker
+
+
+class SequenceTokenizer(Tokenizer, Protocol):
+    """A tokenizer that knows what its model reads."""
+
+    def sequence(self, text: str, length: int) -> npt.NDArray[np.int64]:
+        """What the model reads: the text's tokens between the special ones, cut to ``length`` tokens in all."""
+        ...
+
+
+class LocalEmbedder:
+    """A model of this machine; see `embedding.port.Embedder`.
+
+    Args:
+        model: Its name.
+        dimension: Length of its vectors.
+        max_sequence: How many tokens it reads, the first and the last included, which are special.
+        tokenizer: Its own.
+        session: Its graph; asked for by the threads that embed.
+        workers: Texts that are embedded at the same time; more than the machine has cores gains nothing.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        dimension: int,
+        max_sequence: int,
+        tokenizer: SequenceTokenizer,
+        session: Callable[[], onnxruntime.InferenceSession],
+        workers: int,
+    ) -> None:
+        self.model = model
+        self.dimension = dimension
+        self.max_tokens = max_sequence - 2
+        self.tokenizer = tokenizer
+        self._session = session
+        self._turns = TurnTaker(workers, name="embedding")
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        """Embeds texts, each by itself; see `embedding.port.Embedder.embed`."""
+        check_texts(texts)
+        vectors = await self._turns.map(self._vector, texts)
+        return np.stack(vectors) if vectors else np.empty((0, self.dimension), np.float32)
+
+    async def aclose(self) -> None:
+        """Waits for the texts that are being embedded; see `embedding.port.Embedder.aclose`."""
+        await self._turns.aclose()
+
+    def _vector(self, text: str) -> npt.NDArray[np.float32]:
+        """Tokenizes and embeds, both without the interpreter's lock."""
+        tokens = self.tokenizer.sequence(text, self.max_tokens + 2)
+        vector: npt.NDArray[np.float32] = self._session().run(None, {"input_ids": tokens[None]})[0][0]
+        return vector
+
+
+def built(model: CachedModel, cache_dir: Path, precision: Precision) -> Path:
+    """Return the directory of a model's files.
+
+    Raises:
+        CacheMissing: Nothing has been built there.
+    """
+    directory = entry(cache_dir, precision, model)
+    if not directory.is_dir():
+        options = [option for option in (model.option, "--fp32" if precision == "fp32" else "") if option]
+        raise CacheMissing(
+            f"There is no embedding model in {directory}. Build it with: "
+            + " ".join(["python -m embedding.build --cache", str(cache_dir), *options])
+        )
+    return directory
+
+
+def unreadable(directory: Path) -> str:
+    """What to say of files that cannot be loaded."""
+    return f"The embedding model in {directory} cannot be loaded. Delete that directory and build it again."
+
+
+def has_vnni(cpuinfo: str) -> bool:
+    """Return whether the CPU multiplies 8-bit integers into 32 bits (VNNI).
+
+    Args:
+        cpuinfo: The text of Linux' ``/proc/cpuinfo``.
+    """
+    flags = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "").split()
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(flags)
+
+
+def this_cpu_has_vnni() -> bool:
+    """Return whether this machine's CPU has it."""
+    try:
+        return has_vnni(Path("/proc/cpuinfo").read_text())
+    except OSError:
+        return False  # another system: exact multiplication gives the same vectors, only later
+
+
+def open_session(path: Path, *, exact: bool) -> onnxruntime.InferenceSession:
+    """Return a session of a graph.
+
+    Args:
+        path: The graph.
+        exact: 8-bit products are added up in 32 bits. CPUs without VNNI add them in 16 bits, which saturate, and so
+            get other vectors unless they are told. CPUs with VNNI always add exactly; told so, they take kernels
+            that need twice the time for the same vectors.
+    """
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    if exact:
+        options.add_session_config_entry("session.x64quantprecision", "1")
+    return onnxruntime.InferenceSession(
+        str(path),
+        options,
+        providers=["CPUExecutionProvider"],
+        # The fused operator is 5 to 10 % slower than the two that it replaces.
+        disabled_optimizers=["SkipLayerNormFusion"],
+    )

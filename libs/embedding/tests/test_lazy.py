@@ -1,0 +1,44 @@
+"""Things that are made at their first use."""
+
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+import pytest
+from embedding.lazy import Lazy
+
+
+def test_a_thing_is_made_once_whoever_asks() -> None:
+    """Eight threads that ask together get the same one."""
+    made: list[object] = []
+    together = Barrier(8)
+
+    def make() -> object:
+        made.append(object())
+        return made[-1]
+
+    lazy = Lazy(make)
+    assert made == []
+
+    def ask(_: int) -> object:
+        together.wait()
+        return lazy()
+
+    with ThreadPoolExecutor(8) as threads:
+        assert set(threads.map(ask, range(8))) == set(made)
+    assert len(made) == 1
+
+
+def test_what_failed_is_tried_again() -> None:
+    """The error reaches the caller; the next one may have more luck."""
+    results = iter([None, "made"])
+
+    def make() -> str:
+        found = next(results)
+        if found is None:
+            raise OSError("away")
+        return found
+
+    lazy = Lazy(make)
+    with pytest.raises(OSError, match="away"):
+        lazy()
+    assert lazy() == "made"

@@ -1,0 +1,39 @@
+"""The unigram tokenizer; its contract is in test_port.py."""
+
+import json
+from pathlib import Path
+
+import pytest
+from embedding.sentence_pieces import SentencePieceTokenizer, write_model
+
+PIECES = ["<s>", "<pad>", "</s>", "<unk>", "\u2581", "\u2581fer", "ry", "\u2581quay", "s", "<mask>"]
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> SentencePieceTokenizer:
+    """A tokenizer of a few pieces."""
+    described = {
+        "added_tokens": [{"content": piece} for piece in ("<s>", "<pad>", "</s>", "<unk>", "<mask>")],
+        "normalizer": {"normalizers": [{"precompiled_charsmap": ""}]},
+        "model": {"vocab": [[piece, -float(at)] for at, piece in enumerate(PIECES)]},
+    }
+    write_model(json.dumps(described).encode(), tmp_path / "tokenizer.model")
+    return SentencePieceTokenizer(tmp_path / "tokenizer.model")
+
+
+def test_a_text_is_cut_into_pieces(tokenizer: SentencePieceTokenizer) -> None:
+    """Each with its place in the text, without the space before it."""
+    assert tokenizer.spans("ferry quays") == [(0, 3), (3, 5), (6, 10), (10, 11)]
+    assert tokenizer.count("ferry quays") == 4
+
+
+def test_what_the_model_reads_is_cut(tokenizer: SentencePieceTokenizer) -> None:
+    """The special tokens are at both ends, however long the text is."""
+    assert tokenizer.sequence("ferry quays", 512).tolist() == [0, 5, 6, 7, 8, 2]
+    assert tokenizer.sequence("ferry quays", 4).tolist() == [0, 5, 6, 2]
+    assert tokenizer.sequence("", 512).tolist() == [0, 2]
+
+
+def test_special_tokens_in_a_text_are_text(tokenizer: SentencePieceTokenizer) -> None:
+    """They are pieces that are not known, no ends of the text."""
+    assert set(tokenizer.sequence("</s><mask>", 512).tolist()[1:-1]).isdisjoint({0, 2, 9})
