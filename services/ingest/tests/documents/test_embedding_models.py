@@ -71,6 +71,9 @@ async def test_a_model_that_is_gone() -> None:
         with pytest.raises(Conflict, match=f"'{JOB.index}'.*'{space.model}'") as caught:
             await made.of(JOB)
         assert caught.value.resource == JOB.index
+    index.spaces[KEY] = VectorSpace("multilingual-e5-small", 384)
+    with pytest.raises(Conflict, match="`make multilingual` builds"):
+        await made.of(JOB)
     index.down = True
     with pytest.raises(Unavailable):
         await made.of(JOB)

@@ -12,7 +12,7 @@ from causeway_testing.retriever.bench import INDEX, Bench
 from embedding.models import EmbeddingModel, EmbeddingModels
 from retriever.domain.document import Document
 from retriever.domain.filter import Filter, MatchAny, Range
-from retriever.domain.index import Fusion, IndexSettings
+from retriever.domain.index import Fusion, IndexSettings, IndexSpec
 from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.embedding.query_vectors import QueryVectors
 from retriever.search.retrieval import MAX_QUERY_LENGTH
@@ -57,6 +57,33 @@ async def test_an_index_says_how_its_searches_are_weighed(harbour: Bench) -> Non
     assert await harbour.ask("bridge tickets", dense_weight=0.5, expand=True) == usual
     await rebuilds.update(LOCAL, INDEX, IndexSettings(fusion=Fusion.RANKS), ("fusion", "dense_weight", "expand"))
     assert (await harbour.ask("ferry tickets"))[0].score == pytest.approx(2 / 61)
+
+
+async def test_cosines_are_compared_above_their_models_floor(harbour: Bench) -> None:
+    """Of a model with a floor the part above it counts: for thresholds, and for shares of the best one."""
+    plain = by_text(await harbour.ask("bridge tickets", mode=Mode.VECTORS))
+    model = EmbeddingModel.of(harbour.embedder, cosine_floor=0.25)
+    harbour.retrieval = harbour.retrieval_over(QueryVectors(EmbeddingModels([model])))
+    raised = by_text(await harbour.ask("bridge tickets", mode=Mode.VECTORS))
+    assert list(raised) == list(plain)
+    for text, passage in raised.items():
+        assert passage.dense_score == pytest.approx(((plain[text].dense_score or 0) - 0.25) / 0.75)
+    above = [text for text, passage in raised.items() if passage.dense_score and passage.dense_score >= 0.1]
+    assert 0 < len(above) < len(plain)
+    assert set(by_text(await harbour.ask("bridge tickets", minimum_dense_score=0.1))) == set(above)
+    mixed = by_text(await harbour.ask("bridge tickets", expand=False))
+    best = max(passage.sparse_score or 0 for passage in mixed.values())
+    most = max(passage.dense_score or 0 for passage in mixed.values())
+    for passage in mixed.values():
+        share = max(0, passage.dense_score or 0) / most
+        assert passage.score == pytest.approx((share + (passage.sparse_score or 0) / best) / 2)
+
+
+async def test_an_index_of_a_model_that_is_not_installed(harbour: Bench) -> None:
+    """It is searched by text; else the message says how the model is installed, if that is known."""
+    spec = IndexSpec("", "notes", "multilingual-e5-small", 384)
+    with pytest.raises(Conflict, match=r"search it by text\. `make multilingual` builds 'multilingual-e5-small'"):
+        await QueryVectors(harbour.models).needed("ferry", [spec])
 
 
 async def test_missing_scores_are_computed_for_both_searches(harbour: Bench) -> None:

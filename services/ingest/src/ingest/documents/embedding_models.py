@@ -46,6 +46,7 @@ class IndexingModels:
     def __init__(self, models: EmbeddingModels, index: Index, *, tokens: int, overlap: int) -> None:
         self._index = index
         self._models = {model.name: model.passages for model in models}
+        self._hint = models.hint
         self._default = models.default.passages
         self._tokens = tokens
         self._overlap = overlap
@@ -64,7 +65,10 @@ class IndexingModels:
         made = f"Index '{job.index}' has vectors of the embedding model '{space.model}'"
         embedder = self._models.get(space.model)
         if embedder is None:
-            raise Conflict(f"{made}, which is not configured: nothing can be added to it.", resource=job.index)
+            raise Conflict(
+                f"{made}, which is not configured: nothing can be added to it.{self._hint(space.model)}",
+                resource=job.index,
+            )
         if embedder.dimension != space.dimension:
             raise Conflict(
                 f"{made} with {space.dimension} numbers each, which is configured with {embedder.dimension} "

@@ -2,16 +2,33 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import structlog
 from embedding.models import EmbeddingModel, EmbeddingModels
 from servicekit.errors import CausewayError, Conflict
 
 from retriever.domain.index import IndexSpec
+from retriever.domain.ranking import Hit
 
 _log = structlog.get_logger(__name__)
 
-Vectors = Mapping[tuple[str, int], Sequence[float]]
+
+@dataclass(frozen=True, slots=True)
+class QueryVector:
+    """A query's vector, with the model that made it."""
+
+    numbers: Sequence[float]
+    model: EmbeddingModel
+
+    def similarities(self, hits: list[Hit]) -> list[Hit]:
+        """Hits by cosine, with what the model's cosines say (`EmbeddingModel.similarity`); the order stays."""
+        if not self.model.cosine_floor:
+            return hits
+        return [Hit(hit.id, self.model.similarity(hit.score)) for hit in hits]
+
+
+Vectors = Mapping[tuple[str, int], QueryVector]
 """By `IndexSpec.space`."""
 
 
@@ -35,7 +52,7 @@ class QueryVectors:
             CausewayError: What a model raises.
         """
         models = {spec.space: self._model_of(spec) for spec in specs}
-        tasks: dict[str, asyncio.Task[Sequence[float]]] = {}
+        tasks: dict[str, asyncio.Task[QueryVector]] = {}
         try:
             async with asyncio.TaskGroup() as group:
                 for model in models.values():
@@ -47,7 +64,7 @@ class QueryVectors:
 
     async def welcome(self, text: str, specs: Iterable[IndexSpec]) -> Vectors:
         """As `needed`, without indexes whose model is not configured, and without any where one is away."""
-        vectors: dict[tuple[str, int], Sequence[float]] = {}
+        vectors: dict[tuple[str, int], QueryVector] = {}
         fitting = [spec for spec in specs if self._models.fitting(spec.embedding_model, spec.dimension)]
         try:
             async with asyncio.timeout(self._patience):
@@ -60,7 +77,10 @@ class QueryVectors:
         model = self._models.get(spec.embedding_model)
         made = f"Index '{spec.name}' has vectors of the embedding model '{spec.embedding_model}'"
         if model is None:
-            raise Conflict(f"{made}, which is not configured; search it by text.", resource=spec.name)
+            raise Conflict(
+                f"{made}, which is not configured; search it by text.{self._models.hint(spec.embedding_model)}",
+                resource=spec.name,
+            )
         if model.dimension != spec.dimension:
             raise Conflict(
                 f"{made} with {spec.dimension} numbers each, which is configured with {model.dimension} now; "
@@ -70,7 +90,6 @@ class QueryVectors:
         return model
 
 
-async def _vector(model: EmbeddingModel, text: str) -> Sequence[float]:
+async def _vector(model: EmbeddingModel, text: str) -> QueryVector:
     vectors = await model.queries.embed([text])
-    vector: list[float] = vectors[0].tolist()
-    return vector
+    return QueryVector(vectors[0].tolist(), model)

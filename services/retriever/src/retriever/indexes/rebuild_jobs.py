@@ -306,7 +306,8 @@ class Rebuilds:
         if model is None:
             known = ", ".join(f"'{each.name}'" for each in self._models)
             raise InvalidRequest(
-                f"No such embedding model: '{name}'. Configured are: {known}.", field="settings.embedding_model"
+                f"No such embedding model: '{name}'. Configured are: {known}.{self._models.hint(name)}",
+                field="settings.embedding_model",
             )
         return model
 

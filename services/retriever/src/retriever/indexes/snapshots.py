@@ -175,7 +175,8 @@ class Snapshots:
             known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in self._models)
             raise InvalidRequest(
                 f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
-                f"{manifest.dimension} numbers each. Configured are: {known}.",
+                f"{manifest.dimension} numbers each. Configured are: {known}."
+                + self._models.hint(manifest.embedding_model),
                 field="path",
             )
 

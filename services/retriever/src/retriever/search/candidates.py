@@ -98,7 +98,8 @@ async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
     sparse: list[Hit] = []
     if request.query.mode is not Mode.TEXT:
         with timer.time("dense"):
-            dense = await index.collection.dense(request.vectors[index.spec.space], request.depth, scope)
+            vector = request.vectors[index.spec.space]
+            dense = vector.similarities(await index.collection.dense(vector.numbers, request.depth, scope))
     if request.query.mode is not Mode.VECTORS:
         with timer.time("sparse"):
             sparse = await index.collection.sparse(request.terms[index], request.depth, scope)
@@ -167,7 +168,8 @@ class Candidates:
                 vector = self._request.vectors.get(index.spec.space)
                 if vector is not None:
                     scope = index.scope(self._request.principal)
-                    self.dense.update(await index.collection.dense(vector, len(missing), scope, missing))
+                    hits = await index.collection.dense(vector.numbers, len(missing), scope, missing)
+                    self.dense.update(vector.similarities(hits))
 
     async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
         """Reads them; one that is gone meanwhile is left out."""
