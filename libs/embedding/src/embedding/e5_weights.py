@@ -1,7 +1,7 @@
 """The weights of multilingual-e5-small (MIT), read from a file of 4-bit blocks.
 
 A block is 32 numbers of a row: a factor in fp16, then 16 bytes with a number from 0 to 15 in each half, which
-stands for 8 less (Q4_0 of llama.cpp). The file begins with the model's measures and a tokenizer, which is skipped;
+means 8 less (Q4_0 of llama.cpp). The file begins with the model's measures and a tokenizer, which is skipped;
 then comes a directory of the tensors.
 """
 

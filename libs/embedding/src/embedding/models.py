@@ -107,7 +107,7 @@ class EmbeddingModel:
     def similarity(self, cosine: float) -> float:
         """What a cosine says, -1 to 1: 0 at the model's floor, 1 for the same text.
 
-        So it can be compared with thresholds, and taken as a share of the best one, whatever the model is.
+        So it can be compared with thresholds, and taken as a share of the best one, of any model.
         """
         if not self.cosine_floor:
             return cosine

@@ -42,7 +42,7 @@ class SentencePieceTokenizer:
         return len(self.spans(text))
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where each token stands, in code points, without the space before it; those of a space are left out."""
+        """Where each token is, in code points, without the space before it; those of a space are left out."""
         _check(text)
         found: dict[str, Any] = self._processor().encode(text, return_type="offset_mapping")
         bare = ((end - len(text[start:end].lstrip()), end) for start, end in found["offsets"])
