@@ -110,4 +110,4 @@ def test_word_vectors_may_be_in_blocks() -> None:
         )[0]
         for graph in graphs
     ]
-    np.testing.assert_allclose(*vectors, atol=1e-6)
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from servicekit.principal import Principal
 
@@ -11,7 +11,7 @@ from retriever.domain.document import Document
 from retriever.domain.index import Fusion
 from retriever.domain.query import Mode, Passage, Query, Source
 from retriever.domain.ranking import Hit, ranked
-from retriever.embedding.query_vectors import Vectors
+from retriever.embedding.query_vectors import QueryVector, Vectors
 from retriever.indexes.open_index import Index
 from retriever.ports.remote_searches import RemoteSearches, Scored
 from retriever.ports.store import StoredChunk, Terms
@@ -92,7 +92,7 @@ async def _search(index: Index, request: Request, timer: StepTimer) -> Found:
     if remote is not None:
         with timer.time("dense"), timer.time("sparse"):
             vector, terms = request.vectors[index.spec.space], request.terms[index]
-            scored = await remote.hybrid(vector, terms, request.depth, scope)
+            scored = _compared(vector, await remote.hybrid(vector.numbers, terms, request.depth, scope))
         return Found(revision, scored.dense, scored.sparse, scored)
     dense: list[Hit] = []
     sparse: list[Hit] = []
@@ -233,7 +233,7 @@ class Candidates:
             return await index.collection.sparse(terms, self._request.depth, scope)
         vector = self._request.vectors[index.spec.space]
         here = [id_ for id_ in known if self._home[id_] is index]
-        scored = await remote.further(vector, terms, self._request.depth, scope, here)
+        scored = _compared(vector, await remote.further(vector.numbers, terms, self._request.depth, scope, here))
         self._learn(scored)
         words.update(scored.words)
         return scored.sparse
@@ -322,3 +322,11 @@ class Candidates:
             first=chunk.number,
             last=chunk.number,
         )
+
+
+def _compared(vector: QueryVector, scored: Scored) -> Scored:
+    """What a remote search told, with cosines as `QueryVector.similarities` has them."""
+    if not vector.model.cosine_floor:
+        return scored
+    cosines = {id_: vector.model.similarity(cosine) for id_, cosine in scored.cosines.items()}
+    return replace(scored, dense=vector.similarities(scored.dense), cosines=cosines)
