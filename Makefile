@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -106,6 +106,10 @@ test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: wha
 test-proxies: $(READY) $(VENV)/.envoy ## nginx, HAProxy, Caddy and Envoy as docs/deploy.md configures them, before a platform
 	@echo "==> proxies"
 	@$(BIN)/pytest tests/proxies
+
+test-qdrant: $(READY) $(VENV)/.npm ## Contract, end-to-end and fault tests with the Qdrant server that CAUSEWAY_QDRANT_SERVER names: one node, then three
+	@echo "==> a Qdrant server"
+	@$(BIN)/pytest tests/qdrant
 
 test-leaks: $(READY) ## Secrets in every split and every dialect: no code point leaves before the verdict
 	@echo "==> leaks"

@@ -10,6 +10,7 @@ from types import ModuleType
 import pytest
 from causeway_testing.retriever.bench import Bench
 from causeway_testing.retriever.qdrant import LocalConnection, serving
+from causeway_testing.retriever.qdrant_server import running_server
 from causeway_testing.retriever.store import MemoryStore
 from qdrant_client import AsyncQdrantClient
 from retriever.concurrency.scheduler import Scheduler
@@ -59,6 +60,10 @@ def kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def reopen(kind: str, tmp_path: Path, example: ModuleType) -> AsyncIterator[Callable[[], Store]]:
     """Opens the test's one store, again after it was closed."""
+    if kind == "qdrant-server":
+        async with running_server() as opens:
+            yield opens
+        return
     memory, client = MemoryStore(), AsyncQdrantClient(":memory:")
     if kind == "qdrant-grpc":
         async with serving(client) as server:

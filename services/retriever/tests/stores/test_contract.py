@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from causeway_testing.embedding import HashingEmbedder
+from causeway_testing.retriever.qdrant_server import kinds
 from causeway_testing.retriever.store import MemoryStore
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -30,7 +31,7 @@ NAME = keys.collection(SPEC.tenant, SPEC.name)
 HARBOUR = ["the ferry leaves the harbour", "tickets for the ferry", "bridge tolls rise", "the of"]
 
 
-@pytest.fixture(params=["memory", "edge", "qdrant", "qdrant-grpc", "example"])
+@pytest.fixture(params=kinds("memory", "edge", "qdrant", "qdrant-grpc", "example"))
 def kind(request: pytest.FixtureRequest) -> str:
     """All stores."""
     name: str = request.param

@@ -18,6 +18,7 @@ class StepTimer:
     def time(self, name: str) -> Iterator[None]:
         """Times a step, or one more part of it; of parts that overlap the time counts once."""
         begin = time.perf_counter()
+        self._seconds.setdefault(name, 0.0)
         alone = not self._running.get(name)
         self._running[name] = self._running.get(name, 0) + 1
         try:
@@ -25,7 +26,7 @@ class StepTimer:
         finally:
             self._running[name] -= 1
             if alone:
-                self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - begin
+                self._seconds[name] += time.perf_counter() - begin
 
     def steps(self) -> tuple[Step, ...]:
         """The steps so far."""

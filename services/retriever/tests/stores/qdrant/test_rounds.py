@@ -10,7 +10,7 @@ from causeway_testing.retriever.bench import INDEX, Bench
 from causeway_testing.retriever.qdrant import Server, serving
 from retriever.domain.document import Document
 from retriever.domain.index import Fusion, IndexSettings
-from retriever.domain.query import Mode
+from retriever.domain.query import Mode, Query
 from retriever.ports.store import EVERYTHING
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
@@ -174,3 +174,11 @@ async def _another(server: Server) -> AsyncIterator[tuple[Bench, QdrantCollectio
     assert found is not None
     yield bench, found
     await bench.aclose()
+
+
+async def test_steps_are_named_although_they_are_one_call() -> None:
+    """Both searches are steps of the answer in their usual order, with the time of the call."""
+    async with filled() as (_, bench, _):
+        asked = Query((INDEX,), "harbour fare", expand=False)
+        steps = (await bench.retrieval.retrieve(LOCAL, asked)).steps
+        assert [step.name for step in steps] == ["embed", "dense", "sparse", "fuse"]

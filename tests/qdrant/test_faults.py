@@ -1,0 +1,155 @@
+"""A cluster of three nodes of a real Qdrant server whose nodes are killed, frozen and restarted in turn."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.retriever.qdrant_server import ServerNode, recovered, started
+from retriever.domain.document import Document
+from retriever.domain.filter import NO_FILTER
+from retriever.domain.listing import PageRequest
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+from servicekit.errors import CausewayError, StaleGeneration
+from servicekit.principal import LOCAL
+
+SEARCH_SECONDS = 2.0
+WRITE_SECONDS = 5.0
+AWAY_SECONDS = 8.0
+DOCUMENTS = 12
+
+
+@asynccontextmanager
+async def opened(nodes: list[ServerNode]) -> AsyncIterator[Bench]:
+    """A retriever on nodes."""
+    layout = Layout(replicas=len(nodes), write_consistency=len(nodes) // 2 + 1)
+    hosts = [node.address for node in nodes]
+    store = await QdrantStore.open(Connection.to("http://qdrant", None, 20.0, hosts=hosts), layout)
+    bench = await Bench.open(store)
+    try:
+        yield bench
+    finally:
+        await bench.aclose()
+
+
+@dataclass
+class Load:
+    """Uploads and searches that go on while nodes fail.
+
+    Attributes:
+        bench: The retriever.
+        stored: The latest text of each document that was acknowledged.
+        longest_search: Longest time without an answered search.
+        longest_write: Longest time without a stored document.
+        wrong: What a search found that it must not find.
+    """
+
+    bench: Bench
+    stored: dict[str, int] = field(default_factory=dict)
+    longest_search: float = 0.0
+    longest_write: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+    async def write(self, end: asyncio.Event) -> None:
+        """Store one generation after the other, each until it is stored, as ingest does."""
+        generation, last = 0, time.monotonic()
+        while not end.is_set():
+            generation += 1
+            name = f"d{generation % DOCUMENTS}"
+            document = Document(name, generation=generation)
+            while True:
+                try:
+                    await self.bench.put(document, [f"the ferry {name} generation{generation}"])
+                except StaleGeneration:
+                    break  # the try before was applied without an answer
+                except CausewayError:
+                    await asyncio.sleep(0.05)
+                else:
+                    break
+            now = time.monotonic()
+            self.longest_write, last = max(self.longest_write, now - last), now
+            self.stored[name] = generation
+
+    async def search(self, end: asyncio.Event) -> None:
+        """Search, and look for documents in two versions."""
+        last = time.monotonic()
+        while not end.is_set():
+            try:
+                passages = await self.bench.ask("ferry", top=100)
+            except CausewayError:
+                await asyncio.sleep(0.02)
+                continue
+            names = [passage.document.document_id for passage in passages]
+            self.wrong += [name for name in set(names) if names.count(name) > 1]
+            now = time.monotonic()
+            self.longest_search, last = max(self.longest_search, now - last), now
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("fault", ["killed", "frozen"])
+async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str) -> None:
+    """No document is lost or in two versions; searches go on, and writes resume."""
+    async with started(program, tmp_path, 3) as nodes, opened(nodes) as bench:
+        load, end = Load(bench), asyncio.Event()
+        await bench.put(Document("d0", generation=0), ["the ferry d0"])
+        running = [asyncio.create_task(load.write(end)), asyncio.create_task(load.search(end))]
+        for node in nodes:
+            await asyncio.sleep(1)
+            node.kill() if fault == "killed" else node.freeze()
+            await asyncio.sleep(AWAY_SECONDS)
+            await node.start() if fault == "killed" else node.thaw()
+            await recovered(nodes)
+        end.set()
+        await asyncio.gather(*running)
+        page = await bench.catalogue.documents(LOCAL, INDEX, NO_FILTER, PageRequest())
+        assert {each.document_id: each.generation for each in page.documents} == load.stored
+        passages = await bench.ask("ferry", top=100)
+        assert {each.document.document_id: each.document.generation for each in passages} == load.stored
+        assert len(passages) == len(load.stored)
+        assert load.wrong == []
+        assert load.longest_search <= SEARCH_SECONDS
+        assert load.longest_write <= WRITE_SECONDS
+
+
+@pytest.mark.timeout(600)
+async def test_one_node_killed_twice(program: Path, tmp_path: Path) -> None:
+    """What a server of one node has acknowledged is there when it is back."""
+    async with started(program, tmp_path, 1) as [node], opened([node]) as bench:
+        for generation in (1, 2):
+            await bench.put(Document("d", generation=generation), [f"the ferry {generation}"])
+            node.kill()
+            await node.start()
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        [passage] = await bench.ask("ferry")
+                        break
+                    except CausewayError:
+                        await asyncio.sleep(0.1)
+            assert passage.text == f"the ferry {generation}"
+
+
+@pytest.mark.timeout(600)
+async def test_every_node_is_frozen_and_goes_on(program: Path, tmp_path: Path) -> None:
+    """While all nodes are frozen searches are refused in time; afterwards everything is there."""
+    async with started(program, tmp_path, 3) as nodes, opened(nodes) as bench:
+        await bench.put(Document("d", generation=1), ["the ferry"])
+        for node in nodes:
+            node.freeze()
+        with pytest.raises(CausewayError):
+            await bench.ask("ferry")
+        for node in nodes:
+            node.thaw()
+        async with asyncio.timeout(60):
+            while True:
+                try:
+                    assert len(await bench.ask("ferry")) == 1
+                    break
+                except CausewayError:
+                    await asyncio.sleep(0.1)

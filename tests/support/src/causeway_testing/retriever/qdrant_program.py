@@ -1,0 +1,222 @@
+"""For tests: the stand-in of a Qdrant cluster as a program, which takes what the server's program takes.
+
+Each node is a process that may be killed or frozen. It passes bytes on to a process that holds the data of all
+nodes, `qdrant_cluster.Cluster`, and tells it every few milliseconds that it goes on. The first node starts that
+process, which outlives the nodes for a while as a disk does, and listens where the first node's peers find it.
+
+Understood are ``QDRANT__SERVICE__HOST``, ``…__GRPC_PORT``, ``…__HTTP_PORT``, ``QDRANT__STORAGE__STORAGE_PATH``,
+``QDRANT__CLUSTER__ENABLED``, ``QDRANT__CLUSTER__P2P__PORT``, ``--uri`` and ``--bootstrap``. Of HTTP it answers what
+tells the states of peers and copies.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from servicekit.tasks import ended
+
+from causeway_testing.retriever.qdrant_cluster import Cluster, Node
+from causeway_testing.servers import free_ports
+
+_BEAT_SECONDS = 0.03
+_FROZEN_SECONDS = 0.5
+_ALONE_SECONDS = 30.0
+_START_SECONDS = 20.0
+_LEAVE = b"q"
+
+
+class Data:
+    """The process that holds the data of all nodes.
+
+    Args:
+        count: Of nodes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._cluster = Cluster(count)
+        self._hosts: dict[str, Node] = {}
+        self._attached = 0
+        self._alone = asyncio.Event()
+
+    async def run(self, host: str, port: int) -> None:
+        """Serve the nodes until all have left, or have been gone for long."""
+        server = await asyncio.start_server(self._attach, host, port)
+        async with server:
+            while True:
+                try:
+                    async with asyncio.timeout(_ALONE_SECONDS):
+                        await self._alone.wait()
+                        break
+                except TimeoutError:
+                    if not self._attached:
+                        break
+        await self._cluster.aclose()
+
+    async def _attach(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        host = (await reader.readline()).decode().strip()
+        node = self._hosts.setdefault(host, self._cluster.nodes[len(self._hosts) % len(self._cluster.nodes)])
+        await self._cluster.start(node)
+        [port] = free_ports(1)
+        states = await asyncio.start_server(self._answer, "127.0.0.1", port)
+        self._attached += 1
+        writer.write(json.dumps({"grpc": node.port, "http": port}).encode() + b"\n")
+        left = False
+        try:
+            left = await self._follow(node, reader)
+        finally:
+            self._attached -= 1
+            states.close()
+            await self._cluster.kill(node)
+            writer.close()
+            if left and not self._attached:
+                self._alone.set()
+
+    async def _follow(self, node: Node, reader: asyncio.StreamReader) -> bool:
+        """Freeze and thaw a node with its process, until that ends; whether it took its leave."""
+        while True:
+            try:
+                async with asyncio.timeout(_FROZEN_SECONDS):
+                    beats = await reader.read(256)
+            except TimeoutError:
+                self._cluster.freeze(node)
+                continue
+            except ConnectionError:
+                beats = b""
+            if not node.thawed.is_set():
+                await self._cluster.thaw(node)
+            if not beats or _LEAVE in beats:
+                return bool(beats)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of HTTP: peers, collections, or the state of each copy of a collection."""
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            path = head.split()[1].split("/")
+            if path[1:] == ["collections"]:
+                found = (await self._cluster.nodes[0].client.get_collections()).collections
+                told: Any = {"collections": [{"name": each.name} for each in found]}
+            elif path[1] == "collections":
+                nodes = self._cluster.nodes
+                states = ["Active" if node.is_up and path[2] not in node.outdated else "Dead" for node in nodes]
+                told = {"local_shards": [], "remote_shards": [{"state": each} for each in states]}
+            else:
+                told = {"status": "enabled", "peers": {host: {} for host in self._hosts}}
+            body = json.dumps({"result": told, "status": "ok"}).encode()
+            writer.write(
+                b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            )
+            await writer.drain()
+        writer.close()
+
+
+async def serve(environment: Mapping[str, str], uri: str | None, bootstrap: str | None) -> None:
+    """Be a node until a signal ends the process."""
+    host = environment.get("QDRANT__SERVICE__HOST", "127.0.0.1")
+    storage = Path(environment.get("QDRANT__STORAGE__STORAGE_PATH", "storage"))
+    clustered = environment.get("QDRANT__CLUSTER__ENABLED", "false") == "true"
+    storage.mkdir(parents=True, exist_ok=True)
+    own = f"{urlsplit(uri).hostname if uri else host}:{environment.get('QDRANT__CLUSTER__P2P__PORT', '6335')}"
+    data = urlsplit(bootstrap).netloc if bootstrap else own
+    reader, writer = await _data_process(data, None if bootstrap else (storage, 3 if clustered else 1))
+    writer.write(f"{own}\n".encode())
+    ports = json.loads(await reader.readline())
+    listening = [
+        await asyncio.start_server(
+            _relay(ports[kind]), host, int(environment[f"QDRANT__SERVICE__{kind.upper()}_PORT"])
+        )
+        for kind in ("grpc", "http")
+    ]
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    beating = asyncio.create_task(_beat(writer))
+    await stopped.wait()
+    await ended(beating)
+    writer.write(_LEAVE)
+    await writer.drain()
+    for each in listening:
+        each.close()
+
+
+async def _beat(writer: asyncio.StreamWriter) -> None:
+    while True:
+        writer.write(b".")
+        await writer.drain()
+        await asyncio.sleep(_BEAT_SECONDS)
+
+
+async def _data_process(
+    address: str, start: tuple[Path, int] | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(_START_SECONDS):
+        while True:
+            try:
+                return await asyncio.open_connection(host, int(port))
+            except ConnectionError:
+                if start is not None:
+                    await asyncio.to_thread(_start_data, address, *start)
+                    start = None
+                await asyncio.sleep(0.05)
+
+
+def _start_data(address: str, storage: Path, count: int) -> None:
+    command = [sys.executable, "-m", __spec__.name, "--data", address, "--nodes", str(count)]
+    with (storage / "data.log").open("wb") as log:
+        subprocess.Popen(command, start_new_session=True, stdout=log, stderr=log)
+
+
+def _relay(port: int) -> Any:
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            inner_reader, inner_writer = await asyncio.open_connection("127.0.0.1", port)
+        except ConnectionError:
+            writer.close()
+            return
+        there = asyncio.create_task(_pump(reader, inner_writer))
+        back = asyncio.create_task(_pump(inner_reader, writer))
+        await asyncio.wait((there, back), return_when=asyncio.FIRST_COMPLETED)
+        await ended(there, back)
+        writer.close()
+        inner_writer.close()
+
+    return relay
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while content := await reader.read(65536):
+            writer.write(content)
+            await writer.drain()
+
+
+def main() -> None:
+    """Run a node, or with ``--data`` the process that holds the data."""
+    parser = argparse.ArgumentParser(description="A stand-in of a Qdrant server, for tests.")
+    parser.add_argument("--uri")
+    parser.add_argument("--bootstrap")
+    parser.add_argument("--data", help=argparse.SUPPRESS)
+    parser.add_argument("--nodes", type=int, default=1, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.data is None:
+        asyncio.run(serve(os.environ, asked.uri, asked.bootstrap))
+    else:
+        host, _, port = asked.data.rpartition(":")
+        asyncio.run(_hold(asked.nodes, host, int(port)))
+
+
+async def _hold(count: int, host: str, port: int) -> None:
+    await Data(count).run(host, port)
+
+
+if __name__ == "__main__":
+    main()

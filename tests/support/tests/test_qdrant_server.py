@@ -1,0 +1,73 @@
+"""What starts a Qdrant server's program for tests, tried with the stand-in as a program."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from causeway_testing.retriever.qdrant_server import NoServer, recovered, server_program, started
+from qdrant_client import AsyncQdrantClient
+from retriever.domain.document import Document
+from retriever.domain.index import IndexSpec
+from retriever.stores.qdrant.connection import Connection
+from retriever.stores.qdrant.layout import Layout
+from retriever.stores.qdrant.store import QdrantStore
+
+SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The stand-in as a program."""
+    path = tmp_path / "qdrant"
+    path.write_text(f'#!/bin/sh\nexec {sys.executable} -m causeway_testing.retriever.qdrant_program "$@"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_what_is_needed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a program the message says which variable names it, and where it comes from."""
+    monkeypatch.delenv("CAUSEWAY_QDRANT_SERVER", raising=False)
+    with pytest.raises(NoServer, match=r"CAUSEWAY_QDRANT_SERVER is not set.*1\.19 or newer"):
+        server_program()
+    monkeypatch.setenv("CAUSEWAY_QDRANT_SERVER", str(tmp_path))
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(NoServer, match="no program"):
+        server_program()
+
+
+async def test_one_node_keeps_its_data(program: Path, tmp_path: Path) -> None:
+    """What a server of one node was told is there when it is killed and started again."""
+    async with started(program, tmp_path / "data", 1) as [node]:
+        store = await QdrantStore.open(Connection.to(f"http://{node.address}", None, 10.0), Layout())
+        collection = await store.create(SPEC)
+        await collection.put_record(Document("d", generation=1))
+        node.kill()
+        await node.start()
+        assert await collection.versions() == {"d": 1}
+        await store.aclose()
+
+
+@pytest.mark.slow
+async def test_three_nodes_fail_one_by_one(program: Path, tmp_path: Path) -> None:
+    """Nodes of a cluster know each other. One that was killed or frozen has what it missed when it is back."""
+    async with started(program, tmp_path / "data", 3) as nodes:
+        hosts = [node.address for node in nodes]
+        assert [node.host for node in nodes] == ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
+        connection = Connection.to("http://qdrant", None, 20.0, hosts=hosts)
+        store = await QdrantStore.open(connection, Layout(replicas=3, write_consistency=2))
+        collection = await store.create(SPEC)
+        nodes[0].kill()
+        await collection.put_record(Document("a", generation=1))
+        await nodes[0].start()
+        nodes[2].freeze()
+        await collection.put_record(Document("b", generation=1))
+        assert await collection.versions() == {"a": 1, "b": 1}
+        nodes[2].thaw()
+        await recovered(nodes)
+        for node in nodes:
+            client = AsyncQdrantClient(
+                host=node.host, grpc_port=node.grpc, prefer_grpc=True, check_compatibility=False
+            )
+            assert (await client.count(collection.location.name)).count >= 2
+            await client.close()
+        await store.aclose()
