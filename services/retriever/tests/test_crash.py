@@ -31,7 +31,17 @@ class Photographed:
     """A collection whose files are copied after each step, as a crash would leave them."""
 
     WRITES = frozenset(
-        {"publish", "add_chunks", "remove_chunks", "put_record", "remove_record", "mark", "unmark", "sync"}
+        {
+            "publish",
+            "put_documents",
+            "add_chunks",
+            "remove_chunks",
+            "put_record",
+            "remove_record",
+            "mark",
+            "unmark",
+            "sync",
+        }
     )
 
     def __init__(self, collection: Collection, take: Callable[[str], None]) -> None:
@@ -43,9 +53,10 @@ class Photographed:
         if name not in self.WRITES:
             return method
 
-        async def step(*arguments: Any, **named: Any) -> None:
-            await method(*arguments, **named)
+        async def step(*arguments: Any, **named: Any) -> Any:
+            result = await method(*arguments, **named)
             self._take(name)
+            return result
 
         return step
 
@@ -159,21 +170,43 @@ async def test_crash_while_a_first_document_comes(tmp_path: Path) -> None:
     assert [texts for _, texts in found] == [None] * commit + [sorted(NEW)] * (len(steps) - commit)
 
 
+async def test_crash_while_a_small_document_comes(tmp_path: Path) -> None:
+    """It is stored in one step, the first one of an index as well as one that replaces another."""
+
+    async def put_small(bench: Bench) -> None:
+        await bench.put(Document("d", generation=1), OLD[:3])
+
+    found = await photograph(tmp_path, nothing, put_small)
+    assert found == [("put_documents", None), ("publish", sorted(OLD[:3])), ("sync", sorted(OLD[:3]))]
+
+
+async def test_crash_while_a_small_document_replaces_another(tmp_path: Path) -> None:
+    """From the one step on the new version is found, whole, and nothing of the old one."""
+
+    async def put_small(bench: Bench) -> None:
+        await bench.put(Document("d", generation=2), NEW[:3])
+
+    found = await photograph(tmp_path, put_old, put_small)
+    assert found == [(step, sorted(NEW[:3])) for step in ("put_documents", "sync", "remove_chunks", "unmark")]
+
+
 async def test_crash_while_an_upsert_fails(tmp_path: Path) -> None:
     """However far the clearing away of a failed upsert gets, the old version is whole."""
 
     async def fail(bench: Bench) -> None:
         async def broken() -> Any:
             yield bench.begin(Document("d", generation=2))
-            yield (await bench.chunks(NEW))[:64]
+            chunks = await bench.chunks(NEW)
+            yield chunks[:64]
+            yield chunks[64:128]
             raise ConnectionError
 
         with pytest.raises(ConnectionError):
             await bench.upserts.upsert(broken())
 
     found = await photograph(tmp_path, put_old, fail)
-    assert [step for step, _ in found] == ["mark", "add_chunks", "remove_chunks", "unmark"]
-    assert [texts for _, texts in found] == [sorted(OLD)] * 4
+    assert [step for step, _ in found] == ["mark", "add_chunks", "add_chunks", "remove_chunks", "unmark"]
+    assert [texts for _, texts in found] == [sorted(OLD)] * 5
 
 
 async def test_crash_while_deleting(tmp_path: Path) -> None:

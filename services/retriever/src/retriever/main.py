@@ -14,6 +14,7 @@ from servicekit.tasks import ended
 from retriever.clients.rerankers import open_rerankers
 from retriever.concurrency.scheduler import Scheduler
 from retriever.documents.catalogue import Catalogue
+from retriever.documents.group_commit import GroupCommit
 from retriever.documents.upsert import Upserts
 from retriever.embedding.query_vectors import QueryVectors
 from retriever.embedding.text_vectors import Embeddings
@@ -70,6 +71,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             ),
             Upserts(
                 indexes,
+                GroupCommit(indexes),
                 words,
                 concurrent=settings.retriever_upserts,
                 waiting=settings.retriever_upserts_waiting,

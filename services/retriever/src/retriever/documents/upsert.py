@@ -14,6 +14,7 @@ from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, RateLi
 from servicekit.principal import Principal
 
 from retriever.documents import versions
+from retriever.documents.group_commit import GroupCommit
 from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, UpsertStep
 from retriever.domain.document import Chunk, Document
 from retriever.domain.fields import check_document
@@ -23,6 +24,7 @@ from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
 from retriever.languages.document_words import DocumentWords
 from retriever.ports.store import ChunkPoint
+from retriever.ports.whole_documents import WholeDocument
 
 MAX_CHUNKS_A_MESSAGE = 64
 MAX_DIMENSION = 65_536
@@ -35,16 +37,25 @@ class Upserts:
 
     Args:
         indexes: Where they go.
+        groups: Stores small documents.
         words: Makes the sparse vectors.
-        concurrent: Upserts that run at a time, each with one message in memory.
+        concurrent: Upserts that run at a time, each with two messages in memory.
         waiting: Upserts that may wait for one of these to end; more are refused.
         idle_seconds: How long to wait for the next message of a stream.
     """
 
     def __init__(
-        self, indexes: Indexes, words: DocumentWords, *, concurrent: int, waiting: int, idle_seconds: float
+        self,
+        indexes: Indexes,
+        groups: GroupCommit,
+        words: DocumentWords,
+        *,
+        concurrent: int,
+        waiting: int,
+        idle_seconds: float,
     ) -> None:
         self._indexes = indexes
+        self._groups = groups
         self._words = words
         self._slots = asyncio.Semaphore(concurrent)
         self._queue_left = waiting
@@ -132,18 +143,33 @@ class Upserts:
         stored = (await index.collection.records([document.document_id])).get(document.document_id)
         if stored is not None and versions.is_stored(stored, document, begin.principal):
             return Upserted(Outcome.UNCHANGED, stored)
-        made = await versions.put(self._indexes, index, document, lambda: self._stage(index, begin, steps))
+        opening = [await self._next(steps)]
+        if isinstance(opening[0], Sequence):
+            opening.append(await self._next(steps))
+        match opening:
+            case [Sequence() as chunks, Commit() as commit] if self._groups.takes(index, len(chunks)):
+                _check_chunks(chunks, 0, begin.dimension)
+                _check_count(commit, len(chunks))
+                made = await self._groups.put(index, await self._whole(index, document, chunks, stored))
+            case _:
+                all_steps = _chained(opening, steps)
+                made = await versions.put(
+                    self._indexes, index, document, lambda: self._stage(index, begin, all_steps)
+                )
         return Upserted(Outcome.REPLACED if stored else Outcome.CREATED, made)
+
+    async def _whole(
+        self, index: Index, document: Document, chunks: Sequence[Chunk], former: Document | None
+    ) -> WholeDocument:
+        document = await self._with_language(index, replace(document, chunk_count=len(chunks)), chunks)
+        return WholeDocument(document, await self._points(index, document, chunks), former)
 
     async def _stage(self, index: Index, begin: Begin, steps: AsyncIterator[UpsertStep]) -> Document:
         document, count = begin.document, 0
         while True:
             match await self._next(steps):
-                case Commit(chunk_count):
-                    if chunk_count != count:
-                        raise InvalidRequest(
-                            f"The commit speaks of {chunk_count} chunks, {count} came.", field="commit.chunk_count"
-                        )
+                case Commit() as commit:
+                    _check_count(commit, count)
                     return replace(document, chunk_count=count)
                 case Begin():
                     raise InvalidRequest("The upsert has begun already.", field="begin")
@@ -153,7 +179,7 @@ class Upserts:
                     _check_chunks(chunks, count, begin.dimension)
                     if not count:
                         document = await self._with_language(index, document, chunks)
-                    await self._store(index, document, chunks)
+                    await index.collection.add_chunks(document, await self._points(index, document, chunks))
                     count += len(chunks)
 
     async def _with_language(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> Document:
@@ -162,13 +188,12 @@ class Upserts:
         language = await self._words.language(index.spec, document, texts, others)
         return replace(document, text_language=language)
 
-    async def _store(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> None:
+    async def _points(self, index: Index, document: Document, chunks: Sequence[Chunk]) -> list[ChunkPoint]:
         terms = await self._words.terms([chunk.indexed_text for chunk in chunks], document.text_language)
-        points = [
+        return [
             ChunkPoint(_chunk_id(index.spec, document, chunk), chunk, each)
             for chunk, each in zip(chunks, terms, strict=True)
         ]
-        await index.collection.add_chunks(document, points)
 
     async def _next(self, steps: AsyncIterator[UpsertStep]) -> UpsertStep | None:
         try:
@@ -185,6 +210,24 @@ def _check(begin: Begin) -> IndexSpec:
     if not 1 <= begin.dimension <= MAX_DIMENSION:
         raise InvalidRequest(f"Vectors have 1 to {MAX_DIMENSION} numbers.", field="dimension")
     return IndexSpec(begin.principal.tenant, begin.index, begin.embedding_model, begin.dimension, language=AUTO)
+
+
+def _check_count(commit: Commit, count: int) -> None:
+    if commit.chunk_count != count:
+        raise InvalidRequest(
+            f"The commit speaks of {commit.chunk_count} chunks, {count} came.", field="commit.chunk_count"
+        )
+
+
+async def _chained(
+    opening: Sequence[UpsertStep | None], steps: AsyncIterator[UpsertStep]
+) -> AsyncIterator[UpsertStep]:
+    for step in opening:
+        if step is None:
+            return
+        yield step
+    async for step in steps:
+        yield step
 
 
 def _check_chunks(chunks: Sequence[Chunk], expected: int, dimension: int) -> None:

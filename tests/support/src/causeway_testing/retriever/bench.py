@@ -9,6 +9,7 @@ from embedding.models import EmbeddingModel, EmbeddingModels
 from embedding.port import Embedder
 from retriever.concurrency.scheduler import Scheduler
 from retriever.documents.catalogue import Catalogue
+from retriever.documents.group_commit import GroupCommit
 from retriever.documents.upsert import Upserts
 from retriever.domain.changes import Begin, Commit, Upserted, UpsertStep
 from retriever.domain.document import Chunk, Document
@@ -51,8 +52,9 @@ class Bench:
         self.reranker = WordsReranker()
         self.rerankers = Rerankers([ResilientReranker(self.reranker, "words")])
         self.retrieval = self.retrieval_with(self.embedder)
+        self.groups = GroupCommit(indexes)
         self.upserts = Upserts(
-            indexes, self.words, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
+            indexes, self.groups, self.words, **{"concurrent": 8, "waiting": 64, "idle_seconds": 5.0, **limits}
         )
         self.catalogue = Catalogue(indexes)
         self.embeddings = Embeddings(self.models)

@@ -18,10 +18,12 @@ from retriever.domain.document import Document, Version
 from retriever.domain.index import Contents, IndexSettings, IndexSpec
 from retriever.domain.ranking import Hit
 from retriever.ports.store import EVERYTHING, ChunkPoint, Scope, StoredChunk, Terms
+from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.edge import schema
 from retriever.stores.edge.builder import Builder
 from retriever.stores.edge.compaction import Compactor
+from retriever.stores.edge.marks import Marks
 from retriever.stores.edge.read_cache import ShardReads
 from retriever.stores.edge.shard import LiveShard
 
@@ -50,9 +52,7 @@ class EdgeCollection:
         self._compactor = compactor
         self._check_room = check_room
         self._reads = reads
-        # Marked documents, each with the generation that its record names.
-        self._unsettled = {each: self._generation(each) for each in self._marks()}
-        self._held: set[str] = set()
+        self._marks = Marks(live.shard, live.name)
         self._revision = 0
 
     @property
@@ -111,7 +111,7 @@ class EdgeCollection:
         if not terms.indices:
             return []
         vector = edge.SparseVector(list(terms.indices), list(terms.weights))
-        corpus = schema.counted_in(scope, self._unsettled)
+        corpus = schema.counted_in(scope, self._marks.shown)
         return self._search(edge.Query.Nearest(vector, using=payload.SPARSE), limit, scope, ids, corpus)
 
     def _search(
@@ -125,7 +125,7 @@ class EdgeCollection:
         request = edge.QueryRequest(
             limit=limit,
             query=query,
-            filter=schema.within(scope, ids=ids, unsettled=self._unsettled),
+            filter=schema.within(scope, ids=ids, unsettled=self._marks.shown),
             params=params,
             with_payload=False,
         )
@@ -171,7 +171,7 @@ class EdgeCollection:
 
     async def count_chunks(self, scope: Scope) -> int:
         """Number of chunks in scope."""
-        wanted = schema.within(scope, payload.CHUNK, unsettled=self._unsettled)
+        wanted = schema.within(scope, payload.CHUNK, unsettled=self._marks.shown)
         return self._shard.count(edge.CountRequest(filter=wanted))
 
     async def add_chunks(self, document: Document, points: Sequence[ChunkPoint]) -> None:
@@ -181,6 +181,28 @@ class EdgeCollection:
                 self._check_room()
                 self._reads.forget_chunks(point.id for point in points[start : start + _WRITE_SLICE])
                 self._live.upsert(schema.chunk_points(document, points[start : start + _WRITE_SLICE]))
+
+    async def put_documents(self, documents: Sequence[WholeDocument]) -> list[str]:
+        """Stores documents by one operation of the engine, which its log has wholly or not at all."""
+        ids = [each.document.document_id for each in documents]
+        async with self._live.writing(*ids), self._scheduler.slice():
+            self._check_room()
+            replacing = [
+                each.document.document_id
+                for each in documents
+                if each.former is not None or each.document.document_id in self._marks.shown
+            ]
+            points = schema.whole_documents(self._live.name, documents, replacing)
+            for each in documents:
+                self._reads.forget_chunks(point.id for point in each.points)
+                self._reads.forget_record(each.document.document_id)
+            self._live.upsert(points)
+            for each in documents:
+                if each.document.document_id in replacing:
+                    self._marks.hold(each.document.document_id, each.document.generation)
+            self._revision += 1
+        self._compactor.consider(self._live)
+        return replacing
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
         """Removes chunks, a few at a time."""
@@ -201,14 +223,16 @@ class EdgeCollection:
         async with self._live.writing(document.document_id):
             self._reads.forget_record(document.document_id)
             self._live.upsert([schema.record_point(id_, document)])
-            self._settled_on(document.document_id, document.generation)
+            self._marks.change(document.document_id, document.generation)
+            self._revision += 1
 
     async def remove_record(self, document_id: str) -> None:
         """Removes a record."""
         async with self._live.writing(document_id):
             self._reads.forget_record(document_id)
             self._live.delete([keys.document_point_id(self._live.name, document_id)])
-            self._settled_on(document_id, None)
+            self._marks.change(document_id, None)
+            self._revision += 1
 
     async def records(self, document_ids: Sequence[str]) -> Mapping[str, Document]:
         """Records by document id."""
@@ -234,27 +258,25 @@ class EdgeCollection:
         point = schema.mark_point(keys.mark_point_id(self._live.name, document_id), document_id)
         async with self._live.writing(document_id):
             self._live.upsert([point])
-            self._held.add(document_id)
-            self._unsettled[document_id] = self._generation(document_id)
+            self._marks.hold(document_id, self._marks.generation(self._shard, document_id))
             self._revision += 1
 
     async def unmark(self, document_id: str) -> None:
         """Removes a document's mark: what was done to it is done."""
         async with self._live.writing(document_id):
             self._live.delete([keys.mark_point_id(self._live.name, document_id)])
-            self._held.discard(document_id)
-            self._unsettled.pop(document_id, None)
+            self._marks.release(document_id)
         self._compactor.consider(self._live)
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
         _ = self._shard
-        return list(self._unsettled)
+        return list(self._marks.shown)
 
     async def abandoned(self) -> list[str]:
         """Ids of those that were marked when the store was opened."""
         _ = self._shard
-        return [each for each in self._unsettled if each not in self._held]
+        return self._marks.abandoned()
 
     async def versions(self) -> Mapping[str, int]:
         """The generation of every record, read in slices."""
@@ -287,7 +309,7 @@ class EdgeCollection:
 
     async def sync(self) -> None:
         """Writes the log through to the disk."""
-        await self._live.sync(len(self._held) - 1)
+        await self._live.sync(self._marks.held - 1)
 
     async def compact(self) -> None:
         """Rebuilds the shard in a child process."""
@@ -312,32 +334,6 @@ class EdgeCollection:
                     )
                 )
                 ids += [(point.payload or {})["document_id"] for point in points]
-            if offset is None:
-                return ids
-
-    def _settled_on(self, document_id: str, generation: int | None) -> None:
-        if document_id in self._unsettled:
-            self._unsettled[document_id] = generation
-        self._revision += 1
-
-    def _generation(self, document_id: str) -> int | None:
-        point = keys.document_point_id(self._live.name, document_id)
-        found = self._shard.retrieve([point], with_payload=["record"], with_vector=False)
-        return payload.record(found[0].payload or {}).generation if found else None
-
-    def _marks(self) -> list[str]:
-        """Ids of the marked documents: there are few, and only when the store is opened."""
-        ids: list[str] = []
-        offset: Any = None
-        while True:
-            request = edge.ScrollRequest(
-                offset=offset,
-                limit=_READ_SLICE,
-                filter=schema.within(EVERYTHING, payload.MARK),
-                with_payload=["document_id"],
-            )
-            points, offset = self._shard.scroll(request)
-            ids += [(point.payload or {})["document_id"] for point in points]
             if offset is None:
                 return ids
 

@@ -5,14 +5,16 @@ is a dozen files, which every flush writes through.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import qdrant_edge as edge
+from servicekit import keys
 
 from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.filter import Condition, Filter, MatchAny, Range
 from retriever.ports.store import ChunkPoint, Scope, Terms
+from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
 from retriever.stores.payload import CHUNK, DENSE, FACTS, NUMBERS, SPARSE
 
@@ -71,6 +73,20 @@ def record_point(id_: uuid.UUID, document: Document) -> edge.Point:
 def mark_point(id_: uuid.UUID, document_id: str) -> edge.Point:
     """A mark, as a point."""
     return edge.Point(id_, {}, payload.of_mark(document_id))
+
+
+def whole_documents(
+    collection: str, documents: Iterable[WholeDocument], marked: Collection[str]
+) -> list[edge.Point]:
+    """Documents with all of their chunks, as points; with a mark those that have these ids."""
+    points = []
+    for each in documents:
+        id_ = each.document.document_id
+        if id_ in marked:
+            points.append(mark_point(keys.mark_point_id(collection, id_), id_))
+        points += chunk_points(each.document, each.points)
+        points.append(record_point(keys.document_point_id(collection, id_), each.document))
+    return points
 
 
 def chunk_point(point: edge.Record) -> ChunkPoint:

@@ -122,11 +122,11 @@ class LiveShard:
         return self._open
 
     @contextlib.asynccontextmanager
-    async def writing(self, document_id: str) -> AsyncIterator[None]:
-        """Held by whoever writes something of a document. Gives up the loop only where it has to wait."""
+    async def writing(self, *document_ids: str) -> AsyncIterator[None]:
+        """Held by whoever writes something of these documents. Gives up the loop only where it has to wait."""
         async with self._writing:
             if self._touched is not None:
-                self._touched.add(document_id)
+                self._touched.update(document_ids)
             yield
 
     def upsert(self, points: list[edge.Point]) -> None:

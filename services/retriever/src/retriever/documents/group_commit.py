@@ -1,0 +1,136 @@
+"""Group commit: small documents that are ready at the same time are stored in one step, with one write to the disk.
+
+While one group is being written the next one gathers. Each document is acknowledged when its group is safe on the
+disk. Where a group cannot be stored its documents are stored one after the other as large ones are
+(`documents.versions`), so that each fails with an error of its own, or not at all.
+"""
+
+import asyncio
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import structlog
+
+from retriever.documents import versions
+from retriever.domain.document import Document
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.open_index import Index
+from retriever.ports.whole_documents import WholeDocument, WholeDocuments
+
+_log = structlog.get_logger(__name__)
+
+MOST_CHUNKS = 16
+"""Of a document, and of a group: so many the engine takes in about 3 ms."""
+_GATHER_SECONDS = 0.001
+"""How long a group waits for documents that are under way."""
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    whole: WholeDocument
+    done: bool = False
+    error: Exception | None = None
+
+
+class _Queue:
+    """The documents of one index that wait."""
+
+    def __init__(self) -> None:
+        self.turn = asyncio.Lock()
+        self.waiting: list[_Entry] = []
+
+    def take(self) -> list[_Entry]:
+        """Return the next group: the first document, and those behind it that fit."""
+        count = chunks = 0
+        for entry in self.waiting:
+            chunks += len(entry.whole.points)
+            if count and chunks > MOST_CHUNKS:
+                break
+            count += 1
+        group, self.waiting = self.waiting[:count], self.waiting[count:]
+        return group
+
+
+class GroupCommit:
+    """Stores small documents in groups.
+
+    Args:
+        indexes: Where they go.
+    """
+
+    def __init__(self, indexes: Indexes) -> None:
+        self._indexes = indexes
+        self._queues: weakref.WeakKeyDictionary[Index, _Queue] = weakref.WeakKeyDictionary()
+
+    def takes(self, index: Index, chunks: int) -> bool:
+        """Return whether documents of so many chunks are stored in groups."""
+        return chunks <= MOST_CHUNKS and isinstance(index.collection, WholeDocuments)
+
+    def waiting(self, index: Index) -> int:
+        """Return the number of documents that wait for the next group."""
+        queue = self._queues.get(index)
+        return len(queue.waiting) if queue is not None else 0
+
+    async def put(self, index: Index, whole: WholeDocument) -> Document:
+        """Store a version, and remove the one that is there. The document is held (`Index.changing`).
+
+        A cancellation takes effect after the document is stored.
+
+        Returns:
+            The record.
+        """
+        entry = _Entry(replace(whole, document=replace(whole.document, updated_at=datetime.now(UTC))))
+        await self._indexes.shield.run(self._put(index, entry))
+        return entry.whole.document
+
+    async def _put(self, index: Index, entry: _Entry) -> None:
+        queue = self._queues.setdefault(index, _Queue())
+        queue.waiting.append(entry)
+        async with queue.turn:
+            if not entry.done:  # else a document before it has taken it along
+                if len(queue.waiting) < index.writers:
+                    await asyncio.sleep(_GATHER_SECONDS)
+                await self._write(index, queue.take())
+        if entry.error is not None:
+            raise entry.error
+
+    async def _write(self, index: Index, group: Sequence[_Entry]) -> None:
+        try:
+            async with index.lock.shared():
+                await self._write_together(index, group)
+        except Exception as error:
+            _log.warning("documents are stored one by one", index=index.spec.name, error=repr(error))
+            for entry in group:
+                await self._write_alone(index, entry)
+        for entry in group:
+            entry.done = True
+
+    async def _write_together(self, index: Index, group: Sequence[_Entry]) -> None:
+        collection = index.collection
+        assert isinstance(collection, WholeDocuments)
+        marked = await collection.put_documents([entry.whole for entry in group])
+        await self._indexes.publish(index)
+        for entry in group:
+            index.note_language(entry.whole.document.text_language)
+        await index.collection.sync()
+        for document_id in marked:
+            await index.settle(document_id)
+
+    async def _write_alone(self, index: Index, entry: _Entry) -> None:
+        whole = entry.whole
+
+        async def stage() -> Document:
+            # The group may have got as far as the record.
+            if whole.former is None:
+                await index.collection.remove_record(whole.document.document_id)
+            else:
+                await index.collection.put_record(whole.former)
+            await index.collection.add_chunks(whole.document, whole.points)
+            return whole.document
+
+        try:
+            await versions.put(self._indexes, index, whole.document, stage)
+        except Exception as error:
+            entry.error = error

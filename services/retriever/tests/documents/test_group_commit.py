@@ -1,0 +1,177 @@
+"""Small documents that are ready at the same time share one step and one write to the disk."""
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from causeway_testing.servers import eventually
+from retriever.concurrency.scheduler import Scheduler
+from retriever.documents.group_commit import MOST_CHUNKS
+from retriever.domain.changes import Outcome
+from retriever.domain.document import Document
+from retriever.indexes.open_index import Index
+from retriever.ports.store import EVERYTHING
+from retriever.ports.whole_documents import WholeDocument
+from retriever.stores.edge.collection import EdgeCollection
+from retriever.stores.edge.shard import LiveShard
+from retriever.stores.edge.store import EdgeStore
+from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    """The logic over a store on disk, with an index."""
+    made = await Bench.open(EdgeStore(tmp_path / "store", Scheduler()))
+    await made.put(Document("first", generation=1), ["a ferry"])
+    yield made
+    await made.aclose()
+
+
+class Watched:
+    """Notes the groups and the writes to the disk; the first group waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.groups: list[list[str]] = []
+        self.operations: list[int] = []
+        self.syncs = 0
+        self.go = asyncio.Event()
+        self.bad: set[str] = set()
+        put, sync, upsert = EdgeCollection.put_documents, LiveShard.sync, LiveShard.upsert
+
+        async def put_documents(collection: EdgeCollection, documents: Sequence[WholeDocument]) -> list[str]:
+            self.groups.append([each.document.document_id for each in documents])
+            await self.go.wait()
+            if self.bad.intersection(self.groups[-1]):
+                await put(collection, documents)  # an operation may have been done in part
+                raise RuntimeError("the engine failed")
+            return await put(collection, documents)
+
+        async def counted_sync(live: LiveShard, siblings: int = 0) -> None:
+            self.syncs += 1
+            await sync(live, siblings)
+
+        def counted_upsert(live: LiveShard, points: list[Any]) -> None:
+            self.operations.append(len(points))
+            upsert(live, points)
+
+        monkeypatch.setattr(EdgeCollection, "put_documents", put_documents)
+        monkeypatch.setattr(LiveShard, "sync", counted_sync)
+        monkeypatch.setattr(LiveShard, "upsert", counted_upsert)
+
+
+@pytest.fixture
+def watched(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """From here on."""
+    del bench
+    return Watched(monkeypatch)
+
+
+async def together(bench: Bench, watched: Watched, *texts: tuple[str, list[str]]) -> list[Any]:
+    """What becomes of documents of which the first is being written when the others come, in order."""
+    tasks: list[asyncio.Task[Any]] = []
+    index = await bench.indexes.get(LOCAL.tenant, INDEX)
+    for number, (name, content) in enumerate(texts):
+        tasks.append(asyncio.create_task(bench.put(Document(name, generation=2), content)))
+        await eventually(functools.partial(_has_come, bench, index, watched, number))
+    watched.go.set()
+    return await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _has_come(bench: Bench, index: Index, watched: Watched, number: int) -> bool:
+    return bool(watched.groups) and bench.groups.waiting(index) == number
+
+
+async def marked(bench: Bench) -> list[str]:
+    return await (await bench.indexes.get(LOCAL.tenant, INDEX)).collection.marked()
+
+
+async def test_those_that_wait_share_a_step(bench: Bench, watched: Watched) -> None:
+    """Four documents that come while another is written are one operation and one write to the disk."""
+    results = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcde"))
+    assert [each.outcome for each in results] == [Outcome.CREATED] * 5
+    assert watched.groups == [["a"], ["b", "c", "d", "e"]]
+    assert watched.operations == [2, 8]  # a chunk and a record each
+    assert watched.syncs == 2
+    found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}
+    assert found == {"first", *"abcde"}
+
+
+async def test_a_group_has_few_chunks(bench: Bench, watched: Watched) -> None:
+    """One that would make a group too large waits for the next one."""
+    long = [f"ferry {number}" for number in range(MOST_CHUNKS - 1)]
+    await together(bench, watched, ("a", ["x"]), ("b", ["x"]), ("c", long), ("d", ["x"]), ("e", ["x"]))
+    assert watched.groups == [["a"], ["b", "c"], ["d", "e"]]
+
+
+async def test_a_large_document_goes_step_by_step(bench: Bench, watched: Watched) -> None:
+    """More chunks than a group has are written in slices."""
+    watched.go.set()
+    await bench.put(Document("large", generation=1), [f"ferry {number}" for number in range(MOST_CHUNKS + 1)])
+    assert watched.groups == []
+    assert watched.operations == [1, 16, 1, 1]  # the mark, the chunks, the record
+
+
+async def test_one_that_fails_fails_alone(bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others of its group are stored, one by one, and it is as if it had never come."""
+    watched.bad.add("c")
+    add = EdgeCollection.add_chunks
+
+    async def add_chunks(collection: EdgeCollection, document: Document, points: Any) -> None:
+        if document.document_id == "c":
+            raise Unavailable("There is no room.")
+        await add(collection, document, points)
+
+    monkeypatch.setattr(EdgeCollection, "add_chunks", add_chunks)
+    a, b, c, d = await together(bench, watched, *((name, [f"ferry {name}"]) for name in "abcd"))
+    assert [each.outcome for each in (a, b, d)] == [Outcome.CREATED] * 3
+    assert isinstance(c, Unavailable)
+    found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}
+    assert found == {"first", "a", "b", "d"}
+    assert await marked(bench) == []
+
+
+async def test_a_version_stays_where_its_successor_fails(
+    bench: Bench, watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The former version is found as before."""
+
+    async def add_chunks(*_: Any) -> None:
+        raise Unavailable("There is no room.")
+
+    watched.bad.add("first")
+    watched.go.set()
+    monkeypatch.setattr(EdgeCollection, "add_chunks", add_chunks)
+    with pytest.raises(Unavailable):
+        await bench.put(Document("first", generation=2), ["another ferry"])
+    (passage,) = await bench.ask("ferry", top=100)
+    assert (passage.text, passage.document.generation) == ("a ferry", 1)
+    assert await marked(bench) == []
+
+
+async def test_a_successor_replaces_a_version(bench: Bench, watched: Watched) -> None:
+    """The chunks of the former version are gone when it is acknowledged, and no mark is left."""
+    watched.go.set()
+    replaced = await bench.put(Document("first", generation=2), ["another ferry"])
+    assert replaced.outcome is Outcome.REPLACED
+    assert [passage.text for passage in await bench.ask("ferry", top=100)] == ["another ferry"]
+    collection = (await bench.indexes.get(LOCAL.tenant, INDEX)).collection
+    assert await collection.count_chunks(EVERYTHING) == 1
+    assert await marked(bench) == []
+
+
+async def test_who_leaves_does_not_stop_it(bench: Bench, watched: Watched) -> None:
+    """A document whose sender goes away while its group is written is stored, as its neighbours are."""
+    tasks = [asyncio.create_task(bench.put(Document(name, generation=2), [f"ferry {name}"])) for name in "ab"]
+    await eventually(lambda: bool(watched.groups))
+    for task in tasks:
+        task.cancel()
+    watched.go.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(each, asyncio.CancelledError) for each in results)
+    found = {passage.document.document_id for passage in await bench.ask("ferry", top=100)}
+    assert found >= {"first", watched.groups[0][0]}
