@@ -91,3 +91,11 @@ def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, fl
     assert {hit.id for hit in fused} == dense.keys() | words.keys()
     assert all(0 <= hit.score <= 1 + 1e-9 for hit in fused)
     assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))
+
+
+@given(scores, scores, st.floats(0, 1), st.integers(0, 12))
+def test_the_best_are_the_first_ones(
+    dense: dict[str, float], words: dict[str, float], weight: float, most: int
+) -> None:
+    """Who asks for few gets the beginning of the whole order."""
+    assert combined([dense], words, weight, most) == combined([dense], words, weight)[:most]

@@ -1,6 +1,7 @@
 """Hits of a search and their order. Everything is ordered by (score, id): the same hits give the same order."""
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,6 +19,20 @@ def ranked(hits: Iterable[Hit]) -> list[Hit]:
     by_id = sorted(hits, key=_ID)
     by_id.sort(key=_SCORE, reverse=True)
     return by_id
+
+
+def best(scores: Mapping[str, float], most: int | None = None) -> list[Hit]:
+    """Return chunks with these scores in the same order; no more than the ``most`` best ones.
+
+    >>> best({"a": 1.0, "b": 3.0, "c": 1.0}, most=2)
+    [Hit(id='b', score=3.0), Hit(id='a', score=1.0)]
+    """
+    items: Iterable[tuple[str, float]] = scores.items()
+    if most is not None and most < len(scores):
+        # Sorting all by score alone, and few by id, is faster than sorting all by both.
+        least = sorted(scores.values(), reverse=True)[most - 1] if most else math.inf
+        items = [item for item in items if item[1] >= least]
+    return ranked(map(Hit._make, items))[:most]
 
 
 _ID, _SCORE = itemgetter(0), itemgetter(1)

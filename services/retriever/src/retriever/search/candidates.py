@@ -135,8 +135,8 @@ class Candidates:
         self._encoder = encoder
         self._timer = timer
 
-    async def order(self) -> list[Hit]:
-        """All of them in one order, by the mode's own score or by the fused one."""
+    async def order(self, most: int | None = None) -> list[Hit]:
+        """Return all of them in one order, by the mode's own score or by the fused one; or ``most`` of the best."""
         query = self._request.query
         if query.mode is Mode.VECTORS:
             with self._timer.time("fuse"):
@@ -147,10 +147,10 @@ class Candidates:
             await self.add_missing(self._home)
         if self._request.options.expand and len(self._home) >= expansion.LEAST_BACKGROUND:
             with self._timer.time("fuse"):
-                first = self._fused(words)
+                first = self._fused(words, expansion.BACKGROUND)
             words = await self._with_more_words(first)
         with self._timer.time("fuse"):
-            return self._fused(words)
+            return self._fused(words, most)
 
     async def add_missing(self, ids: Iterable[str]) -> None:
         """Finds out what is not known yet of these: cosine (where the query has a vector) and BM25 score."""
@@ -190,13 +190,13 @@ class Candidates:
                 del self._documents[id_], self._chunks[id_]
                 index.collection.outdated()
 
-    def _fused(self, words: Mapping[str, float]) -> list[Hit]:
+    def _fused(self, words: Mapping[str, float], most: int | None) -> list[Hit]:
         weight = self._request.options.dense_weight
+        if self._request.fuses_scores:
+            return combined(self._by_model(), words, weight, most)
         by_words = [hit for hit in ranked(map(Hit._make, words.items())) if hit.score > 0]
         if self._request.query.mode is Mode.TEXT:
             return by_words
-        if self._request.options.fusion is Fusion.SCORES:
-            return combined(self._by_model(), words, weight)
         by_meaning = [ranked(map(Hit._make, each.items())) for each in self._by_model()]
         weights = [2 * weight] * len(by_meaning)
         return reciprocal_rank((*by_meaning, by_words), (*weights, 2 * (1 - weight)))

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from retriever.domain.ranking import Hit, ranked
+from retriever.domain.ranking import Hit, best, ranked
 
 RRF_K = 60
 """Rank constant of reciprocal rank fusion: Cormack, Clarke, Büttcher 2009, https://doi.org/10.1145/1571941.1572114"""
@@ -28,7 +28,9 @@ def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] 
     return ranked(Hit(id_, score) for id_, score in scores.items() if score)
 
 
-def combined(dense: Iterable[Mapping[str, float]], words: Mapping[str, float], dense_weight: float) -> list[Hit]:
+def combined(
+    dense: Iterable[Mapping[str, float]], words: Mapping[str, float], dense_weight: float, most: int | None = None
+) -> list[Hit]:
     """Fuses by score: the weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1.
 
     Cosines below 0 count as 0, and so does what is not known. This is the convex combination with theoretical
@@ -38,21 +40,22 @@ def combined(dense: Iterable[Mapping[str, float]], words: Mapping[str, float], d
         dense: Cosines by chunk, those of each embedding model by themselves.
         words: BM25 scores by chunk.
         dense_weight: The cosine's part, 0 to 1.
+        most: No more than so many of the best are returned.
 
     >>> combined([{"a": 0.9, "b": 0.45}], {"b": 12.0}, dense_weight=0.5)
     [Hit(id='b', score=0.75), Hit(id='a', score=0.5)]
     """
-    scores = dict.fromkeys(words, 0.0)
+    scores: dict[str, float] = {}
     for cosines in dense:
-        for id_, share in _shares(cosines).items():
-            scores[id_] = dense_weight * share
-    for id_, share in _shares(words).items():
-        scores[id_] += (1 - dense_weight) * share
-    return ranked(map(Hit._make, scores.items()))
+        scores |= _shares(cosines, dense_weight)
+    by_meaning = scores.get
+    scores |= {id_: by_meaning(id_, 0.0) + share for id_, share in _shares(words, 1 - dense_weight).items()}
+    return best(scores, most)
 
 
-def _shares(scores: Mapping[str, float]) -> dict[str, float]:
-    best = max(scores.values(), default=0.0)
-    if best <= 0:
+def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:
+    """Scores as shares of the best one, times a weight."""
+    highest = max(scores.values(), default=0.0)
+    if highest <= 0:
         return dict.fromkeys(scores, 0.0)
-    return {id_: score / best if score > 0 else 0.0 for id_, score in scores.items()}
+    return {id_: weight * (score / highest) if score > 0 else 0.0 for id_, score in scores.items()}

@@ -164,7 +164,8 @@ class Retrieval:
     async def _passages(self, found: Mapping[Index, Found], request: Request, timer: StepTimer) -> list[Passage]:
         query = request.query
         candidates = Candidates(found, request, self._encoder, timer)
-        order = await candidates.order()
+        # What is not near enough gives way to what comes after it.
+        order = await candidates.order(request.pool if query.minimum_dense_score is None else None)
         if query.minimum_score is not None:
             order = [hit for hit in order if hit.score >= query.minimum_score]
         if query.minimum_dense_score is not None:

@@ -20,7 +20,7 @@ from retriever.domain.ranking import Hit
 from retriever.ports.store import EVERYTHING, ChunkPoint, Scope, StoredChunk, Terms
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
-from retriever.stores.edge import schema
+from retriever.stores.edge import point_ids, schema
 from retriever.stores.edge.builder import Builder
 from retriever.stores.edge.compaction import Compactor
 from retriever.stores.edge.marks import Marks
@@ -129,7 +129,8 @@ class EdgeCollection:
             params=params,
             with_payload=False,
         )
-        return [Hit(str(point.id), point.score) for point in self._shard.query(request)]
+        found: list[Any] = self._shard.query(request)  # our ids are UUIDs, the engine has others, too
+        return [Hit(point_ids.text(point.id.int), point.score) for point in found]
 
     async def chunks(self, ids: Sequence[str]) -> Mapping[str, StoredChunk]:
         """Chunks by id."""

@@ -16,6 +16,7 @@ from retriever.domain.filter import Condition, Filter, MatchAny, Range
 from retriever.ports.store import ChunkPoint, Scope, Terms
 from retriever.ports.whole_documents import WholeDocument
 from retriever.stores import payload
+from retriever.stores.edge.point_ids import point_id
 from retriever.stores.payload import CHUNK, DENSE, FACTS, NUMBERS, SPARSE
 
 
@@ -134,7 +135,7 @@ def within(
     if scope.filter:
         must.append(_filter(scope.filter))
     if ids is not None:
-        must.append(edge.HasIdCondition(set(ids)))
+        must.append(edge.HasIdCondition({point_id(each) for each in ids}))
     return edge.Filter(must=must, must_not=[_others(unsettled)] if unsettled else None)
 
 

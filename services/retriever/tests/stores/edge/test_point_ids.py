@@ -1,0 +1,15 @@
+"""Ids of points, as text and as UUIDs."""
+
+import uuid
+
+from hypothesis import given
+from hypothesis import strategies as st
+from retriever.stores.edge import point_ids
+
+
+@given(st.uuids())
+def test_an_id_comes_back(id_: uuid.UUID) -> None:
+    """Text and UUID are those of the standard library, the second time as well."""
+    for _ in range(2):
+        assert point_ids.text(id_.int) == str(id_)
+        assert point_ids.point_id(str(id_)) == id_
