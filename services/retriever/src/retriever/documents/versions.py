@@ -9,6 +9,8 @@
 A process that dies between two of these leaves the mark, and the next start, or another process where several share
 a store, settles (`retriever.indexes.lifecycle`): up to
 the record's replacement the old version is whole, from it on the new one.
+
+A store in the process takes small documents in one step instead: `documents.group_commit`.
 """
 
 from collections.abc import Awaitable, Callable
