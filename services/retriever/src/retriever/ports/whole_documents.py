@@ -18,7 +18,7 @@ class WholeDocument:
     Attributes:
         document: The record.
         points: The chunks.
-        former: The record of the version that is there; None where there is none.
+        former: The record of the version that is there; None for a new document.
     """
 
     document: Document
