@@ -61,6 +61,11 @@ class Platform:
         self._index = index
         self._rerank = rerank
 
+    async def create(self, embedding: str) -> None:
+        """Makes the index for an embedding model."""
+        answer = await self._http.post("/indexes", json={"index_name": self._index, "embedding": embedding})
+        answer.raise_for_status()
+
     async def ingest(self, what: EvaluationSet) -> None:
         """Uploads the documents and waits until they can be found.
 
