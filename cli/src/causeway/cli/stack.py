@@ -102,6 +102,14 @@ class Stack:
         return f"http://{HOST}:{self.ports[GATEWAY]}"
 
     @property
+    def has_console(self) -> bool:
+        """Whether the gateway serves the console: its package holds it once it was built."""
+        if os.environ.get("CAUSEWAY_CONSOLE", "true").lower() in ("false", "0", "no", "off"):
+            return False
+        gateway = importlib.util.find_spec("gateway")
+        return gateway is not None and (Path(gateway.origin or "").parent / "static" / "index.html").is_file()
+
+    @property
     def nats_url(self) -> str:
         """Where the broker answers, and as whom the operator may do everything there."""
         return self._nats_url(permissions.OPERATOR)
@@ -118,6 +126,7 @@ class Stack:
             "GRPC_VERBOSITY": "ERROR",
             "CAUSEWAY_SHUTDOWN_GRACE": f"{_DRAIN_SECONDS:g}",
             "CAUSEWAY_NATS_STREAM_BYTES": str(self._stream_bytes()),
+            "CAUSEWAY_CONSOLE": str(self.has_console).lower(),
             # What the caller has set goes first, except for what ties the processes together.
             **os.environ,
             "CAUSEWAY_GATEWAY_PORT": str(self.ports[GATEWAY]),

@@ -26,6 +26,7 @@ from gateway.frontends.response_policy import ResponsePolicy
 from gateway.routes import (
     application,
     chat_history,
+    console,
     conversations,
     detectors,
     documents,
@@ -103,7 +104,7 @@ def build_app(
         node_tokens=settings.node_token_approximation,
     )
     dialects = registrations(settings.similarity_threshold)
-    routes = route_table(dialects, metrics_open=settings.metrics_open)
+    routes = route_table(dialects, metrics_open=settings.metrics_open, console=settings.console)
     metrics = metrics or Metrics()
     passed = frozenset(name.strip().lower() for name in settings.detector_headers.split(",")) - {""}
     timeout = settings.answer_timeout
@@ -147,9 +148,7 @@ def build_app(
 
     def error_body(scope: Scope, error: CausewayError) -> bytes:
         errors = routes.errors(scope["path"])
-        if errors is None:
-            return problem(error)
-        return errors(state_of(scope).frontend, dict(scope["headers"]), error)
+        return problem(error) if errors is None else errors(state_of(scope).frontend, dict(scope["headers"]), error)
 
     turns = Turns(_UPLOADS_AT_ONCE)
     routers = [
@@ -292,6 +291,7 @@ def _front_end_routers(
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
         chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
         users.router(services.responses, services.history, services.memory, timeout=settings.answer_timeout),
+        *([console.router(settings.oidc_issuer)] if settings.console else []),
     ]
 
 

@@ -33,6 +33,11 @@ class Settings(IdentitySettings):
         "its end, such as `https://rag.example.org`: agents get addresses below it (docs/mcp.md), and links in "
         "answers begin with it (docs/frontends.md). Empty: by the host that a request names.",
     )
+    console: bool = Field(
+        False,
+        description="Serve the console, a web page, at / to browsers (docs/console.md). `causeway up` does where "
+        "it was built.",
+    )
     detector_health_port: int | None = Field(
         None,
         ge=0,

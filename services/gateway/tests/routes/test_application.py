@@ -10,6 +10,7 @@ from causeway_testing.gateway.retrieval import FakeDocument
 from gateway.domain import Detectors, Model
 from gateway.domain.documents import Job, StoredDocument, Upload
 from gateway.domain.ownership import OWNER
+from gateway.frontends.assistants import Assistant, Audience
 from gateway.frontends.profiles import Frontend, Frontends
 from gateway.identity.caller import Caller, with_own
 from gateway.routes import application
@@ -145,6 +146,26 @@ async def test_config_follows_the_profile(fakes: Any) -> None:
     assert config["showSemanticRankerOption"] is config["showReasoningEffortOption"] is True
     assert config["defaultReasoningEffort"] == "low"
     assert config["showUserUpload"] is False
+
+
+async def test_me_says_who_asks(fakes: Any) -> None:
+    """The caller's tenant, user and roles, and what the front end has for the caller: other callers' assistants are
+    not named.
+    """
+    assistants = {
+        "harbour": Assistant("harbour", ("docs",)),
+        "crew": Assistant("crew", audience=Audience(users=frozenset({"bob"}))),
+    }
+    frontend = Frontend(default_index="docs", assistants=assistants)
+    async with speaking(fakes, FakeIngest(), ANN, frontend) as http:
+        said = (await http.get("/me")).json()
+    assert said == {
+        "tenant": "local",
+        "user": "ann",
+        "roles": ["ask", "ingest"],
+        "default_index": "docs",
+        "assistants": ["harbour"],
+    }
 
 
 async def test_auth_setup_asks_for_no_login(fakes: Any) -> None:

@@ -288,6 +288,7 @@ async def test_a_mount_cannot_hide_a_route(fakes: Any, settings: Settings, tmp_p
         *(
             "config",
             "auth_setup",
+            "me",
             "content",
             "upload",
             "list_uploaded",

@@ -12,7 +12,16 @@ CHATS = (
 )
 
 FRONT_ENDS = (
-    *("/config", "/auth_setup", "/speech", "/upload", "/list_uploaded", "/delete_uploaded", "/content/{path}"),
+    *(
+        "/config",
+        "/auth_setup",
+        "/me",
+        "/speech",
+        "/upload",
+        "/list_uploaded",
+        "/delete_uploaded",
+        "/content/{path}",
+    ),
     *("/chat_history", "/chat_history/sessions", "/chat_history/sessions/{session}"),
 )
 

@@ -108,6 +108,8 @@ def echoer(err: Console) -> Callable[[str, str], None]:
 def welcome(out: Console, stack: Stack, auth: AuthMode) -> None:
     """Says where the platform is and what to try first."""
     render.line(out, f"Causeway is ready at {stack.url}", "bold green")
+    if stack.has_console:
+        render.line(out, f"The console is at {stack.url}/", "bold green")
     render.line(out)
     header = ""
     if auth is not AuthMode.NONE:

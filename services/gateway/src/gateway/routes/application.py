@@ -102,6 +102,21 @@ def router(
         """By OpenID Connect where a client for it is set, else not at all: who answers for the page sends a key."""
         return json_answer(_auth_setup(state_of(request.scope).frontend, login))
 
+    @routes.get("/me", summary="Who asks, and what the front end has for the caller")
+    async def me(request: Request) -> Response:
+        """Tenant, user, roles, the index that is searched where a request names none, and the assistants."""
+        state = state_of(request.scope)
+        principal, frontend = state.principal, state.frontend
+        return json_answer(
+            {
+                "tenant": principal.tenant,
+                "user": principal.user,
+                "roles": list(principal.roles),
+                "default_index": frontend.default_index,
+                "assistants": [each.name for each in frontend.assistants_for(principal)],
+            }
+        )
+
     @routes.post("/speech", summary="Speech", responses={501: {"description": "There is no speech here"}})
     async def speech() -> Response:
         """There is none: front ends have their browser's."""

@@ -22,6 +22,7 @@ from gateway.server.public_address import METADATA
 _OPEN, _ASK, _INGEST, _ADMIN = Role
 _NONE, _PROFILE, _TENANT = IndexReach
 METRICS = "/metrics"
+_CONSOLE = ("/", "/console/{path:path}")
 
 
 def _front_end_error(_frontend: Frontend, _headers: Mapping[bytes, bytes], error: CausewayError) -> bytes:
@@ -60,6 +61,7 @@ ROUTES = (
     Route("/readyz", "GET", _OPEN),
     _front_end("/config", "GET", _OPEN),
     _front_end("/auth_setup", "GET", _OPEN),
+    *(Route(path, "GET", _OPEN) for path in _CONSOLE),
     Route("/docs", "GET", _OPEN),
     Route("/docs/oauth2-redirect", "GET", _OPEN),
     Route("/static-offline-docs/{path:path}", "GET", _OPEN),
@@ -101,6 +103,7 @@ ROUTES = (
     Route("/v1/conversations/{conversation_id}/items/{item_id}", "DELETE", _ASK),
     _front_end("/content/{path:path}", "GET", _ASK),
     _front_end("/speech", "POST", _ASK),
+    _front_end("/me", "GET", _ASK),
     # A user's own.
     _front_end("/chat_history", "POST", _ASK),
     _front_end("/chat_history/sessions", "GET", _ASK),
@@ -139,14 +142,21 @@ ROUTES = (
 )
 
 
-def route_table(dialects: Iterable[Registration], *, metrics_open: bool = False) -> RouteTable:
+def route_table(
+    dialects: Iterable[Registration], *, metrics_open: bool = False, console: bool = False
+) -> RouteTable:
     """Return the routes of a gateway.
 
     Args:
         dialects: What the dialects register.
         metrics_open: The metrics need no role.
+        console: The page is served.
     """
-    routes = [replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each for each in ROUTES]
+    routes = [
+        replace(each, role=_OPEN) if metrics_open and each.path == METRICS else each
+        for each in ROUTES
+        if console or each.path not in _CONSOLE
+    ]
     below = dict.fromkeys(_FRONT_END_PREFIXES, _front_end_error)
     for dialect in dialects:
         routes += [chat.route for chat in dialect.chats]

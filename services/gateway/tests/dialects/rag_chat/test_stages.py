@@ -295,6 +295,8 @@ async def test_8_results_have_every_key(stage: Stage, ask: Any) -> None:
         "captions": [],
         "index": "docs",
         "score": 0.5,
+        "dense_score": 0.5,
+        "sparse_score": 2.0,
         "reranker_score": None,
     }
 

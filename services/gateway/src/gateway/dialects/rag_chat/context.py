@@ -174,6 +174,8 @@ def result(passage: Passage) -> dict[str, Any]:
         "groups": list(passage.groups),
         "captions": [{"text": text, "highlights": None} for text in passage.captions],
         "score": passage.score,
+        "dense_score": passage.dense_score,
+        "sparse_score": passage.sparse_score,
         "reranker_score": passage.reranker_score,
     }
 

@@ -1,0 +1,71 @@
+/** Calls to the gateway that the page came from, below whatever path that was. */
+
+import { problemOf } from '../logic/problems.ts'
+
+/** An answer that is an error, in words for a person. */
+export class ApiError extends Error {
+  readonly status: number
+  readonly traceId: string
+  readonly retryAfter: number | null
+
+  constructor(status: number, message: string, traceId = '', retryAfter: number | null = null) {
+    super(message)
+    this.status = status
+    this.traceId = traceId
+    this.retryAfter = retryAfter
+  }
+}
+
+let credential = ''
+let refused: () => void = () => undefined
+
+/** Use a credential for all calls from here on; `onRefused` is called when the gateway does not take it any more. */
+export function useCredential(value: string, onRefused: () => void): void {
+  credential = value
+  refused = onRefused
+}
+
+/** Return the address of a path below the page's own. */
+export function address(path: string): string {
+  return new URL(path, document.baseURI.replace(/[#?].*$/, '')).href
+}
+
+/** Send a request with the caller's credential; an error of the gateway is thrown. */
+export async function send(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers)
+  if (credential) headers.set('authorization', `Bearer ${credential}`)
+  let response: Response
+  try {
+    response = await fetch(address(path), { ...init, headers, credentials: 'omit' })
+  } catch (error) {
+    if (error instanceof DOMException && error.name === 'AbortError') throw error
+    throw new ApiError(0, 'The gateway does not answer. Check that it runs and that this machine is connected, then try again.')
+  }
+  if (response.ok) return response
+  if (response.status === 401 && credential) refused()
+  const retry = Number(response.headers.get('retry-after') ?? 'NaN')
+  throw new ApiError(
+    response.status,
+    problemOf(response.status, await response.text().catch(() => '')),
+    response.headers.get('x-trace-id') ?? '',
+    Number.isFinite(retry) ? retry : null,
+  )
+}
+
+/** Get JSON. */
+export async function get<T>(path: string, signal?: AbortSignal): Promise<T> {
+  const response = await send(path, { headers: { accept: 'application/json' }, signal: signal ?? null })
+  return (await response.json()) as T
+}
+
+/** Send JSON, and return the JSON that answers it. */
+export async function submit<T>(path: string, body: unknown, method = 'POST', signal?: AbortSignal): Promise<T> {
+  const response = await send(path, {
+    method,
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+    signal: signal ?? null,
+  })
+  const text = await response.text()
+  return (text ? JSON.parse(text) : null) as T
+}

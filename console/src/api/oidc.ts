@@ -1,0 +1,75 @@
+/** Signing in at an OpenID Connect provider: the authorization code flow with PKCE (RFC 7636). */
+
+import { challengeOf, randomText } from '../logic/pkce.ts'
+import { address } from './http.ts'
+import type { Login } from './types.ts'
+
+const KEPT = 'causeway.sign-in'
+
+interface Provider {
+  authorization_endpoint: string
+  token_endpoint: string
+}
+
+interface Begun {
+  state: string
+  verifier: string
+  hash: string
+}
+
+async function providerOf(login: Login): Promise<Provider> {
+  const authority = login.msalConfig.auth.authority.replace(/\/$/, '')
+  const response = await fetch(`${authority}/.well-known/openid-configuration`, { credentials: 'omit' })
+  if (!response.ok) throw new Error(`The provider at ${authority} does not say how to sign in (status ${response.status}). Tell who runs the platform.`)
+  return (await response.json()) as Provider
+}
+
+/** Leave for the provider's page. */
+export async function beginSignIn(login: Login): Promise<void> {
+  const provider = await providerOf(login)
+  const begun: Begun = { state: randomText(), verifier: randomText(), hash: location.hash }
+  sessionStorage.setItem(KEPT, JSON.stringify(begun))
+  const target = new URL(provider.authorization_endpoint)
+  const scopes = login.tokenRequest.scopes.length ? login.tokenRequest.scopes : ['openid']
+  const asked = {
+    response_type: 'code',
+    client_id: login.msalConfig.auth.clientId,
+    redirect_uri: address('.'),
+    scope: scopes.join(' '),
+    state: begun.state,
+    code_challenge: await challengeOf(begun.verifier),
+    code_challenge_method: 'S256',
+  }
+  for (const [name, value] of Object.entries(asked)) target.searchParams.set(name, value)
+  location.assign(target.href)
+}
+
+/** Return the token where the provider's page has led back here, else null. */
+export async function finishSignIn(login: Login): Promise<string | null> {
+  const said = new URLSearchParams(location.search)
+  const kept = sessionStorage.getItem(KEPT)
+  if (!kept || (!said.has('code') && !said.has('error'))) return null
+  sessionStorage.removeItem(KEPT)
+  const begun = JSON.parse(kept) as Begun
+  // The code is good for one use: it does not stay in the address.
+  history.replaceState(null, '', `${location.pathname}${begun.hash}`)
+  if (said.get('state') !== begun.state) throw new Error('The answer of the provider belongs to another sign-in. Sign in again.')
+  if (said.has('error')) throw new Error(`The provider refused: ${said.get('error_description') ?? said.get('error')}`)
+  const provider = await providerOf(login)
+  const response = await fetch(provider.token_endpoint, {
+    method: 'POST',
+    credentials: 'omit',
+    body: new URLSearchParams({
+      grant_type: 'authorization_code',
+      code: said.get('code') ?? '',
+      redirect_uri: address('.'),
+      client_id: login.msalConfig.auth.clientId,
+      code_verifier: begun.verifier,
+    }),
+  })
+  const answer = (await response.json().catch(() => ({}))) as { access_token?: string; error_description?: string; error?: string }
+  if (!response.ok || !answer.access_token) {
+    throw new Error(`The provider gave no token: ${answer.error_description ?? answer.error ?? `status ${response.status}`}. Sign in again.`)
+  }
+  return answer.access_token
+}

@@ -1,0 +1,133 @@
+/** An answer while it grows: what the lines of a stream make of it. */
+
+import type { ChatContext, Detections, Passage, Step, Thought, Usage } from '../api/types.ts'
+
+export interface Answer {
+  text: string
+  state: 'waiting' | 'streaming' | 'done' | 'stopped' | 'failed'
+  error: string
+  context: ChatContext
+  sessionState: string | null
+  traceId: string
+}
+
+export const NOTHING: Answer = {
+  text: '',
+  state: 'waiting',
+  error: '',
+  context: {},
+  sessionState: null,
+  traceId: '',
+}
+
+interface Line {
+  type?: string
+  delta?: unknown
+  context?: ChatContext
+  session_state?: unknown
+  error?: unknown
+}
+
+/** Return an answer with a line of its stream added. */
+export function withLine(answer: Answer, line: string): Answer {
+  let read: Line
+  try {
+    read = JSON.parse(line) as Line
+  } catch {
+    return { ...answer, state: 'failed', error: 'The gateway sent a line that is no JSON. Ask again.' }
+  }
+  if (read.error !== undefined) {
+    return { ...answer, state: 'failed', error: typeof read.error === 'string' ? read.error : JSON.stringify(read.error) }
+  }
+  const grown: Answer = { ...answer, state: 'streaming' }
+  if (typeof read.delta === 'string') grown.text = answer.text + read.delta
+  if (read.context) grown.context = { ...answer.context, ...read.context }
+  if (typeof read.session_state === 'string') grown.sessionState = read.session_state
+  return grown
+}
+
+/** Return an answer whose stream has ended: one without its last context was cut off. */
+export function ended(answer: Answer): Answer {
+  if (answer.state === 'failed' || answer.state === 'stopped') return answer
+  if (thought(answer.context, 'Answer')) return { ...answer, state: 'done' }
+  return { ...answer, state: 'failed', error: 'The connection broke before the answer was complete. Ask again.' }
+}
+
+/** Return the thought of a title. */
+export function thought(context: ChatContext, title: string): Thought | undefined {
+  return context.thoughts?.find((each) => each.title === title)
+}
+
+/** Return the passages that the answer was made from. */
+export function passagesOf(context: ChatContext): Passage[] {
+  const found = thought(context, 'Results')?.description
+  return Array.isArray(found) ? (found as Passage[]) : []
+}
+
+/** Return the query that was searched for. */
+export function queryOf(context: ChatContext): string {
+  const said = thought(context, 'Generated search query')?.description
+  return typeof said === 'string' ? said : ''
+}
+
+/** Return the messages that the model got. */
+export function promptOf(context: ChatContext): { role: string; content: string }[] {
+  const said = thought(context, 'Prompt')?.description
+  if (!Array.isArray(said)) return []
+  return said.map((each: unknown) =>
+    each && typeof each === 'object'
+      ? { role: String((each as { role?: unknown }).role ?? ''), content: String((each as { content?: unknown }).content ?? '') }
+      : { role: '', content: String(each) },
+  )
+}
+
+/** Return the steps of the answer. */
+export function stepsOf(context: ChatContext): Step[] {
+  return thought(context, 'Answer')?.props?.steps ?? []
+}
+
+/** Return the tokens of the answer, and those that the search query took. */
+export function usageOf(context: ChatContext): { answer: Usage | null; query: Usage | null } {
+  return {
+    answer: thought(context, 'Answer')?.props?.token_usage ?? null,
+    query: thought(context, 'Generated search query')?.props?.token_usage ?? null,
+  }
+}
+
+/** Return what the gateway noted about the answer: what was asked for and not done. */
+export function notesOf(context: ChatContext): string[] {
+  return (context.thoughts ?? []).flatMap((each) => each.props?.notes ?? [])
+}
+
+export interface ListedFinding {
+  where: 'question' | 'passages' | 'answer'
+  name: string
+  detector: string
+  start: number
+  end: number
+  text: string
+  score: number
+}
+
+/** Return all findings of the detectors, in the order in which texts pass them. */
+export function findingsOf(detections: Detections | undefined): ListedFinding[] {
+  if (!detections) return []
+  const listed: ListedFinding[] = []
+  const places = [['question', detections.input], ['passages', detections.context], ['answer', detections.output]] as const
+  for (const [where, groups] of places) {
+    for (const group of groups ?? []) {
+      for (const each of group.results ?? []) {
+        listed.push({
+          where,
+          name: each.detection || each.detection_type,
+          detector: each.detector_id,
+          start: each.start,
+          end: each.end,
+          text: each.text,
+          score: each.score,
+        })
+      }
+    }
+  }
+  return listed
+}

@@ -1,0 +1,43 @@
+/** Numbers, sizes and times for a person. */
+
+/** Return milliseconds with as many digits as say something. */
+export function milliseconds(value: number): string {
+  if (value >= 10_000) return `${(value / 1000).toFixed(1)} s`
+  if (value >= 1000) return `${(value / 1000).toFixed(2)} s`
+  if (value >= 100) return `${value.toFixed(0)} ms`
+  return `${value.toFixed(value >= 10 ? 1 : 2)} ms`
+}
+
+/** Return bytes in the unit that suits them. */
+export function bytes(value: number): string {
+  const units = ['B', 'KB', 'MB', 'GB']
+  let unit = 0
+  let left = value
+  while (left >= 1000 && unit < units.length - 1) {
+    left /= 1000
+    unit += 1
+  }
+  return `${unit === 0 || left >= 100 ? left.toFixed(0) : left.toFixed(1)} ${units[unit]}`
+}
+
+/** Return a score with three digits; a dash where there is none. */
+export function score(value: number | null | undefined): string {
+  if (value === null || value === undefined) return '–'
+  return Math.abs(value) >= 100 ? value.toFixed(0) : value.toFixed(3)
+}
+
+/** Return a number with its noun. */
+export function count(value: number, one: string, many = `${one}s`): string {
+  return `${value.toLocaleString('en')} ${value === 1 ? one : many}`
+}
+
+/** Return how long ago something was. */
+export function ago(moment: string, now: number = Date.now()): string {
+  const seconds = Math.max(0, (now - Date.parse(moment)) / 1000)
+  if (!Number.isFinite(seconds)) return ''
+  if (seconds < 10) return 'just now'
+  if (seconds < 60) return `${Math.floor(seconds)} s ago`
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ago`
+  if (seconds < 86_400) return `${Math.floor(seconds / 3600)} h ago`
+  return new Date(moment).toISOString().slice(0, 10)
+}

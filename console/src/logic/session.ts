@@ -1,0 +1,50 @@
+/** Who is signed in, what they may see, and where in the page they are. */
+
+import type { Role } from '../api/types.ts'
+
+export type Page = 'ask'
+
+export interface PageEntry {
+  page: Page
+  title: string
+  role: Role
+}
+
+export const PAGES: readonly PageEntry[] = [
+  { page: 'ask', title: 'Ask', role: 'ask' },
+]
+
+/** Return whether a caller with some roles has a role; administrators have all. */
+export function may(roles: readonly Role[], role: Role): boolean {
+  return roles.includes(role) || roles.includes('admin')
+}
+
+/** Return the pages that a caller may open. */
+export function pagesFor(roles: readonly Role[]): PageEntry[] {
+  return PAGES.filter((each) => may(roles, each.role))
+}
+
+export interface Place {
+  page: string
+  rest: string[]
+}
+
+/** Return the place that the fragment of the page's address names. */
+export function placeOf(hash: string): Place {
+  const [page = '', ...rest] = hash
+    .replace(/^#\/?/, '')
+    .split('/')
+    .map((part) => {
+      try {
+        return decodeURIComponent(part)
+      } catch {
+        return part
+      }
+    })
+  return { page: page || 'ask', rest: rest.filter(Boolean) }
+}
+
+/** Return the fragment of a place. */
+export function hashOf(page: Page, ...rest: string[]): string {
+  return `#/${[page, ...rest].map(encodeURIComponent).join('/')}`
+}

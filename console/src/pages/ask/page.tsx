@@ -1,0 +1,198 @@
+import { useQuery } from '@tanstack/react-query'
+import { useCallback, useEffect, useRef, useState } from 'react'
+import { ask, USUAL, type ChatSettings } from '../../api/chat.ts'
+import { get, submit } from '../../api/http.ts'
+import type { ChatMessage, IndexInfo, Me } from '../../api/types.ts'
+import { sourceOf, type Source } from '../../logic/citations.ts'
+import { NOTHING, passagesOf, type Answer } from '../../logic/answer.ts'
+import { may } from '../../logic/session.ts'
+import { useKept } from '../../ui/hooks.ts'
+import { Button, Empty, Failure } from '../../ui/parts.tsx'
+import { Composer } from './composer.tsx'
+import { History } from './history.tsx'
+import { How } from './how.tsx'
+import { SettingsPanel } from './settings.tsx'
+import { SourceView } from './source.tsx'
+import { TurnView } from './turn.tsx'
+
+export interface Turn {
+  question: string
+  answer: Answer
+}
+
+type Side = { kind: 'source'; turn: number; source: Source } | { kind: 'how'; turn: number } | null
+
+const EXAMPLES = ['When will the pivot bearing be renewed?', 'How many leave days may be carried over?', 'What should the crew do when an electric car is burning?']
+
+export function AskPage({ me }: { me: Me }) {
+  const [settings, setSettings] = useKept<ChatSettings>('causeway.settings', USUAL)
+  const [turns, setTurns] = useState<Turn[]>([])
+  const [draft, setDraft] = useState('')
+  const [side, setSide] = useState<Side>(null)
+  const [dialog, setDialog] = useState<'settings' | 'history' | null>(null)
+  const running = useRef<AbortController | null>(null)
+  const indexes = useQuery({ queryKey: ['indexes'], queryFn: () => get<IndexInfo[]>('indexes?details=true') })
+  const busy = turns.at(-1)?.answer.state === 'waiting' || turns.at(-1)?.answer.state === 'streaming'
+
+  const listed = indexes.data ?? []
+  const index = settings.index || (listed.some((each) => each.index_name === me.default_index) ? '' : (listed[0]?.index_name ?? ''))
+
+  useEffect(() => () => running.current?.abort(), [])
+
+  const put = useCallback(async (question: string, before: Turn[], chosen: ChatSettings) => {
+    running.current?.abort()
+    const stop = new AbortController()
+    running.current = stop
+    setSide(null)
+    setTurns([...before, { question, answer: NOTHING }])
+    // One change of the page for all that has come since the last frame: tokens can come faster than frames.
+    let latest: Answer = NOTHING
+    let frame = 0
+    const show = () => {
+      frame = 0
+      if (running.current === stop) setTurns([...before, { question, answer: latest }])
+    }
+    const messages: ChatMessage[] = [...conversation(before), { role: 'user', content: question }]
+    const state = before.findLast((each) => each.answer.sessionState)?.answer.sessionState ?? null
+    const answer = await ask(
+      messages,
+      chosen,
+      state,
+      (grown) => {
+        latest = grown
+        frame ||= requestAnimationFrame(show)
+      },
+      stop.signal,
+    )
+    cancelAnimationFrame(frame)
+    if (running.current !== stop) return
+    const after = [...before, { question, answer }]
+    setTurns(after)
+    if (answer.state === 'done' && answer.sessionState) void keep(after, state ?? answer.sessionState)
+  }, [])
+
+  const begin = (question: string, before: Turn[] = turns) => {
+    setDraft('')
+    void put(question, before, { ...settings, index: settings.assistant ? '' : index })
+  }
+  const fresh = () => {
+    running.current?.abort()
+    running.current = null
+    setTurns([])
+    setSide(null)
+  }
+
+  const sideTurn = side ? turns[side.turn] : undefined
+  return (
+    <div className={`ask ${side && sideTurn ? 'with-side' : ''}`}>
+      <section className="conversation" aria-label="Conversation">
+        <header className="bar">
+          <h1>Ask</h1>
+          <span className="chips">
+            <button type="button" className="chip" onClick={() => setDialog('settings')}>
+              {settings.assistant || index || me.default_index || 'no index'} · {settings.mode}
+              {settings.model ? ` · ${settings.model}` : ''}
+            </button>
+          </span>
+          <Button kind="quiet" icon="settings" aria-label="Settings" onClick={() => setDialog('settings')} />
+          <Button kind="quiet" icon="history" aria-label="History" onClick={() => setDialog('history')} />
+          <Button kind="quiet" icon="plus" onClick={fresh} disabled={!turns.length}>
+            New
+          </Button>
+        </header>
+        <div className="turns">
+          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || listed.some((each) => each.documents > 0)} failed={indexes.error} onAsk={begin} />}
+          {turns.map((turn, place) => (
+            <TurnView
+              key={place}
+              turn={turn}
+              isLast={place === turns.length - 1}
+              shown={side?.turn === place ? side.kind : null}
+              onSource={(name) => setSide({ kind: 'source', turn: place, source: sourceOf(name) })}
+              onHow={() => setSide(side?.kind === 'how' && side.turn === place ? null : { kind: 'how', turn: place })}
+              onAgain={() => begin(turn.question, turns.slice(0, place))}
+              onEdit={(question) => begin(question, turns.slice(0, place))}
+              onFollowUp={(question) => begin(question)}
+            />
+          ))}
+        </div>
+        <Composer draft={draft} onDraft={setDraft} busy={busy} onAsk={begin} onStop={() => running.current?.abort()} />
+      </section>
+      {side?.kind === 'source' && sideTurn && (
+        <SourceView source={side.source} passages={passagesOf(sideTurn.answer.context)} onClose={() => setSide(null)} />
+      )}
+      {side?.kind === 'how' && sideTurn && <How answer={sideTurn.answer} onClose={() => setSide(null)} onSource={(name) => setSide({ ...side, kind: 'source', source: sourceOf(name) })} />}
+      <SettingsPanel open={dialog === 'settings'} me={me} indexes={listed} index={index} settings={settings} onChange={setSettings} onClose={() => setDialog(null)} />
+      <History
+        open={dialog === 'history'}
+        onClose={() => setDialog(null)}
+        onOpen={(opened) => {
+          fresh()
+          setTurns(opened)
+          setDialog(null)
+        }}
+      />
+    </div>
+  )
+}
+
+function conversation(turns: readonly Turn[]): ChatMessage[] {
+  return turns.flatMap((turn) =>
+    turn.answer.text
+      ? [
+          { role: 'user' as const, content: turn.question },
+          { role: 'assistant' as const, content: turn.answer.text },
+        ]
+      : [],
+  )
+}
+
+/** Keep a conversation in the server's history. The page goes on without it. */
+async function keep(turns: readonly Turn[], id: string): Promise<void> {
+  const answers = turns.map(({ question, answer }) => [
+    question,
+    { message: { content: answer.text, role: 'assistant' }, context: answer.context, session_state: id },
+  ])
+  await submit('chat_history', { id, answers }).catch(() => undefined)
+}
+
+interface WelcomeProps {
+  me: Me
+  hasDocuments: boolean
+  failed: unknown
+  onAsk: (question: string) => void
+}
+
+function Welcome({ me, hasDocuments, failed, onAsk }: WelcomeProps) {
+  if (failed) return <Failure error={failed} />
+  if (!hasDocuments) {
+    return (
+      <Empty title="There is nothing to ask yet">
+        {may(me.roles, 'ingest') ? (
+          <>
+            <p>
+              Bring documents in: <code>causeway ingest FOLDER --index {me.default_index || 'handbook'}</code>
+            </p>
+          </>
+        ) : (
+          <p>You may ask, but there is no document that you may see. Ask who brings documents in to add some.</p>
+        )}
+      </Empty>
+    )
+  }
+  return (
+    <div className="welcome">
+      <h2>What would you like to know?</h2>
+      <p className="muted">Answers come from your documents. Each fact has a number, which opens the page that it was taken from.</p>
+      <ul>
+        {EXAMPLES.map((each) => (
+          <li key={each}>
+            <button type="button" className="suggestion" onClick={() => onAsk(each)}>
+              {each}
+            </button>
+          </li>
+        ))}
+      </ul>
+    </div>
+  )
+}

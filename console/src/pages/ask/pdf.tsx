@@ -1,0 +1,109 @@
+import { getDocument, GlobalWorkerOptions, type PDFDocumentProxy } from 'pdfjs-dist'
+import worker from 'pdfjs-dist/build/pdf.worker.min.mjs?url'
+import { useEffect, useRef, useState } from 'react'
+import { spansOf } from '../../logic/highlight.ts'
+import { Button, Failure, Loading } from '../../ui/parts.tsx'
+
+GlobalWorkerOptions.workerSrc = worker
+
+interface Props {
+  data: ArrayBuffer
+  page: number
+  passages: string[]
+}
+
+interface Item {
+  str: string
+  width: number
+  height: number
+  transform: number[]
+}
+
+/** A page of a PDF as a picture, with the passages marked on it. */
+export default function PdfPage({ data, page, passages }: Props) {
+  const canvas = useRef<HTMLCanvasElement>(null)
+  const [document, setDocument] = useState<PDFDocumentProxy | null>(null)
+  const [shown, setShown] = useState(page)
+  const [failed, setFailed] = useState<unknown>(null)
+  useEffect(() => setShown(page), [page])
+
+  useEffect(() => {
+    // A copy: the worker takes what it gets. Neither scripts nor compiled code of a document or of pdf.js run.
+    const task = getDocument({ data: data.slice(0), isEvalSupported: false, useWasm: false, enableXfa: false })
+    task.promise.then(setDocument, setFailed)
+    return () => void task.destroy()
+  }, [data])
+
+  const key = passages.join('\n\n')
+  useEffect(() => {
+    const target = canvas.current
+    if (!document || !target) return
+    let stopped = false
+    let cancel = () => undefined as void
+    const draw = async () => {
+      const sheet = await document.getPage(Math.min(Math.max(1, shown), document.numPages))
+      const content = await sheet.getTextContent()
+      if (stopped) return
+      const width = target.parentElement?.clientWidth ?? 500
+      const scale = (width / sheet.getViewport({ scale: 1 }).width) * Math.min(2, devicePixelRatio)
+      const viewport = sheet.getViewport({ scale })
+      target.width = viewport.width
+      target.height = viewport.height
+      const context = target.getContext('2d')
+      if (!context) return
+      const task = sheet.render({ canvas: target, viewport })
+      cancel = () => task.cancel()
+      await task.promise
+      if (shown !== page) return
+      const items = content.items.filter((each): each is Item & typeof each => 'str' in each)
+      context.globalCompositeOperation = 'multiply'
+      context.fillStyle = '#ffe58a'
+      for (const item of marked(items, key.split('\n\n'))) {
+        const [x = 0, y = 0] = viewport.convertToViewportPoint(item.transform[4] ?? 0, item.transform[5] ?? 0)
+        const height = item.height * scale
+        context.fillRect(x - 1, y - height, item.width * scale + 2, height * 1.25)
+      }
+    }
+    draw().catch((error: unknown) => !stopped && setFailed(error))
+    return () => {
+      stopped = true
+      cancel()
+    }
+  }, [document, shown, page, key])
+
+  if (failed !== null) return <Failure error={new Error('The page cannot be drawn. The passages below are what the answer was made from.')} />
+  return (
+    <figure className="pdf">
+      {!document && <Loading what="the page" />}
+      <canvas ref={canvas} role="img" aria-label={`Page ${shown}, with the passages marked`} />
+      {document && (
+        <figcaption>
+          <Button kind="quiet" disabled={shown <= 1} onClick={() => setShown(shown - 1)}>
+            Previous
+          </Button>
+          <span className="muted">
+            Page {shown} of {document.numPages}
+          </span>
+          <Button kind="quiet" disabled={shown >= document.numPages} onClick={() => setShown(shown + 1)}>
+            Next
+          </Button>
+        </figcaption>
+      )}
+    </figure>
+  )
+}
+
+/** Return the items of a page's text that passages have. */
+function marked(items: Item[], passages: string[]): Item[] {
+  const starts: number[] = []
+  let text = ''
+  for (const item of items) {
+    starts.push(text.length)
+    text += `${item.str} `
+  }
+  const spans = spansOf(text, passages)
+  return items.filter((item, place) => {
+    const start = starts[place] ?? 0
+    return item.str.trim() !== '' && spans.some((span) => start < span.end && start + item.str.length > span.start)
+  })
+}

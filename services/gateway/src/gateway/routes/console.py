@@ -1,0 +1,132 @@
+"""The web page of the platform: static files, which are the same for every caller."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import FileResponse
+from servicekit.errors import InvalidRequest
+
+from gateway.server.not_found import nothing_at
+
+FILES: Final = Path(__file__).parents[1] / "static"
+"""Where the build puts the page (`console/` of the repository)."""
+
+_PAGE = "index.html"
+_MEDIA = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".pdf": "application/pdf",
+    ".md": "text/markdown; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".wasm": "application/wasm",
+    ".woff2": "font/woff2",
+    ".bcmap": "application/octet-stream",
+    ".pfb": "application/octet-stream",
+    ".ttf": "font/ttf",
+}
+# The build puts a hash of what is in it into a file's name; the sample corpus keeps its names.
+_HASHED = re.compile(r"console/[^/]+-[A-Za-z0-9_-]{8}\.[a-z0-9]+$")
+_FOREVER = "public, max-age=31536000, immutable"
+_ASK_EACH_TIME = "no-cache"
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    compressed: Path | None
+    headers: dict[str, str]
+
+
+def router(issuer: str, files: Path = FILES) -> APIRouter:
+    """``GET /`` for browsers, and ``GET /console/{path}``.
+
+    Args:
+        issuer: Issues the tokens, which the page fetches there; empty: no tokens are taken.
+        files: Where the page is.
+
+    Raises:
+        InvalidRequest: The page was not built.
+    """
+    known = _known(files, _policy(issuer))
+    if _PAGE not in known:
+        raise InvalidRequest(
+            "CAUSEWAY_CONSOLE is set, and the console was not built: run `make setup`, or unset it.",
+            field="CAUSEWAY_CONSOLE",
+        )
+    routes = APIRouter(tags=["console"], include_in_schema=False)
+
+    @routes.get("/")
+    async def page(request: Request) -> Response:
+        """The page, to who takes HTML; programs are told that there is nothing."""
+        if "text/html" not in request.headers.get("accept", ""):
+            raise nothing_at(request.scope)
+        return _sent(request, known[_PAGE])
+
+    @routes.get("/console/{path:path}")
+    async def asset(request: Request, path: str) -> Response:
+        """A script, a style or a picture of the page, or a file of the sample corpus."""
+        found = known.get(f"console/{path}")
+        if found is None:
+            raise nothing_at(request.scope)
+        return _sent(request, found)
+
+    return routes
+
+
+def _known(files: Path, policy: str) -> dict[str, _File]:
+    """The files by their paths below the root; what is asked for is looked up here and nowhere else."""
+    listed = {path.relative_to(files).as_posix(): path for path in sorted(files.rglob("*")) if path.is_file()}
+    return {
+        name: _File(path, listed.get(f"{name}.gz"), _headers(name, policy))
+        for name, path in listed.items()
+        if path.suffix in _MEDIA
+    }
+
+
+def _headers(name: str, policy: str) -> dict[str, str]:
+    headers = {
+        "content-type": _MEDIA[Path(name).suffix],
+        "cache-control": _FOREVER if _HASHED.match(name) else _ASK_EACH_TIME,
+        "cross-origin-resource-policy": "same-origin",
+    }
+    if name == _PAGE:
+        headers |= {
+            "content-security-policy": policy,
+            "cross-origin-opener-policy": "same-origin",
+            "vary": "accept, accept-encoding",
+        }
+    else:
+        headers["vary"] = "accept-encoding"
+    return headers
+
+
+def _policy(issuer: str) -> str:
+    """What the page may do: load its own files, and speak to the gateway and to who issues the tokens."""
+    elsewhere = urlsplit(issuer)
+    origin = f" {elsewhere.scheme}://{elsewhere.netloc}" if elsewhere.netloc else ""
+    rules = {
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' blob:",
+        "font-src": "'self'",
+        "connect-src": f"'self'{origin}",
+        "worker-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        "frame-ancestors": "'none'",
+    }
+    return "; ".join(f"{name} {value}" for name, value in rules.items())
+
+
+def _sent(request: Request, file: _File) -> Response:
+    if file.compressed is None or "gzip" not in request.headers.get("accept-encoding", ""):
+        return FileResponse(file.path, headers=file.headers)
+    return FileResponse(file.compressed, headers=file.headers | {"content-encoding": "gzip"})

@@ -1,0 +1,100 @@
+import gzip
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from gateway.main import build_app
+from gateway.routes import console
+from gateway.routes.rest import rest
+from gateway.routes.table import route_table
+from gateway.server.security_headers import PageHeaders
+from gateway.settings import Settings
+from servicekit.errors import CausewayError, InvalidRequest
+from starlette.types import Scope
+
+PAGE = b"<!doctype html><title>Causeway</title>" * 40
+SCRIPT = b"export const here = 1;" * 100
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """A page as the build leaves it."""
+    made = tmp_path / "static"
+    (made / "console" / "sample").mkdir(parents=True)
+    (made / "index.html").write_bytes(PAGE)
+    (made / "console" / "index-AbCd_-12.js").write_bytes(SCRIPT)
+    (made / "console" / "index-AbCd_-12.js.gz").write_bytes(gzip.compress(SCRIPT))
+    (made / "console" / "sample" / "tolls-and-crossing.md").write_text("# Tolls")
+    (tmp_path / "secret.js").write_text("not for anybody")
+    return made
+
+
+def _error(_scope: Scope, error: CausewayError) -> bytes:
+    return error.message.encode()
+
+
+def client(files: Path, issuer: str = "") -> httpx.AsyncClient:
+    app = rest([console.router(issuer, files)], _error, [], route_table([], console=True))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(PageHeaders(app)), base_url="http://127.0.0.1:8080")
+
+
+async def test_browsers_get_the_page_and_programs_do_not(files: Path) -> None:
+    """The page needs text/html; a client that takes something else is told that there is nothing."""
+    async with client(files) as http:
+        page = await http.get("/", headers={"accept": "text/html,*/*;q=0.8"})
+        other = await http.get("/", headers={"accept": "application/json"})
+        head = await http.head("/", headers={"accept": "text/html"})
+    assert (page.status_code, page.content, page.headers["cache-control"]) == (200, PAGE, "no-cache")
+    assert (other.status_code, other.text) == (404, "There is nothing at /.")
+    assert (head.status_code, head.content) == (200, b"")
+
+
+async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files: Path) -> None:
+    """Scripts and styles are the page's own files; only who issues the tokens is asked beside the gateway."""
+    async with client(files) as http:
+        page = await http.get("/", headers={"accept": "text/html"})
+    rules = dict(rule.split(" ", 1) for rule in page.headers["content-security-policy"].split("; "))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert rules["frame-ancestors"] == "'none'"
+    async with client(files, "https://login.example.org/realm") as http:
+        page = await http.get("/", headers={"accept": "text/html"})
+    assert "connect-src 'self' https://login.example.org;" in page.headers["content-security-policy"]
+
+
+async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None:
+    """Scripts come compressed to who takes that; files that keep their names are asked for each time."""
+    async with client(files) as http:
+        script = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "gzip"})
+        plain = await http.get("/console/index-AbCd_-12.js", headers={"accept-encoding": "identity"})
+        sample = await http.get("/console/sample/tolls-and-crossing.md")
+    assert script.content == plain.content == SCRIPT
+    assert (script.headers["content-encoding"], "content-encoding" in plain.headers) == ("gzip", False)
+    assert script.headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert script.headers["content-type"] == "text/javascript; charset=utf-8"
+    assert (sample.text, sample.headers["cache-control"]) == ("# Tolls", "no-cache")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["nothing.js", "../secret.js", "%2e%2e/secret.js", "..%2fsecret.js", "sample", "index-AbCd_-12.js.gz", ""],
+)
+async def test_nothing_else_is_served(files: Path, path: str) -> None:
+    """What the build did not make is a 404."""
+    async with client(files) as http:
+        assert (await http.get(f"/console/{path}")).status_code == 404
+
+
+async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settings) -> None:
+    """The root is what it is for programs."""
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8080") as http:
+        answers = [await http.get(path, headers={"accept": "text/html"}) for path in ("/", "/console/index.js")]
+    assert [each.status_code for each in answers] == [404, 404]
+
+
+def test_a_page_that_was_not_built_is_refused_at_the_start(tmp_path: Path) -> None:
+    """The message says what to do."""
+    with pytest.raises(InvalidRequest, match="make setup"):
+        console.router("", tmp_path / "nowhere")
