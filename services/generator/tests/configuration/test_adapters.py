@@ -39,9 +39,9 @@ PROMPT = Conversation((ChatMessage("user", "Hi"),))
 ENVIRON = {"KEY": "s3cret-key", "HEADER": "s3cret-header", "QUERY": "s3cret-query"}
 
 
-def opened(text: str) -> Model:
+def opened(text: str, folder: Path = Path()) -> Model:
     """The first deployment of the first model."""
-    file = Document(text.encode(), "models.yaml").validated(ModelsFile, {"environ": ENVIRON, "folder": Path()})
+    file = Document(text.encode(), "models.yaml").validated(ModelsFile, {"environ": ENVIRON, "folder": folder})
     load_adapters(file.servers.values())
     model = file.models[0]
     server = file.servers[model.deployments[0].server]
@@ -73,6 +73,40 @@ async def test_an_openai_server_gets_key_headers_and_query(stub: Stub) -> None:
     assert request.headers["authorization"] == "Bearer s3cret-key"
     assert (request.headers["x-a"], request.headers["x-b"]) == ("other", "s3cret-header")
     assert request.json()["model"] == "org/llm"
+
+
+async def test_files_that_change_are_sent_as_they_are(
+    stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each place that takes `{file: ...}` sends what the file holds now: key, header and query of a server, and a
+    deployment's header.
+    """
+    monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
+    names = ("key", "header", "query", "own")
+
+    def write(value: str) -> None:
+        for name in names:
+            (tmp_path / name).write_text(f"{name}-{value}")
+
+    write("old")
+    text = on(
+        stub,
+        "kind: openai, api_key: {file: key}, headers: {X-A: {file: header}}, query: {q: {file: query}}",
+        "headers: {X-B: {file: own}}",
+    )
+    model = opened(text, tmp_path)
+    async for _ in model.generate(PROMPT):
+        pass
+    write("renewed")
+    await ask(model)
+    sent = [
+        (each.headers["authorization"], each.headers["x-a"], each.path.partition("?")[2], each.headers["x-b"])
+        for each in stub.requests
+    ]
+    assert sent == [
+        (f"Bearer key-{value}", f"header-{value}", f"q=query-{value}", f"own-{value}")
+        for value in ("old", "renewed")
+    ]
 
 
 async def test_azure_gets_its_own_path_version_and_key_header(stub: Stub) -> None:

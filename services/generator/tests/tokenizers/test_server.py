@@ -6,9 +6,11 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
+from generator.configuration.models_file import Reader
 from generator.domain import ChatMessage
 from generator.tokenizers.estimate import EstimatedTokens
 from generator.tokenizers.server import Dialect, ServerTokens
@@ -98,6 +100,26 @@ def test_the_server_counts(server: Tokenizing, dialect: Dialect) -> None:
         {"model": "llm", "prompt": "one two three", "add_special_tokens": False},
         {"content": "one two three", "add_special": False, "parse_special": False},
     )
+
+
+def test_a_renewed_key_goes_with_the_next_request(
+    server: Tokenizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The counter that a models file makes reads the file of its key again when the file changes."""
+    monkeypatch.setattr("servicekit.secret_file.LOOK_SECONDS", 0.0)
+    key = tmp_path / "key"
+    key.write_text("old")
+    text = (
+        f"servers: {{s: {{kind: openai, url: '{server.url}', api_key: {{file: key}}}}}}\n"
+        f"models: [{{name: llm, tokenizer: 'vllm+{server.url}', deployments: [{{server: s}}]}}]"
+    )
+    counter = Reader(tmp_path / "models.yaml", {})(text.encode()).counters["llm"]
+    assert isinstance(counter, ServerTokens)
+    with contextlib.closing(counter):
+        assert counter.count("one two") == 2
+        key.write_text("renewed")
+        assert counter.count("one two three") == 3
+    assert [headers["authorization"] for _, headers, _ in server.requests] == ["Bearer old", "Bearer renewed"]
 
 
 def test_many_texts_are_counted_side_by_side(server: Tokenizing) -> None:
