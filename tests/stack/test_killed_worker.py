@@ -35,7 +35,7 @@ STAGES = {
     "taken": ("ingest.documents.report:Report._reread", 1),
     "fetched": ("ingest.adapters.stores:NatsOriginals.fetch", 1),
     "being read": ("ingest.documents.report:Report.progress", 1),
-    "read": ("ingest.documents.file_ingestion:FileIngestion._read", 1),
+    "read": ("ingest.documents.file_reading:FileReader.read", 1),
     "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),
     "half handed over": ("ingest.documents.report:Report.progress", 4),
     "no way back": ("ingest.documents.report:Report.commit", 1),

@@ -9,8 +9,8 @@ from causeway_testing.servers import free_ports
 from monitoring import FOREIGN, expressions, metrics_of
 from prometheus_client.parser import text_string_to_metric_families
 
-# There with TLS alone; the tests of servicekit look at them.
-CERTIFICATES = {"causeway_tls_certificate_not_after_seconds", "causeway_nats_certificate_not_after_seconds"}
+# There with TLS alone; the tests of servicekit and of the Qdrant store look at them.
+CERTIFICATES = {f"causeway_{of}_certificate_not_after_seconds" for of in ("tls", "nats", "qdrant")}
 PRICES = "currency: EUR\nmodels: {stub: {input: 1, output: 1}}\n"
 
 
