@@ -352,7 +352,7 @@ async def test_a_client_that_leaves_within_its_message(app: Any) -> None:
         "method": "POST",
         "path": "/mcp",
         "query_string": b"",
-        "headers": [(b"host", b"localhost")],
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
     }
     await app(scope, receive, send)
     assert sent == []
