@@ -54,7 +54,7 @@ def gateway() -> Iterator[Any]:
 
 
 @pytest.fixture
-def nobody() -> str:
+def no_gateway() -> str:
     """A URL at which nobody answers."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

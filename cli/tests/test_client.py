@@ -1,9 +1,11 @@
+import asyncio
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from causeway.cli.client import Client
 from causeway.cli.errors import CommandError, RequestRefused, Unreachable, UsageError
@@ -104,17 +106,17 @@ async def test_a_key_that_is_missing(gateway: Any) -> None:
             await Library(client).job("job-1")
 
 
-async def test_nobody_answers(nobody: str, tmp_path: Path) -> None:
+async def test_no_gateway_answers(no_gateway: str, tmp_path: Path) -> None:
     """Every call says so, with the URL; what is tried again ends, too."""
     (tmp_path / "a").write_bytes(b"text")
-    async with Client(nobody, first_wait=0.001) as client:
+    async with Client(no_gateway, first_wait=0.001) as client:
         for call in (
             client.readiness(),
             client.ask("Why?", {}),
             client.ask_streaming("Why?", {}, lambda _: None),
             client.upload("x", "a", tmp_path / "a"),
         ):
-            with pytest.raises(Unreachable, match=f"nobody answers at {nobody}"):
+            with pytest.raises(Unreachable, match=f"nobody answers at {no_gateway}"):
                 await call
 
 
@@ -140,3 +142,34 @@ async def test_an_answer_that_is_none_is_an_error(gateway: Any) -> None:
     async with Client(gateway.url) as client:
         with pytest.raises(CommandError, match="is not what it should be"):
             await Library(client).job("job-1")
+
+
+async def test_where_nothing_listens_is_tried_once(no_gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command says at once that the platform does not run, and waits only for one that has answered before."""
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    async with Client(no_gateway) as client:
+        with pytest.raises(Unreachable):
+            await Library(client).job("job-1")
+    assert waits == []
+
+
+async def test_a_gateway_that_goes_is_waited_for(gateway: Any, tmp_path: Path) -> None:
+    """Once it has answered, a refused connection may be a restart."""
+    (tmp_path / "a.md").write_bytes(b"text")
+    async with Client(gateway.url, first_wait=0.001) as client:
+        await client.upload("x", "a.md", tmp_path / "a.md")
+        tries: list[httpx.Request] = []
+
+        async def refuse(request: httpx.Request) -> None:
+            tries.append(request)
+            raise httpx.ConnectError("refused", request=request)
+
+        client._http.event_hooks = {"request": [refuse]}
+        with pytest.raises(Unreachable):
+            await Library(client).job("job-1")
+    assert len(tries) == 6

@@ -54,10 +54,10 @@ async def test_a_file_that_cannot_be_read(gateway: Any, tmp_path: Path) -> None:
     assert there.ok
 
 
-async def test_a_platform_that_is_gone_ends_it(nobody: str, tmp_path: Path) -> None:
+async def test_a_platform_that_is_gone_ends_it(no_gateway: str, tmp_path: Path) -> None:
     """One error, however many files were on their way."""
     for name in "abc":
         (tmp_path / name).write_text("x")
-    async with Client(nobody, first_wait=0.001) as client:
+    async with Client(no_gateway, first_wait=0.001) as client:
         with pytest.raises(Unreachable):
             await ingest(client, "x", find([tmp_path]), Watcher())

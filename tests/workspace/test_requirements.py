@@ -24,6 +24,7 @@ def test_there_is_a_lock_for_everything_that_is_installed() -> None:
 
 
 @pytest.mark.registry
+@pytest.mark.slow
 def test_the_locks_are_in_step() -> None:
     """The pinned requirements are what the pyproject files ask for; `make lock` renews them."""
     result = subprocess.run(

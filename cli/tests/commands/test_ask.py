@@ -103,9 +103,9 @@ def test_an_index_that_is_not_there(gateway: Any, cli: Callable[..., Any], index
     assert said in result.stderr
 
 
-def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
     """Exit code 3 and what to do about it."""
-    result = cli("ask", "Why?", "--url", nobody)
+    result = cli("ask", "Why?", "--url", no_gateway)
     assert result.exit_code == 3
     assert "causeway up" in result.stderr
 

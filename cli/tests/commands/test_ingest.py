@@ -122,9 +122,9 @@ def test_nothing_to_ingest(gateway: Any, cli: Callable[..., Any], tmp_path: Path
     assert cli("ingest", tmp_path / "empty", "--url", gateway.url).exit_code == 2
 
 
-def test_nobody_answers(nobody: str, cli: Callable[..., Any], folder: Path) -> None:
+def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any], folder: Path) -> None:
     """Exit code 3, once and at once."""
-    result = cli("ingest", folder, "-i", "x", "--url", nobody)
+    result = cli("ingest", folder, "-i", "x", "--url", no_gateway)
     assert result.exit_code == 3
     assert len(result.stderr.splitlines()) == 1
 

@@ -73,6 +73,6 @@ def test_help_has_examples(cli: Callable[..., Any]) -> None:
     assert "Exit codes" in text
 
 
-def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
     """Exit code 3."""
-    assert cli("jobs", "--url", nobody).exit_code == 3
+    assert cli("jobs", "--url", no_gateway).exit_code == 3

@@ -133,7 +133,7 @@ async def test_no_keys(run: Run) -> None:
 
 
 @pytest.mark.parametrize("command", ["keys list", "usage"])
-def test_nobody_answers(cli: Callable[..., Any], command: str) -> None:
+def test_no_gateway_answers(cli: Callable[..., Any], command: str) -> None:
     """Exit code 3 and one line, no log; a password in the address is not repeated."""
     [port] = free_ports(1)
     result = cli(*command.split(), "--nats-url", f"nats://ann:secret@127.0.0.1:{port}")

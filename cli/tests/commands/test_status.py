@@ -66,6 +66,6 @@ async def test_services_that_the_gateway_does_not_ask(
     assert json.loads(gone.stdout)["services"]["ingest"]["detail"] == "unavailable"
 
 
-def test_nobody_answers(nobody: str, cli: Callable[..., Any]) -> None:
+def test_no_gateway_answers(no_gateway: str, cli: Callable[..., Any]) -> None:
     """Exit code 3."""
-    assert cli("status", "--url", nobody).exit_code == 3
+    assert cli("status", "--url", no_gateway).exit_code == 3

@@ -41,6 +41,7 @@ class Client:
     def __init__(self, url: str, *, api_key: str = "", first_wait: float = _FIRST_WAIT) -> None:
         self.url = url.rstrip("/")
         self._first_wait = first_wait
+        self._answered = False
         try:
             host = httpx.URL(self.url).host
             if not host or not self.url.startswith(("http://", "https://")):
@@ -155,17 +156,23 @@ class Client:
             await self._http.get("/healthz", timeout=_PROBE_TIMEOUT)
 
     async def _patiently(self, send: Callable[[], Awaitable[httpx.Response]]) -> httpx.Response:
-        """Sends again where the platform is busy or the connection breaks, a bounded number of times."""
+        """Sends again where the platform is busy or the connection breaks, a bounded number of times.
+
+        Where nothing has answered yet and nothing listens, the first attempt is the last: the address is wrong, or
+        the platform does not run.
+        """
         wait = self._first_wait
         for attempt in range(1, _ATTEMPTS + 1):
             asked: float | None = None
             try:
                 with self._reaching():
                     response = await send()
-            except Unreachable:
-                if attempt == _ATTEMPTS:
+            except Unreachable as error:
+                never = not self._answered and isinstance(error.__cause__, httpx.ConnectError)
+                if attempt == _ATTEMPTS or never:
                     raise
             else:
+                self._answered = True
                 asked = _retry_after(response)
                 if response.status_code not in _BUSY or attempt == _ATTEMPTS or (asked or 0) > _LONGEST_WAIT:
                     return _checked(response)
