@@ -121,6 +121,53 @@ def test_without_a_reader_it_is_said_what_to_do(parse: Parse) -> None:
     assert not reader.pictures
 
 
+def illustrated(*widths: float, caption: str = "", angle: int = 0) -> bytes:
+    """A page of text with different images of some widths, in millimetres of 210, each with a caption over it."""
+    document = FPDF()
+    document.set_font("Helvetica", size=11)
+    document.add_page()
+    document.multi_cell(0, 6, "The text of the page, a line above its images.")
+    for at, width in enumerate(widths):
+        top = document.get_y()
+        document.image(Image.new("RGB", (600, 400), (255 - at, 255, 255)), x=15, w=width)
+        if caption:
+            below = document.get_y()
+            document.set_xy(15, top + 5)
+            document.cell(0, 6, caption)
+            document.set_y(below)
+    content = bytes(document.output())
+    return content.replace(b"/Type /Page\n", b"/Type /Page\n/Rotate %d\n" % angle) if angle else content
+
+
+@pytest.mark.parametrize("angle", [0, 90])
+def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
+    """As they are drawn, behind the text of the page, each once; what is too small is said, signs are not."""
+    reader = Reader()
+    parts = parse(illustrated(120, 60, 60, 10, angle=angle), "a.pdf", reader)
+    text = "The text of the page, a line above its images."
+    assert said(parts) == [(1, text, None), (1, "Boats leave at ten.", 0.97)]
+    [omission] = [part for part in parts if isinstance(part, Omission)]
+    assert (omission.page, omission.message) == (1, "2 images on the page were too small to be read.")
+    [image] = reader.pictures
+    assert image.size == pytest.approx((538, 808) if angle else (808, 538), abs=2)
+    assert image.getpixel((image.width // 2, image.height // 2)) == 255
+
+
+def test_images_beside_text_without_a_reader(parse: Parse) -> None:
+    """One warning a page says so; where the index wants none, there is none."""
+    [omission] = [part for part in parse(illustrated(120), "a.pdf", None) if isinstance(part, Omission)]
+    assert omission.message.startswith("An image on the page was not read. OCR is not installed")
+    assert not [part for part in parse(illustrated(120), "a.pdf", None, ocr=False) if isinstance(part, Omission)]
+
+
+def test_an_image_below_text_is_not_read(parse: Parse) -> None:
+    """It is a background, or a scan with its text: that would be there twice."""
+    reader = Reader()
+    parts = parse(illustrated(120, caption="A caption that lies over the image."), "a.pdf", reader)
+    assert not reader.pictures
+    assert not [part for part in parts if isinstance(part, Omission)]
+
+
 def test_what_is_not_read_is_said_by_page(parse: Parse) -> None:
     """A picture without text, and one that takes too long."""
     for reader, message in ((Reader(""), "no text was recognised"), (Reader(fails=True), "took longer")):

@@ -16,6 +16,7 @@ from PIL import Image
 from ingest.parsing import forms
 from ingest.parsing.content import Head, Omission, Page, Part, Scan
 from ingest.parsing.frames import Request
+from ingest.parsing.page_images import PageImages
 from ingest.parsing.refusals import TooLarge, Unreadable
 from ingest.parsing.scans import LONGEST_SIDE as SCANNED_SIDE
 from ingest.parsing.scans import Scans, encoded
@@ -67,7 +68,7 @@ def parse(request: Request) -> Iterator[Part]:
         yield Head("application/pdf", count, _language(document))
         sample = {number: lines_of(document, number) for number in _spread(count, _SAMPLE)}
         style = Style.of(sample)
-        outline = Outline()
+        outline, images = Outline(), PageImages(document, scans)
         empty, scanned = True, False
         for number in range(count):
             lines = sample.pop(number, None) or lines_of(document, number)
@@ -76,7 +77,9 @@ def parse(request: Request) -> Iterator[Part]:
             sections = outline.end_page()
             empty = empty and not sections
             yield Page(number + 1, sections, page_picture(document, number) if number < max_pictures else b"")
-            if not sections and _has_image(document, number):
+            if sections:
+                yield from images.of(number)
+            elif _has_image(document, number):
                 scanned = True
                 yield _scan(document, number, scans)
         if empty and not (scanned and scans is Scans.READ):

@@ -1,0 +1,120 @@
+"""Images on PDF pages that have text, too: charts, tables and letters that were put in as pictures."""
+
+import contextlib
+import ctypes
+import hashlib
+from collections.abc import Iterator
+
+import pypdfium2 as pdfium  # type: ignore[import-untyped]  # ships no types
+import pypdfium2.raw as raw  # type: ignore[import-untyped]  # ships no types
+
+from ingest.parsing.content import Omission, Scan
+from ingest.parsing.refusals import Unreadable
+from ingest.parsing.scans import LONGEST_SIDE, Scans, encoded
+
+_LARGE = 1 / 10
+"""Share of the page that an image takes which is read."""
+_SMALL = 1 / 50
+"""Smaller ones are signs, of which nothing is said."""
+_LAID_OVER = 20
+"""Letters over an image: with more it is a background, or a scan whose text is there already."""
+_MOST = 500
+_MOST_OBJECTS = 1000
+"""Of a page, of any kind."""
+
+Box = tuple[float, float, float, float]
+"""Left, bottom, right and top on the page."""
+
+
+class PageImages:
+    """The images of a document's pages, each once.
+
+    Args:
+        document: Where they are.
+        scans: What becomes of them.
+    """
+
+    def __init__(self, document: pdfium.PdfDocument, scans: Scans) -> None:
+        self._document = document
+        self._scans = scans
+        self._seen: set[bytes] = set()
+
+    def of(self, number: int) -> Iterator[Scan | Omission]:
+        """Yield the large images of a page with text, as they are drawn, and what is not read of its images.
+
+        Args:
+            number: Of the page, from 0.
+        """
+        if self._scans is Scans.OFF or len(self._seen) > _MOST:
+            return
+        small = 0
+        large: list[Box] = []
+        page = self._document[number]
+        try:
+            width, height = page.get_size()
+            with contextlib.suppress(pdfium.PdfiumError):
+                for box in self._new(page):
+                    share = (box[2] - box[0]) * (box[3] - box[1]) / (width * height)
+                    if share >= _LARGE:
+                        large.append(box)
+                    elif share >= _SMALL:
+                        small += 1
+            if self._scans is Scans.READ:
+                yield from _cut_out(page, number, large)
+        finally:
+            page.close()
+        unread = small if self._scans is Scans.READ else small + len(large)
+        if unread:
+            said = "An image on the page was" if unread == 1 else f"{unread} images on the page were"
+            why = " too small to be read." if self._scans is Scans.READ else f" not read.{self._scans.advice}"
+            yield Omission("Unreadable", said + why, number + 1)
+
+    def _new(self, page: pdfium.PdfPage) -> Iterator[Box]:
+        """Yield where the images are that no page before had and no text is laid over."""
+        shown: Box = page.get_bbox()
+        text = page.get_textpage()
+        try:
+            for at in range(min(raw.FPDFPage_CountObjects(page), _MOST_OBJECTS)):
+                found = raw.FPDFPage_GetObject(page, at)
+                if raw.FPDFPageObj_GetType(found) != raw.FPDF_PAGEOBJ_IMAGE:
+                    continue
+                box = _shown(found, shown)
+                digest = _digest(found)
+                letters = "".join(text.get_text_bounded(*box).split())
+                if digest not in self._seen and len(letters) <= _LAID_OVER:
+                    self._seen.add(digest)
+                    yield box
+        finally:
+            text.close()
+
+
+def _shown(image: object, page: Box) -> Box:
+    """Where an image is, without what lies beyond the page."""
+    edges = tuple(ctypes.c_float() for _ in range(4))
+    raw.FPDFPageObj_GetBounds(image, *edges)
+    left, bottom = (max(edge.value, least) for edge, least in zip(edges[:2], page[:2], strict=True))
+    right, top = (min(edge.value, most) for edge, most in zip(edges[2:], page[2:], strict=True))
+    return left, bottom, max(left, right), max(bottom, top)
+
+
+def _digest(image: object) -> bytes:
+    size = raw.FPDFImageObj_GetImageDataRaw(image, None, 0)
+    buffer = ctypes.create_string_buffer(size)
+    raw.FPDFImageObj_GetImageDataRaw(image, buffer, size)
+    return hashlib.blake2b(buffer.raw, digest_size=16).digest()
+
+
+def _cut_out(page: pdfium.PdfPage, number: int, boxes: list[Box]) -> Iterator[Scan | Omission]:
+    """Yield the parts of the drawn page that images take."""
+    if not boxes:
+        return
+    try:
+        bitmap = page.render(scale=LONGEST_SIDE / max(page.get_size()), may_draw_forms=False)
+        drawn, place = bitmap.to_pil().convert("RGB"), bitmap.get_posconv(page)
+        for at, (left, bottom, right, top) in enumerate(boxes, 1):
+            corners = [place.to_bitmap(left, bottom), place.to_bitmap(right, top)]
+            xs, ys = sorted(x for x, _ in corners), sorted(y for _, y in corners)
+            part = drawn.crop((max(xs[0], 0), max(ys[0], 0), min(xs[1], drawn.width), min(ys[1], drawn.height)))
+            yield Scan(number + 1, encoded(part), f"image {at}")
+    except (pdfium.PdfiumError, ArithmeticError, ValueError, OSError, Unreadable):
+        yield Omission("Unreadable", "An image on the page was not read: the page cannot be drawn.", number + 1)
