@@ -154,7 +154,7 @@ def test_large_images_beside_text_are_read(parse: Parse, angle: int) -> None:
 
 
 def test_images_beside_text_without_a_reader(parse: Parse) -> None:
-    """One warning a page says so; where the index wants none, there is none."""
+    """One warning a page says so; an index that wants none has no warning."""
     [omission] = [part for part in parse(illustrated(120), "a.pdf", None) if isinstance(part, Omission)]
     assert omission.message.startswith("An image on the page was not read. OCR is not installed")
     assert not [part for part in parse(illustrated(120), "a.pdf", None, ocr=False) if isinstance(part, Omission)]
