@@ -119,12 +119,16 @@ class Candidates:
     def __init__(
         self, found: Mapping[Index, Found], request: Request, encoder: TermEncoder, timer: StepTimer
     ) -> None:
-        self.dense = {hit.id: hit.score for each in found.values() for hit in each.dense}
-        self.sparse = {hit.id: hit.score for each in found.values() for hit in each.sparse}
-        self._home = {hit.id: index for index, each in found.items() for hit in (*each.dense, *each.sparse)}
-        both = self.dense.keys() & self.sparse.keys()
-        self._source = dict.fromkeys(self.sparse, Source.SPARSE) | dict.fromkeys(self.dense, Source.DENSE)
-        self._source |= dict.fromkeys(both, Source.BOTH)
+        self.dense: dict[str, float] = {}
+        self.sparse: dict[str, float] = {}
+        self._home: dict[str, Index] = {}
+        for index, each in found.items():
+            dense, sparse = dict(each.dense), dict(each.sparse)
+            self.dense |= dense
+            self.sparse |= sparse
+            self._home |= dict.fromkeys((dense | sparse), index)
+        self._only_index = next(iter(found)) if len(found) == 1 else None
+        self._by_meaning, self._by_words = frozenset(self.dense), frozenset(self.sparse)
         self._chunks: dict[str, StoredChunk] = {}
         self._documents: dict[str, Document] = {}
         for each in found.values():
@@ -213,10 +217,9 @@ class Candidates:
             words: dict[str, float] = {}
             known = set(self._home)
             for index in dict.fromkeys(self._home.values()):
-                for hit in await self._by_further_words(index, terms[index], words, known):
-                    words[hit.id] = hit.score
-                    self._home.setdefault(hit.id, index)
-                    self._source.setdefault(hit.id, Source.SPARSE)
+                further = dict(await self._by_further_words(index, terms[index], words, known))
+                words |= further
+                self._home |= dict.fromkeys(further.keys() - self._home.keys(), index)
             for index, missing in self._missing(known, words).items():
                 words.update(await self._among(index, terms[index], missing))
         if self._request.fuses_scores:
@@ -299,11 +302,19 @@ class Candidates:
         return list(models.values())
 
     def _missing(self, ids: Iterable[str], known: Mapping[str, object]) -> dict[Index, list[str]]:
+        missing = [id_ for id_ in ids if id_ not in known]
+        if self._only_index is not None:
+            return {self._only_index: missing} if missing else {}
         grouped: dict[Index, list[str]] = {}
-        for id_ in ids:
-            if id_ not in known:
-                grouped.setdefault(self._home[id_], []).append(id_)
+        for id_ in missing:
+            grouped.setdefault(self._home[id_], []).append(id_)
         return grouped
+
+    def _source(self, id_: str) -> Source:
+        """The searches that found a chunk by themselves; further words are words."""
+        if id_ not in self._by_meaning:
+            return Source.SPARSE
+        return Source.BOTH if id_ in self._by_words else Source.DENSE
 
     def _passage(self, hit: Hit) -> Passage:
         chunk = self._chunks[hit.id]
@@ -318,7 +329,7 @@ class Candidates:
             score=hit.score,
             dense_score=self.dense.get(hit.id),
             sparse_score=self.sparse.get(hit.id),
-            source=self._source[hit.id],
+            source=self._source(hit.id),
             first=chunk.number,
             last=chunk.number,
         )

@@ -6,6 +6,7 @@ have not, are searched for as well, with a small weight. After the relevance mod
 https://doi.org/10.1145/383952.383972, with weights that were measured (docs/retrieval.md).
 """
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
     """
     if len(candidates) < LEAST_BACKGROUND:
         return query
-    frequency = Counter(index for each in candidates for index in each.indices)
+    frequency = Counter(itertools.chain.from_iterable(each.indices for each in candidates))
     scores: dict[int, float] = {}
     for each in candidates[:FEEDBACK]:
         for index, weight in zip(each.indices, each.weights, strict=True):

@@ -1,5 +1,7 @@
 """Messages of ``retriever/v1`` ↔ the domain. Filters are in `wire.filters`."""
 
+from collections.abc import Sequence
+
 from causeway.retriever.v1 import document_pb2, retriever_pb2
 from embedding.port import Embedder
 from servicekit.errors import InvalidRequest
@@ -205,18 +207,25 @@ def from_upserted(upserted: Upserted) -> retriever_pb2.UpsertResponse:
 def from_retrieved(retrieved: Retrieved) -> retriever_pb2.RetrieveResponse:
     """Passages and steps."""
     return retriever_pb2.RetrieveResponse(
-        passages=[_from_passage(each) for each in retrieved.passages],
+        passages=_from_passages(retrieved.passages),
         steps=[retriever_pb2.Step(name=each.name, duration_ms=each.milliseconds) for each in retrieved.steps],
         reranker=retrieved.reranker,
         not_reranked=retrieved.not_reranked,
     )
 
 
-def _from_passage(passage: Passage) -> retriever_pb2.Passage:
+def _from_passages(passages: Sequence[Passage]) -> list[retriever_pb2.Passage]:
+    """Return the messages of passages; each document is converted once."""
+    documents = {id(each.document): each.document for each in passages}
+    messages = {key: from_document(each) for key, each in documents.items()}
+    return [_from_passage(each, messages[id(each.document)]) for each in passages]
+
+
+def _from_passage(passage: Passage, document: document_pb2.Document) -> retriever_pb2.Passage:
     return retriever_pb2.Passage(
         id=passage.id,
         index=passage.index,
-        document=from_document(passage.document),
+        document=document,
         chunk_number=passage.number,
         page=passage.page,
         headings=passage.headings,
