@@ -23,6 +23,8 @@ SEARCH_SECONDS = 2.0
 WRITE_SECONDS = 5.0
 AWAY_SECONDS = 8.0
 DOCUMENTS = 12
+PAUSE_SECONDS = 0.2
+"""Between two uploads: each one that is stored has searches that are under way repeated."""
 
 
 @asynccontextmanager
@@ -73,8 +75,9 @@ class Load:
                 else:
                     break
             now = time.monotonic()
-            self.longest_write, last = max(self.longest_write, now - last), now
+            self.longest_write, last = max(self.longest_write, now - last - PAUSE_SECONDS), now
             self.stored[name] = generation
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def search(self, end: asyncio.Event) -> None:
         """Search, and look for documents in two versions."""

@@ -142,6 +142,18 @@ async def test_a_node_that_failed_is_avoided() -> None:
         assert cluster.nodes[0].calls.count("Count") <= 1
 
 
+async def test_a_node_that_failed_lately_is_asked_when_another_one_hangs() -> None:
+    """Where too few of the preferred nodes answer, those that were avoided are asked, too."""
+    async with running() as cluster, opened(cluster, 0.5) as store:
+        collection = await store.create(SPEC)
+        await collection.mark("d")
+        store._connection._nodes[0].failed("a test")
+        cluster.freeze(cluster.nodes[1])
+        async with asyncio.timeout(10):  # a call may take twice as long
+            assert await collection.marked() == ["d"]
+        assert cluster.nodes[0].calls[-1] == "Scroll"
+
+
 async def test_not_found_is_not_absent() -> None:
     """While a write is on its way to the copies, the record that it concerns is waited for, not missed."""
     async with running() as cluster, opened(cluster) as store:

@@ -25,33 +25,40 @@ TEXTS = [
 ]
 
 
+_QUIET_SECONDS = 0.2
+
+
 class Rounds:
-    """Counts the rounds of calls of a server: a call is of the round after those that ended before it came."""
+    """Counts the rounds of calls of a server: none is answered until no other one comes."""
 
     def __init__(self, server: Server) -> None:
         self.calls: list[tuple[str, int]] = []
-        self._ended = 0
+        self.count = 0
+        self._held: asyncio.Future[None] | None = None
+        self._release: asyncio.TimerHandle | None = None
         server.before = self._before
-
-    @property
-    def count(self) -> int:
-        """The number of rounds."""
-        return max((number for _, number in self.calls), default=0)
-
-    def restart(self) -> None:
-        """Forget the calls so far."""
-        self.calls.clear()
-        self._ended = 0
 
     def of(self, name: str) -> list[int]:
         """The rounds of the calls of a name."""
         return [number for called, number in self.calls if called == name]
 
     async def _before(self, name: str) -> None:
-        number = self._ended + 1
-        self.calls.append((name, number))
-        await asyncio.sleep(0.03)  # an answer takes time; what comes meanwhile did not wait for it
-        self._ended = max(self._ended, number)
+        if name == "Count":  # languages are counted beside a search, for the next one
+            return
+        loop = asyncio.get_running_loop()
+        if self._held is None:
+            self._held = loop.create_future()
+            self.count += 1
+        self.calls.append((name, self.count))
+        if self._release is not None:
+            self._release.cancel()
+        self._release = loop.call_later(_QUIET_SECONDS, self._answer)
+        await asyncio.shield(self._held)
+
+    def _answer(self) -> None:
+        if self._held is not None:
+            self._held.set_result(None)
+            self._held = None
 
 
 @asynccontextmanager
@@ -91,10 +98,9 @@ async def test_a_hybrid_search_takes_two_rounds(
 ) -> None:
     """Candidates with all scores are one call, records the next one; expansion and neighbours add a round each."""
     async with filled() as (server, bench, _):
-        rounds = Rounds(server)
         if paused:
             await expire(bench)
-            rounds.restart()
+        rounds = Rounds(server)
         passages = await bench.ask("harbour fare", top=4, **query)
         assert passages
         assert rounds.count <= most

@@ -149,11 +149,17 @@ class Connection:
             Missing: There is no such collection.
             DeadlineExceeded, Unavailable: Too few nodes answer.
         """
-        least, order, now = quorum(len(self._nodes)), self._order(), time.monotonic()
-        asked = [node for number, node in enumerate(order) if number < least or node.avoided_until <= now]
+        least, order = quorum(len(self._nodes)), self._order()
+        asked = [node for number, node in enumerate(order) if number < least or not node.is_avoided]
         tasks = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in asked}
         try:
             done, pending = await asyncio.wait(tasks, timeout=self._try_seconds)
+            if sum(not task.exception() for task in done) < least:
+                # Those that have failed lately may be back.
+                others = [node for node in order if node not in asked]
+                late = {asyncio.ensure_future(ask(partial(node.call, self._seconds))): node for node in others}
+                tasks |= late
+                pending |= late.keys()
             while pending and sum(not task.exception() for task in done) < least:
                 more, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 done |= more
@@ -198,9 +204,8 @@ class Connection:
         raise AssertionError("unreachable: the last try returns or raises")
 
     def _order(self) -> list[Node]:
-        """The nodes, those that have failed lately last."""
-        now = time.monotonic()
-        return sorted(self._nodes, key=lambda node: max(node.avoided_until, now))
+        """The nodes, those that are avoided last."""
+        return sorted(self._nodes, key=lambda node: node.is_avoided)
 
 
 def _urls(url: str, hosts: Sequence[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """One node of a Qdrant cluster: its client, and whether it has failed lately."""
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,6 +17,7 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client.common.client_exceptions import QdrantException
 from qdrant_client.context_headers import headers
 from servicekit.errors import CausewayError, DeadlineExceeded, InvalidRequest, Unavailable
+from servicekit.tasks import ended
 
 from retriever.stores.qdrant.call_span import call_span
 
@@ -26,7 +28,7 @@ T = TypeVar("T")
 Method = Callable[Concatenate[AsyncQdrantClient, P], Awaitable[T]]
 
 _SIZE = 64 * 1024 * 1024
-_AVOIDED_SECONDS = (1.0, 30.0)
+_PROBE_SECONDS = 0.5
 _SILENT_SECONDS = 10.0
 _AWAY = (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED)
 _TRANSIENT = (*_AWAY, StatusCode.INTERNAL, StatusCode.ABORTED)
@@ -49,7 +51,7 @@ class Transient(Exception):
 
 
 class Node:
-    """A node, and when it is to be tried again after it failed.
+    """A node, and whether it has failed.
 
     Args:
         client: Not yet connected; closed by `aclose`.
@@ -66,8 +68,7 @@ class Node:
         self._client = client
         self._server = server or {}
         self._api_key = api_key
-        self._failures = 0
-        self._avoided_until = 0.0
+        self._probing: asyncio.Task[None] | None = None
         self._silent_until = 0.0
 
     @classmethod
@@ -92,6 +93,10 @@ class Node:
             "grpc.keepalive_time_ms": 5_000,
             "grpc.keepalive_timeout_ms": 2_000,
             "grpc.http2.ping_timeout_ms": 2_000,
+            # Else a node that is back is not connected to for as long as it was away, up to two minutes.
+            "grpc.initial_reconnect_backoff_ms": 200,
+            "grpc.min_reconnect_backoff_ms": 200,
+            "grpc.max_reconnect_backoff_ms": 1_000,
         }
         if authority is not None:
             options["root_certificates"] = _certificates(authority, encrypted=encrypted)
@@ -107,9 +112,9 @@ class Node:
         return cls(client, {"server.address": host, "server.port": port}, api_key)
 
     @property
-    def avoided_until(self) -> float:
-        """The time on the monotonic clock from which it is preferred again; in the past where it has not failed."""
-        return self._avoided_until
+    def is_avoided(self) -> bool:
+        """Whether it has failed, and has not answered since."""
+        return self._probing is not None
 
     async def call(self, seconds: float, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
         """Return what a method of the client returns.
@@ -143,22 +148,30 @@ class Node:
             if "already exists" in str(error):
                 raise Unavailable("It is there already.") from error
             raise
-        self._answered()
         return answer
 
     def failed(self, why: str) -> None:
-        """Avoid the node for a while, each time longer."""
-        now = time.monotonic()
-        if now < self._avoided_until:
-            return  # of the calls that were under way when it failed, the first one counts
-        least, most = _AVOIDED_SECONDS
-        self._avoided_until = now + min(least * 2**self._failures, most)
-        self._failures += 1
-        self._warn("a Qdrant node does not answer", why)
+        """Avoid the node until it answers a probe, so that no call waits for it."""
+        if self._probing is None:
+            self._probing = asyncio.create_task(self._probe())
+            self._warn("a Qdrant node does not answer", why)
 
     async def aclose(self) -> None:
         """Close the connection."""
+        if self._probing is not None:
+            await ended(self._probing)
         await self._client.close()
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(_PROBE_SECONDS)
+            # It is asked again after each failure; a response that is cut off is an AttributeError.
+            with contextlib.suppress(AioRpcError, QdrantException, TimeoutError, AttributeError):
+                async with asyncio.timeout(2 * _PROBE_SECONDS):
+                    await self._identified(AsyncQdrantClient.info)
+                break
+        self._probing = None
+        _log.info("a Qdrant node answers again", **self._server)
 
     async def _identified(self, method: Method[P, T], *args: P.args, **options: P.kwargs) -> T:
         # Not the client's own argument: a key that is rotated would be sent as it was at the start.
@@ -183,12 +196,6 @@ class Node:
             return Unavailable("The Qdrant server is busy.")
         _log.error("the qdrant server refuses a call", code=code.name, details=said)
         return Unavailable("The Qdrant server refuses what was asked of it.", retry_after=30)
-
-    def _answered(self) -> None:
-        if self._failures:
-            _log.info("a Qdrant node answers again", **self._server)
-        self._failures = 0
-        self._avoided_until = 0.0
 
     def _warn(self, event: str, why: str) -> None:
         """Log one warning for many calls that fail at once."""
