@@ -27,6 +27,7 @@ from gateway.identity.key_ring import KeyRing
 from gateway.identity.link_signing import LinkKeys
 from gateway.main import build_app
 from gateway.quotas.ledger import Ledger
+from gateway.response_runs.peers import Peers
 from gateway.server.authentication import Tokens
 from gateway.server.http_server import HttpServer, listen
 from gateway.server.prices import Prices
@@ -91,6 +92,7 @@ class Fakes:
     records: FakeRecords = field(default_factory=FakeRecords)
     prices: Prices = field(default_factory=Prices)
     ledger: Ledger | None = None
+    peers: Peers = field(default_factory=Peers)
 
     def __post_init__(self) -> None:
         self.texts = FakeTexts(self.indexes)
@@ -123,6 +125,7 @@ class Fakes:
             tokens=self.tokens,
             prices=lambda: self.prices,
             ledger=self.ledger,
+            peers=self.peers,
         )
 
 

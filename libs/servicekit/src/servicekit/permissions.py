@@ -102,9 +102,15 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
             keys.CANCELLED_CALLS_SUBJECT,
+            keys.GATEWAY_BEATS_SUBJECT,
         ),
-        # What becomes of jobs and responses, as it happens; which calls of agents another gateway has cancelled.
-        subscribe=(f"$KV.{keys.JOBS_BUCKET}.>", keys.RESPONSE_LIVE_SUBJECTS, keys.CANCELLED_CALLS_SUBJECT),
+        # What becomes of jobs and responses, as it happens; what other gateways cancel, and that they are there.
+        subscribe=(
+            f"$KV.{keys.JOBS_BUCKET}.>",
+            keys.RESPONSE_LIVE_SUBJECTS,
+            keys.CANCELLED_CALLS_SUBJECT,
+            keys.GATEWAY_BEATS_SUBJECT,
+        ),
         not_publish=(*_NEVER, *(f"$JS.API.STREAM.UPDATE.{stream}" for stream in _FIXED), *_TAKE_JOBS),
     ),
     # Works on jobs, buries those that cannot be done; sees neither conversations nor keys.

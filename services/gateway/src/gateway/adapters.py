@@ -15,6 +15,7 @@ from gateway.clients.cancelled_calls import CancelledCalls
 from gateway.clients.chat_history import NatsHistory
 from gateway.clients.embedder import GrpcEmbedder
 from gateway.clients.file_cache import FileCache
+from gateway.clients.gateway_beats import GatewayBeats
 from gateway.clients.health_probes import GrpcProbe, NatsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
@@ -48,6 +49,7 @@ from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.quotas import limits
 from gateway.quotas.ledger import Ledger, watch
+from gateway.response_runs.peers import Peers
 from gateway.server import prices, recording
 from gateway.server.authentication import Tokens
 from gateway.server.prices import Prices
@@ -86,6 +88,7 @@ class Services:
     prices: Callable[[], Prices] = Prices
     ledger: Ledger | None = None
     calls: RunningCalls = field(default_factory=RunningCalls)
+    peers: Peers = field(default_factory=Peers)
 
 
 @contextlib.asynccontextmanager
@@ -157,6 +160,8 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
         calls = RunningCalls()
         await stack.enter_async_context(CancelledCalls(link.client, calls))
+        peers = Peers()
+        await stack.enter_async_context(GatewayBeats(link.client, peers))
         yield Services(
             retriever=passages,
             generator=models,
@@ -185,4 +190,5 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             prices=cost,
             ledger=ledger,
             calls=calls,
+            peers=peers,
         )

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
 
 import structlog
 from fastapi import APIRouter
@@ -23,6 +22,8 @@ from gateway.dialects.responses.dialect import Responses
 from gateway.frontends.profiles import Frontend, FrontendsNow
 from gateway.frontends.profiles_file import Profiles, Served
 from gateway.frontends.response_policy import ResponsePolicy
+from gateway.response_runs.access import Access
+from gateway.response_runs.ending import Ending
 from gateway.routes import (
     application,
     chat_history,
@@ -50,6 +51,7 @@ from gateway.routes.citation_links import CitationLinks
 from gateway.routes.detector_health import DetectorHealth
 from gateway.routes.dispatch import ChatRoutes
 from gateway.routes.mcp import McpEndpoint
+from gateway.routes.response_reading import ResponseReading
 from gateway.routes.rest import VERSION, rest
 from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stored_responses import StoredResponses
@@ -63,7 +65,7 @@ from gateway.server.content_encoding import ContentDecoding
 from gateway.server.cors import CorsHeaders, Preflight
 from gateway.server.frontend_selection import ProfileLayer, Reach
 from gateway.server.http_protocol import HttpLimits
-from gateway.server.http_server import HttpServer, listen
+from gateway.server.http_server import HttpServer, listen, served
 from gateway.server.metrics import Measured, Metrics
 from gateway.server.middleware import HEALTH, BodyLimit, Tracing
 from gateway.server.public_address import PublicAddress
@@ -112,7 +114,12 @@ def build_app(
     address = PublicAddress(settings.public_url, settings.public_path)
     links = CitationLinks(services.link_keys, address)
     memory = SessionMemory(services.memory, usual=settings.auth != "none")
-    stored = StoredResponses(services.responses)
+    stored = StoredResponses(services.responses, services.response_log, services.peers)
+    ending = Ending(services.responses, services.response_log, services.peers, timeout=timeout)
+    access, beat = Access(services.catalogue), settings.stream_heartbeat
+    reading = ResponseReading(
+        services.responses, services.response_log, ending, access, services.calls, heartbeat=beat
+    )
     dialect = Responses(settings.similarity_threshold)
     chats = {
         chat.path: ChatEndpoint(
@@ -154,7 +161,7 @@ def build_app(
     routers = [
         *_routers(settings, services, turns, draining, metrics),
         *_front_end_routers(settings, services, turns, draining),
-        responses.router(dialect, stored, services.responses, services.generator, timeout=timeout),
+        responses.router(dialect, stored, reading, services.generator, timeout=timeout),
         conversations.router(services.responses, services.guardrails, timeout=timeout),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
@@ -290,29 +297,15 @@ def _front_end_routers(
         ),
         originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
         chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
-        users.router(services.responses, services.history, services.memory, timeout=settings.answer_timeout),
+        users.router(
+            services.responses,
+            services.response_log,
+            services.history,
+            services.memory,
+            timeout=settings.answer_timeout,
+        ),
         *([console.router(settings.oidc_issuer)] if settings.console else []),
     ]
-
-
-@contextlib.asynccontextmanager
-async def _detector_health(
-    settings: Settings, services: Services, limits: HttpLimits, connections: Connections
-) -> AsyncIterator[None]:
-    """The guardrails orchestrator's health API, where it has a port."""
-    if settings.detector_health_port is None:
-        yield
-        return
-    app = DetectorHealth(services.guardrails, services.probes, version=VERSION)
-    with listen(settings.host, settings.detector_health_port) as listener:
-        server = HttpServer(app, settings.shutdown_grace, limits, connections)
-        serving = asyncio.create_task(server.serve([listener]))
-        _log.info("serving health", host=settings.host, port=listener.getsockname()[1])
-        try:
-            yield
-        finally:
-            server.should_exit = True
-            await serving
 
 
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
@@ -338,7 +331,11 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             )
             connections = Connections(connection_limit(settings.max_connections))
             metrics.watch(connections)
-            await watches.enter_async_context(_detector_health(settings, services, limits, connections))
+            detectors_seen = DetectorHealth(services.guardrails, services.probes, version=VERSION)
+            port, grace = settings.detector_health_port, settings.shutdown_grace
+            await watches.enter_async_context(
+                served(detectors_seen, settings.host, port, grace, limits, connections)
+            )
             server = HttpServer(app, settings.shutdown_grace, limits, connections)
             serving = asyncio.create_task(server.serve([listener]))
             stopping = asyncio.create_task(stop.wait())

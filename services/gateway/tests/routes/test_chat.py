@@ -16,7 +16,7 @@ from causeway_testing.servers import eventually
 from gateway.domain import Batch, Delta, Finish, Found, Start, Step
 from gateway.main import build_app
 from gateway.ports.answering import Prompt
-from gateway.routes.chat import server_timing
+from gateway.routes.answer_messages import server_timing
 from gateway.settings import Settings
 from servicekit.deadline import Deadline
 from servicekit.errors import Unavailable

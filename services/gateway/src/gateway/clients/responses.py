@@ -4,6 +4,7 @@ import asyncio
 import zlib
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import msgspec
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
@@ -30,6 +31,7 @@ class _Record(msgspec.Struct):
     object: dict[str, object]
     items: list[Item]
     chain: list[str]
+    sources: list[tuple[str, str]] = []
 
 
 _record = msgspec.json.Decoder(_Record)
@@ -76,7 +78,8 @@ class NatsResponses:
         raw = await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value)
         said = _record.decode(raw)
         items, chain = tuple(said.items), tuple(said.chain)
-        return Stored(stored_id, said.profile, said.object, items, chain, entry.revision or 0)
+        sources = tuple(said.sources)
+        return Stored(stored_id, said.profile, said.object, items, chain, sources, entry.revision or 0)
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
         """See `ports.responses.ResponseStore`."""
@@ -128,7 +131,10 @@ async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> b
 
 
 async def _packed(stored: Stored) -> bytes:
-    raw = msgspec.json.encode(_Record(stored.profile, dict(stored.object), list(stored.items), list(stored.chain)))
+    record = _Record(
+        stored.profile, dict(stored.object), list(stored.items), list(stored.chain), list(stored.sources)
+    )
+    raw = msgspec.json.encode(record)
     # A large one in a thread: it would keep every answer that is under way waiting.
     packed = await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)
     if len(packed) > _MOST_BYTES:
@@ -137,7 +143,7 @@ async def _packed(stored: Stored) -> bytes:
 
 
 def _with_revision(stored: Stored, revision: int) -> Stored:
-    return Stored(stored.id, stored.profile, stored.object, stored.items, stored.chain, revision)
+    return replace(stored, revision=revision)
 
 
 def _key(principal: Principal, stored_id: str) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 RESPONSE, CONVERSATION = "resp", "conv"
+QUEUED, IN_PROGRESS = RUNNING = ("queued", "in_progress")
+"""The states of a response that is not over."""
 MOST_ITEMS = 2000
 """Items of a conversation."""
 LONGEST_CHAIN = 500
@@ -29,6 +31,7 @@ class Stored:
         object: The response or the conversation, as clients read it.
         items: The input items of the response, or the items of the conversation.
         chain: The responses that it continues, oldest first.
+        sources: The documents that it rests on: the index and the id of each.
         revision: Which change of it this is.
     """
 
@@ -37,7 +40,18 @@ class Stored:
     object: Mapping[str, Any]
     items: tuple[Item, ...] = ()
     chain: tuple[str, ...] = ()
+    sources: tuple[tuple[str, str], ...] = ()
     revision: int = field(default=0, compare=False)
+
+    @property
+    def status(self) -> str:
+        """How far the response is; empty for a conversation."""
+        return str(self.object.get("status", ""))
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is a response that is not over."""
+        return self.status in RUNNING
 
     @property
     def all_items(self) -> tuple[Item, ...]:
@@ -55,6 +69,8 @@ class Before:
         chain: The responses that it continues, oldest first.
         conversation: Id of its conversation; empty: none.
         store: Its response is stored.
+        name: Id of its response; empty: it gets a new one.
+        created: When the response was made, in seconds since 1970; 0: now.
     """
 
     items: tuple[Item, ...] = ()
@@ -62,6 +78,8 @@ class Before:
     chain: tuple[str, ...] = ()
     conversation: str = ""
     store: bool = False
+    name: str = ""
+    created: int = 0
 
 
 def new_name() -> str:

@@ -104,6 +104,7 @@ class ProfileEntry(_Model):
     audit_text: bool = False
     priority: Literal["interactive", "batch"] = "interactive"
     responses: Literal["off", "requested", "default"] | None = None
+    on_revoked: Literal["hide", "keep"] = "hide"
     searches: Annotated[int, Field(ge=0, le=20)] | None = None
     unknown_tools: Literal["drop", "refuse"] = "drop"
     citations: Literal["marks", "links"] = "marks"
@@ -167,6 +168,7 @@ class ProfileEntry(_Model):
             guardrails_wire=GuardrailsWire(self.guardrails_wire),
             audit=Audit(self.audit),
             audit_text=self.audit_text,
+            hides_revoked=self.on_revoked == "hide",
             unknown_tools=UnknownTools(self.unknown_tools),
             responses=base.responses if self.responses is None else ResponsePolicy(self.responses),
             searches=base.searches if self.searches is None else self.searches,

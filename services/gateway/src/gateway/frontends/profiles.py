@@ -82,6 +82,7 @@ class Frontend:
         audit_text: The record holds the text that was found.
         unknown_tools: What becomes of tools of the Responses API that are not offered here.
         responses: Which responses of the Responses API are stored.
+        hides_revoked: A stored response does not exist for a reader who may no longer see a document of it.
         searches: Most searches of a model in one response; 0: the platform searches first.
         batch: Its requests come from programs, and are refused before those that people wait for.
         agents: What agents are offered over the Model Context Protocol.
@@ -125,6 +126,7 @@ class Frontend:
     audit: Audit = Audit.ON
     audit_text: bool = False
     unknown_tools: UnknownTools = UnknownTools.DROP
+    hides_revoked: bool = True
     responses: ResponsePolicy = ResponsePolicy.DEFAULT
     searches: int = 5
     batch: bool = False

@@ -27,13 +27,15 @@ from gateway.answering.pipeline import Pipeline
 from gateway.answering.timeline import Timeline
 from gateway.dialects.exchange import ChatRequest, Dialect, Exchange, Media
 from gateway.dialects.registration import ChatRoute
-from gateway.domain import Batch, Done, Step
+from gateway.domain import Batch, Done
+from gateway.routes.answer_messages import begin_stream, server_timing, write
 from gateway.routes.citation_links import CitationLinks, unlinked
 from gateway.routes.heartbeat import Heartbeat
+from gateway.routes.logged_answers import LoggedAnswer
 from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
-from gateway.server.responses import JSON, NOSNIFF, break_off, refuse, respond
+from gateway.server.responses import JSON, break_off, refuse, respond
 
 _log = structlog.get_logger(__name__)
 
@@ -103,6 +105,8 @@ class ChatEndpoint:
         )
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if state_of(scope).goes_on:
+                await asyncio.wait(tasks[:1])
         finally:
             await ended(*tasks)
         answering, _ = tasks
@@ -137,11 +141,17 @@ class ChatEndpoint:
                 answer = self._pipeline.answer(turn, deadline, timeline)
                 if remembering is not None:
                     answer = remembering.through(answer)
+                run = None
                 if self._stored is not None:
-                    answer = self._stored.keeping(exchange, state.principal, state.frontend.name, answer)
+                    run = self._stored.run(exchange, state.principal, state.frontend.name, deadline)
+                    if run is None:
+                        answer = self._stored.keeping(exchange, state.principal, state.frontend.name, answer)
                 if state.frontend.links_citations and dialect.media.shows_text:
                     answer = self._links.through(answer, scope)
-                if exchange.streaming:
+                if run is not None:
+                    sending = LoggedAnswer(run, dialect.media, exchange, state, self._heartbeat)
+                    done = await sending.send(answer, send_noted)
+                elif exchange.streaming:
                     done = await self._stream(dialect, exchange, answer, scope, send_noted)
                 else:
                     done = await self._whole(dialect, exchange, answer, send_noted)
@@ -207,22 +217,22 @@ class ChatEndpoint:
             except CausewayError as error:
                 if not dialect.media.fails_inside:
                     raise
-                await _begin(send, dialect.media, exchange)
+                await begin_stream(send, dialect.media, exchange)
                 await send({"type": "http.response.body", "body": exchange.render_failure(error)})
                 return None
-            await _begin(send, dialect.media, exchange)
+            await begin_stream(send, dialect.media, exchange)
             async with Heartbeat(send, dialect.media.heartbeat, self._heartbeat) as beating:
                 try:
-                    await _write(beating.send, first)
+                    await write(beating.send, first)
                     async for batch in events:
-                        await _write(beating.send, exchange.render(batch))
+                        await write(beating.send, exchange.render(batch))
                 except CausewayError as error:
                     _log.warning("answer broke off", dialect=dialect.name, error=error.message, exc_info=error)
-                    await _write(beating.send, exchange.render_failure(error))
+                    await write(beating.send, exchange.render_failure(error))
                     broken = dialect.media.breaks_off
                 except Exception as error:  # the boundary, as above
                     _log.exception("answer broke off", dialect=dialect.name, error=str(error))
-                    await _write(beating.send, exchange.render_failure(Internal()))
+                    await write(beating.send, exchange.render_failure(Internal()))
                     broken = dialect.media.breaks_off
         if broken:
             break_off(scope)
@@ -248,24 +258,8 @@ def _counts(done: Done | None) -> dict[str, int]:
     }
 
 
-def server_timing(steps: tuple[Step, ...]) -> bytes:
-    """The steps as a ``Server-Timing`` header (W3C Server Timing), durations in milliseconds."""
-    return ", ".join(f"{step.name.replace(' ', '-')};dur={step.duration_ms:g}" for step in steps).encode()
-
-
 class _ClientLeft(Exception):
     """The connection closed before the request was complete."""
-
-
-async def _begin(send: Send, media: Media, exchange: Exchange) -> None:
-    headers = [
-        (b"content-type", media.stream),
-        (b"cache-control", b"no-cache"),
-        (b"x-accel-buffering", b"no"),
-        NOSNIFF,
-        *exchange.headers,
-    ]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
 
 
 async def _body(scope: Scope, receive: Receive, taking: Media) -> bytes:
@@ -290,8 +284,3 @@ async def _body(scope: Scope, receive: Receive, taking: Media) -> bytes:
 async def _left(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-async def _write(send: Send, body: bytes) -> None:
-    if body:
-        await send({"type": "http.response.body", "body": body, "more_body": True})

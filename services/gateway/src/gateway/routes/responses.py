@@ -9,31 +9,32 @@ from servicekit.errors import InvalidRequest
 
 from gateway.answering import prompts
 from gateway.dialects.exchange import ChatRequest
-from gateway.dialects.responses.continuation import missing
 from gateway.dialects.responses.dialect import Responses
 from gateway.dialects.responses.registration import REQUEST, TAG
-from gateway.domain.responses import RESPONSE, Item, Stored, is_id
+from gateway.domain.responses import Item, Stored
 from gateway.ports.answering import Generator
-from gateway.ports.responses import ResponseStore
 from gateway.routes import schemas
 from gateway.routes.body import json_answer, json_body
+from gateway.routes.response_reading import ResponseReading
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
 
 RESULTS = "file_search_call.results"
 MOST_LISTED = 100
+_LONGEST_NUMBER = 10
 _NOT_FOUND: dict[int | str, dict[str, Any]] = {404: {"description": "The user has no such response"}}
 
 Include = Annotated[list[str] | None, Query(description=f"`{RESULTS}`: the passages, too")]
 IncludeArray = Annotated[list[str] | None, Query(alias="include[]", description="As `include`")]
 Order = Annotated[Literal["asc", "desc"], Query()]
+StartingAfter = Annotated[int | None, Query(ge=-1, description="With `stream`: the last event that is known")]
 Limit = Annotated[int, Query(ge=1, le=MOST_LISTED)]
 
 
 def router(
     dialect: Responses,
     stored: StoredResponses,
-    store: ResponseStore,
+    reading: ResponseReading,
     generator: Generator,
     *,
     timeout: float,
@@ -43,19 +44,15 @@ def router(
     Args:
         dialect: Reads requests.
         stored: Has what requests continue.
-        store: Keeps the responses.
+        reading: Shows what is stored to those who may see it.
         generator: Counts tokens.
         timeout: Seconds that a request may take.
     """
     routes = APIRouter(prefix="/v1/responses", tags=[TAG])
 
     async def known(request: Request, name: str) -> Stored:
-        found = None
-        if is_id(name, RESPONSE):
-            found = await store.read(state_of(request.scope).principal, name, Deadline.after(timeout))
-        if found is None:
-            raise missing(name, "response_id")
-        return found
+        state = state_of(request.scope)
+        return await reading.find(state.principal, state.frontend, name, Deadline.after(timeout))
 
     @routes.post(
         "/input_tokens",
@@ -81,22 +78,22 @@ def router(
         include: Include = None,
         include_array: IncludeArray = None,
         stream: bool = False,
+        starting_after: StartingAfter = None,
     ) -> Response:
-        """As it was answered; the passages of a file search where they are asked for."""
-        if stream:
-            raise InvalidRequest("stream: a stored response is read in one piece.", field="stream")
+        """As it is now; the passages of a file search where they are asked for. With `stream` its events, also
+        those to come, behind the number of `starting_after` or of the header `Last-Event-ID`.
+        """
         found = await known(request, response_id)
+        if stream:
+            after = starting_after if starting_after is not None else _cursor(request)
+            return await reading.stream(state_of(request.scope).principal, found, after)
         listed = [*(include or ()), *(include_array or ())]
         return json_answer({**found.object, "output": shown(found.object["output"], listed)})
 
     @routes.delete("/{response_id}", summary="Delete a response", responses=_NOT_FOUND)
     async def delete(request: Request, response_id: str) -> Response:
         """What continues it can no longer be continued."""
-        principal = state_of(request.scope).principal
-        if not is_id(response_id, RESPONSE) or not await store.delete(
-            principal, response_id, Deadline.after(timeout)
-        ):
-            raise missing(response_id, "response_id")
+        await reading.delete(state_of(request.scope).principal, response_id, Deadline.after(timeout))
         return json_answer({"id": response_id, "object": "response", "deleted": True})
 
     @routes.post(
@@ -105,9 +102,12 @@ def router(
         responses={**_NOT_FOUND, 400: {"description": "It is complete"}},
     )
     async def cancel(request: Request, response_id: str) -> Response:
-        """Only what runs in the background can be cancelled; a client ends its own answer when it leaves."""
-        await known(request, response_id)
-        raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
+        """Only what runs in the background can be cancelled. What is over stays as it is."""
+        found = await known(request, response_id)
+        if not found.object.get("background"):
+            raise InvalidRequest("response_id: only a background response can be cancelled.", field="response_id")
+        found = await reading.cancel(state_of(request.scope).principal, found, Deadline.after(timeout))
+        return json_answer({**found.object, "output": shown(found.object["output"], ())})
 
     @routes.get("/{response_id}/input_items", summary="What a response was asked", responses=_NOT_FOUND)
     async def input_items(
@@ -125,6 +125,12 @@ def router(
         return json_answer(page(items, after=after, limit=limit, order=order))
 
     return routes
+
+
+def _cursor(request: Request) -> int:
+    """The number that the header names; -1 where it names none."""
+    said = request.headers.get("last-event-id", "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < _LONGEST_NUMBER else -1
 
 
 def shown(items: Sequence[Item], include: Sequence[str]) -> list[Item]:

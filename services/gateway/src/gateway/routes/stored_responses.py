@@ -24,7 +24,10 @@ from gateway.domain.responses import (
     Stored,
     owners_of_item,
 )
+from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
+from gateway.response_runs.peers import Peers
+from gateway.response_runs.run import Continue, Run
 
 _log = structlog.get_logger(__name__)
 _AT_ONCE = 16
@@ -37,10 +40,14 @@ class StoredResponses:
 
     Args:
         store: Keeps it.
+        log: Keeps the events of responses.
+        peers: Names what this gateway writes.
     """
 
-    def __init__(self, store: ResponseStore) -> None:
+    def __init__(self, store: ResponseStore, log: ResponseLog, peers: Peers) -> None:
         self._store = store
+        self._log = log
+        self._peers = peers
 
     async def recall(self, request: ChatRequest, deadline: Deadline) -> ChatRequest:
         """Return a request with what it continues.
@@ -75,10 +82,40 @@ class StoredResponses:
     def keeping(
         self, exchange: Exchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
     ) -> AsyncGenerator[Batch, None]:
-        """Return an answer that is stored, where it is to be, before its last event leaves."""
-        if not isinstance(exchange, ResponsesExchange) or not (exchange.store or exchange.before.conversation):
+        """Return an answer that is appended to its conversation, where it has one and is not stored itself."""
+        if not isinstance(exchange, ResponsesExchange) or not exchange.before.conversation:
             return answer
         return self._through(exchange, principal, profile, answer)
+
+    def run(self, exchange: Exchange, principal: Principal, profile: str, deadline: Deadline) -> Run | None:
+        """Return what answers and writes the events to a log; None where the response is not stored."""
+        if not isinstance(exchange, ResponsesExchange) or not exchange.store:
+            return None
+        writer = self._peers.writer()
+        return Run(
+            exchange,
+            principal,
+            profile,
+            self._store,
+            self._log,
+            writer,
+            completed=self.continuing(exchange, principal),
+            deadline=deadline,
+        )
+
+    def continuing(self, exchange: ResponsesExchange, principal: Principal) -> Continue | None:
+        """Return what appends a response to its conversation; None where it has none."""
+        name = exchange.before.conversation
+        if not name:
+            return None
+
+        async def append(stored: Stored) -> None:
+            try:
+                await self._continue(principal, name, stored, Deadline.after(_SECONDS))
+            except CausewayError as error:
+                _log.warning("a conversation was not continued", conversation=name, error=error.message)
+
+        return append
 
     async def _through(
         self, exchange: ResponsesExchange, principal: Principal, profile: str, answer: AsyncGenerator[Batch, None]
@@ -90,20 +127,9 @@ class StoredResponses:
                     continue
                 if len(batch) > 1:
                     yield batch[:-1]
-                await self._keep(exchange, principal, profile)
+                if (append := self.continuing(exchange, principal)) is not None:
+                    await append(exchange.record(profile))
                 yield batch[-1:]
-
-    async def _keep(self, exchange: ResponsesExchange, principal: Principal, profile: str) -> None:
-        stored = exchange.record(profile)
-        deadline = Deadline.after(_SECONDS)
-        try:
-            if exchange.before.conversation:
-                await self._continue(principal, exchange.before.conversation, stored, deadline)
-            if exchange.store:
-                await self._store.save(principal, stored, deadline)
-        except CausewayError as error:
-            _log.warning("a response was not stored", response=stored.id, error=error.message)
-            exchange.store = False
 
     async def _continue(self, principal: Principal, name: str, stored: Stored, deadline: Deadline) -> None:
         """Append the items of a response to its conversation."""

@@ -8,16 +8,20 @@ from servicekit.deadline import Deadline
 
 from gateway.ports.chat_history import History
 from gateway.ports.memory import Memory
+from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.routes.body import json_answer
 from gateway.server.request_state import state_of
 
 
-def router(responses: ResponseStore, history: History, memory: Memory, *, timeout: float) -> APIRouter:
+def router(
+    responses: ResponseStore, log: ResponseLog, history: History, memory: Memory, *, timeout: float
+) -> APIRouter:
     """``/users/{user}``.
 
     Args:
         responses: Keeps responses and conversations.
+        log: Keeps the events of responses.
         history: Keeps the chats that front ends save.
         memory: Keeps sessions.
         timeout: Seconds that a request may take.
@@ -40,6 +44,8 @@ def router(responses: ResponseStore, history: History, memory: Memory, *, timeou
             "chats": await history.forget(tenant, owner, deadline),
             "sessions": await memory.forget_user(tenant, owner, deadline),
         }
+        # Events of responses that are under way end with them.
+        await log.forget(tenant, owner, deadline)
         return json_answer({"user": user, "issuer": issuer or None, "deleted": deleted})
 
     return routes

@@ -1,9 +1,12 @@
 """The HTTP server: uvicorn with the gateway's protocol."""
 
+import asyncio
 import contextlib
 import functools
 import socket
+from collections.abc import AsyncIterator
 
+import structlog
 import uvicorn
 from servicekit.errors import Unavailable
 from starlette.types import ASGIApp
@@ -11,6 +14,7 @@ from starlette.types import ASGIApp
 from gateway.server.connections import Connections
 from gateway.server.http_protocol import HttpLimits, HttpProtocol
 
+_log = structlog.get_logger(__name__)
 _CONNECTIONS = 10_000
 
 
@@ -67,3 +71,22 @@ def listen(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
         raise Unavailable(f"Cannot listen on {host}, port {port}: {error.strerror or error}.") from None
+
+
+@contextlib.asynccontextmanager
+async def served(
+    app: ASGIApp, host: str, port: int | None, grace: float, limits: HttpLimits, connections: Connections
+) -> AsyncIterator[None]:
+    """Serve an application on a port of its own while the block runs; not at all where there is no port."""
+    if port is None:
+        yield
+        return
+    with listen(host, port) as listener:
+        server = HttpServer(app, grace, limits, connections)
+        serving = asyncio.create_task(server.serve([listener]))
+        _log.info("serving health", host=host, port=listener.getsockname()[1])
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await serving

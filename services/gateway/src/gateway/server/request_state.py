@@ -37,6 +37,7 @@ class RequestState:
         done: The last event of an answer that is complete.
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
+        goes_on: The answer goes on where the client leaves, because it can be read later.
         log: Members that layers and routes add to the request's line in the log.
     """
 
@@ -55,6 +56,7 @@ class RequestState:
     done: Done | None = None
     sources: tuple[Passage, ...] | None = None
     embedded: tuple[str, int] | None = None
+    goes_on: bool = False
     log: dict[str, str | int] = field(default_factory=dict)
 
     @property

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
-from servicekit.errors import CausewayError, RateLimited, http_status
+from servicekit.errors import CausewayError
 
 from gateway.dialects.answer import asked_of, detections_block, warnings_of
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.responses import record
-from gateway.dialects.responses.citations import file_id
+from gateway.dialects.responses.members import error_of, search_result, usage_of
 from gateway.dialects.responses.output import Output
-from gateway.dialects.responses.parts import Events
+from gateway.dialects.responses.parts import Events, encoded
 from gateway.dialects.responses.request import Asked
 from gateway.domain import (
     Batch,
@@ -30,14 +30,13 @@ from gateway.domain import (
     Usage,
 )
 from gateway.domain.deltas import members_of
-from gateway.domain.responses import RESPONSE, Before, Stored, named, new_name
+from gateway.domain.responses import IN_PROGRESS, QUEUED, RESPONSE, RUNNING, Before, Stored, named, new_name
 
 DROPPED_TOOLS = b"x-causeway-dropped-tools"
 DROPPED_ITEMS = b"x-causeway-dropped-items"
 _REASONS = {"content_filter": "content_filter", "length": "max_output_tokens"}
 _THOUGHTS = ("reasoning_content", "reasoning")
 _FOUND = ("detections", "warnings")
-_INVALID = 500
 _encode = msgspec.json.encode
 
 
@@ -54,6 +53,7 @@ class ResponsesExchange:
     Attributes:
         asked: As given.
         before: As given.
+        background: It runs without a client that waits.
         response_id: Id of the response.
         store: Whether it is stored; the response says so.
         headers: Headers of the answer.
@@ -65,13 +65,14 @@ class ResponsesExchange:
         self.asked = asked
         self.before = before
         self.store = before.store
-        owner = new_name()
-        self.response_id = f"{RESPONSE}_{owner}"
+        self.background = bool(asked.said.get("background"))
+        self.response_id = before.name or f"{RESPONSE}_{new_name()}"
+        owner = self.response_id.partition("_")[2]
         dropped = ((DROPPED_TOOLS, asked.tools.dropped), (DROPPED_ITEMS, asked.dropped))
         listed = ((name, ", ".join(dict.fromkeys(kinds)).encode()) for name, kinds in dropped if kinds)
         self.headers: tuple[tuple[bytes, bytes], ...] = tuple(listed)
         self.context: Context | None = None
-        self._created = int(time.time())
+        self._created = before.created or int(time.time())
         self._model = turn.shown_model
         self._events = Events(obfuscates=asked.obfuscates)
         custom = frozenset(asked.tools.custom)
@@ -82,6 +83,23 @@ class ResponsesExchange:
         self._usage: Usage | None = None
         self._reason = ""
         self._begun = False
+        self._last_logged = b""
+        self._rests_on: list[Passage] = []
+
+    @property
+    def count(self) -> int:
+        """How many events were written."""
+        return self._events.count
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether its first events were written."""
+        return self._begun
+
+    def begin(self) -> bytes:
+        """Return the events that tell that it begins."""
+        self._begin()
+        return self._events.taken()
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`."""
@@ -140,8 +158,19 @@ class ResponsesExchange:
         if not self._begun:
             self._begin()
         self._output.end("incomplete")
-        self._events.add("response.failed", response=self._object("failed", error))
+        self._add_last(self._object("failed", error))
         return self._events.taken()
+
+    def taken(self) -> bytes:
+        """Return the events that were written and not returned yet."""
+        return self._events.taken()
+
+    def logged(self, data: bytes) -> bytes:
+        """Return the bytes that end the stream as the log has them."""
+        if not self._last_logged:
+            return data
+        before = data.rfind(b"\n\n", 0, -2)
+        return data[: before + 2 if before >= 0 else 0] + self._last_logged
 
     def take(self, batch: Batch) -> None:
         """See `Exchange`."""
@@ -156,6 +185,27 @@ class ResponsesExchange:
         reason = _REASONS.get(self._reason, "")
         return self._object("incomplete" if reason else "completed", reason=reason)
 
+    def record_begun(self, profile: str, status: str = IN_PROGRESS) -> Stored:
+        """Return what is stored of the response while it is not over.
+
+        Args:
+            profile: Name of the front end.
+            status: How far it is.
+        """
+        return self._stored(profile, {**self._object(status), "output": []})
+
+    def record_failed(self, profile: str, error: CausewayError) -> Stored:
+        """Return what is stored of the response where it failed; what is open of its output ends.
+
+        Args:
+            profile: Name of the front end.
+            error: Why it failed.
+        """
+        if not self._begun:
+            self._begin()
+        self._output.end("incomplete")
+        return self._stored(profile, self._object("failed", error))
+
     def record(self, profile: str) -> Stored:
         """Return what is stored of the response, once all is said but that it is complete.
 
@@ -165,15 +215,18 @@ class ResponsesExchange:
         if not self._begun:
             self._begin()
         self._output.end("incomplete" if self._reason in _REASONS else "completed")
+        return self._stored(profile, self.final())
+
+    def _stored(self, profile: str, said: dict[str, Any]) -> Stored:
         judged = None if self.context is None else self.context.judged
         left = record.input_left(self.asked.own, self.asked.paths, self.turn, judged)
         items = tuple(named(item, self.response_id, f"i{at}") for at, item in enumerate(left))
-        shown = record.shown_left(self.asked.shown, self.turn, judged)
-        output = [self._with_results(item) for item in self._output.items]
-        said = {**self.final(), **shown, "output": output}
+        output = [self._with_results(item) for item in said["output"]]
+        said = {**said, **record.shown_left(self.asked.shown, self.turn, judged), "output": output}
         # Findings have the words that were taken out of the question.
         said = {name: value for name, value in said.items() if name not in _FOUND}
-        return Stored(self.response_id, profile, said, items, self.before.chain)
+        sources = tuple(dict.fromkeys((each.index, each.document_id) for each in self._rests_on))
+        return Stored(self.response_id, profile, said, items, self.before.chain, sources)
 
     def _with_results(self, item: dict[str, Any]) -> dict[str, Any]:
         """An item with the passages of a search, which are shown where they are asked for."""
@@ -182,22 +235,42 @@ class ResponsesExchange:
 
     def _begin(self) -> None:
         self._begun = True
+        if self.background:
+            queued = msgspec.Raw(_encode(self._object(QUEUED)))
+            self._events.add("response.created", response=queued)
+            self._events.add("response.queued", response=queued)
         # It is in two events, and may be large.
-        begun = msgspec.Raw(_encode(self._object("in_progress")))
-        self._events.add("response.created", response=begun)
+        begun = msgspec.Raw(_encode(self._object(IN_PROGRESS)))
+        if not self.background:
+            self._events.add("response.created", response=begun)
         self._events.add("response.in_progress", response=begun)
+        self._tell_search()
+
+    def _tell_search(self) -> None:
+        """Write the events of the search that came before the model, once it is known."""
         if self.asked.tools.search is not None and self.context is not None and self.context.query:
             self._output.begin_search()
             self._searched(self.context.query, self.context.passages)
+
+    def _shown(self) -> dict[str, Any]:
+        """What of the request the response repeats; what is stored, as the detectors left it."""
+        if not self.before.store:
+            return self.asked.shown
+        judged = None if self.context is None else self.context.judged
+        return self.asked.shown | record.shown_left(self.asked.shown, self.turn, judged)
 
     def _searched(self, query: str, passages: Sequence[Passage]) -> None:
         shown = "file_search_call.results" in self.asked.include
         self._output.end_search(query, [search_result(each) for each in passages], shown=shown)
         self._output.rest_on(passages)
+        self._rests_on += passages
 
     def _rest_on(self, context: Context) -> None:
         self.context = context
         self._output.rest_on(context.passages)
+        self._rests_on += context.passages
+        if self._begun:
+            self._tell_search()
         if self._sources and self.turn.retrieval.indexes:
             self._nodes = [source_node(passage) for passage in context.passages]
 
@@ -206,7 +279,15 @@ class ResponsesExchange:
             self._begin()
         self._output.end("incomplete" if self._reason in _REASONS else "completed")
         final = self.final()
-        self._events.add(f"response.{final['status']}", response=final)
+        self._add_last(final)
+
+    def _add_last(self, final: dict[str, Any]) -> None:
+        """Write the last event; the log gets it without findings, which have the words that were taken out."""
+        kind = f"response.{final['status']}"
+        if self.before.store and any(name in final for name in _FOUND):
+            left = {name: value for name, value in final.items() if name not in _FOUND}
+            self._last_logged = encoded(kind, self._events.count, response=left)
+        self._events.add(kind, response=final)
 
     def _object(self, status: str, error: CausewayError | None = None, reason: str = "") -> dict[str, Any]:
         said: dict[str, Any] = {
@@ -214,69 +295,21 @@ class ResponsesExchange:
             "object": "response",
             "created_at": self._created,
             "status": status,
-            "error": None if error is None else _error(error),
+            "error": None if error is None else error_of(error),
             "incomplete_details": {"reason": reason} if reason else None,
             "model": self._model,
             "output": self._output.items,
-            **self.asked.shown,
+            **self._shown(),
             "conversation": {"id": self.before.conversation} if self.before.conversation else None,
             "store": self.store,
-            "usage": _usage(self._usage),
+            "usage": usage_of(self._usage),
         }
         if status == "completed":
             said["completed_at"] = int(time.time())
         if self._sources:
             said["source_nodes"] = self._nodes
-        if status != "in_progress" and (named := asked_of(self.turn.detectors)):
+        if status not in RUNNING and (named := asked_of(self.turn.detectors)):
             said["detections"] = detections_block(self._found, named)
             if warnings := warnings_of(self._found):
                 said["warnings"] = warnings
         return said
-
-
-def search_result(passage: Passage) -> dict[str, Any]:
-    """Return a passage as a result of file search."""
-    metadata = members_of(passage.metadata_json or b"{}")
-    plain = {name: value for name, value in metadata.items() if isinstance(value, str | int | float)}
-    attributes = {name: value if isinstance(value, str | bool) else float(value) for name, value in plain.items()}
-    return {
-        "file_id": file_id(passage),
-        "filename": passage.sourcefile,
-        "score": min(1.0, max(0.0, float(passage.relevance))),
-        "text": passage.text,
-        "attributes": attributes,
-    }
-
-
-def _usage(usage: Usage | None) -> dict[str, Any] | None:
-    """Numbers of tokens, with the model server's details of them where it sends some."""
-    if usage is None:
-        return None
-    said = members_of(usage.raw_json) if usage.raw_json else {}
-    asked, answered = _details(said, "prompt_tokens_details"), _details(said, "completion_tokens_details")
-    return {
-        "input_tokens": usage.prompt_tokens,
-        "input_tokens_details": {
-            "cached_tokens": _count(asked, "cached_tokens"),
-            "cache_write_tokens": _count(asked, "cache_write_tokens"),
-        },
-        "output_tokens": usage.completion_tokens,
-        "output_tokens_details": {"reasoning_tokens": _count(answered, "reasoning_tokens")},
-        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
-    }
-
-
-def _details(said: dict[str, Any], name: str) -> dict[str, Any]:
-    return value if isinstance(value := said.get(name), dict) else {}
-
-
-def _count(details: dict[str, Any], name: str) -> int:
-    return value if isinstance(value := details.get(name), int) else 0
-
-
-def _error(error: CausewayError) -> dict[str, str]:
-    """A failure as a response has it: its few codes, and the words for the client."""
-    if isinstance(error, RateLimited):
-        return {"code": "rate_limit_exceeded", "message": error.message}
-    code = "server_error" if http_status(error) >= _INVALID else "invalid_prompt"
-    return {"code": code, "message": error.message}

@@ -25,6 +25,12 @@ def _head(kind: str) -> bytes:
     return b'event: %b.delta\ndata: {"type":"%b.delta","delta":' % (name, name)
 
 
+def encoded(kind: str, number: int, **members: Any) -> bytes:
+    """Return an event as clients get it."""
+    said = _encode({"type": kind, **members, "sequence_number": number})
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), said)
+
+
 class Events:
     """Numbers events and writes them.
 
@@ -42,8 +48,7 @@ class Events:
 
     def add(self, kind: str, **members: Any) -> None:
         """Write an event."""
-        said = _encode({"type": kind, **members, "sequence_number": self._number})
-        self.out.append(b"event: %b\ndata: %b\n\n" % (kind.encode(), said))
+        self.out.append(encoded(kind, self._number, **members))
         self._number += 1
 
     def piece(self, head: bytes, piece: str, tail: bytes) -> None:
@@ -52,6 +57,11 @@ class Events:
             head = _padded(head, len(piece))
         self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
         self._number += 1
+
+    @property
+    def count(self) -> int:
+        """How many there are, those that were taken included."""
+        return self._number
 
     def taken(self) -> bytes:
         """Return what was written since the last call."""

@@ -17,9 +17,10 @@ OURS = ("index_name", "context_token_ratio", "detectors", "retrieval")
 """Members that are the platform's."""
 
 READ = (
-    *("conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls", "metadata"),
-    *("model", "parallel_tool_calls", "previous_response_id", "reasoning", "store", "stream", "temperature"),
-    *("service_tier", "stream_options", "text", "tool_choice", "tools", "top_logprobs", "top_p", "truncation"),
+    *("background", "conversation", "include", "input", "instructions", "max_output_tokens", "max_tool_calls"),
+    *("metadata", "model", "parallel_tool_calls", "previous_response_id", "reasoning", "service_tier", "store"),
+    *("stream", "stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p"),
+    "truncation",
 )
 """Members of the reference that decide about the answer."""
 
@@ -217,7 +218,7 @@ def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
     summary = reasoning.text("summary") or reasoning.text("generate_summary")
     parallel = said.get("parallel_tool_calls")
     return {
-        "background": False,
+        "background": said.flag("background"),
         "instructions": said.text("instructions") or None,
         "max_output_tokens": said.get("max_output_tokens"),
         "max_tool_calls": said.get("max_tool_calls"),

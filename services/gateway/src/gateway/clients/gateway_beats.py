@@ -1,0 +1,57 @@
+"""Which gateways are there, told between them over NATS every second; not stored."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+import nats.errors
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from servicekit import keys
+from servicekit.errors import Unavailable
+from servicekit.tasks import ended
+
+from gateway.response_runs.peers import SECONDS, Peers
+
+_log = structlog.get_logger(__name__)
+_FAILURES = (OSError, TimeoutError, nats.errors.Error, Unavailable)
+
+
+class GatewayBeats:
+    """Tells the other gateways that this one is there, and hears them, while the block runs.
+
+    Args:
+        client: Gives the connection; raises `Unavailable` while NATS is away.
+        peers: Learns who is there.
+    """
+
+    def __init__(self, client: Callable[[], Awaitable[Client]], peers: Peers) -> None:
+        self._client = client
+        self._peers = peers
+        self._beating: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._beating = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._beating is not None:
+            await ended(self._beating)
+
+    async def _beat(self) -> None:
+        listening = False
+        while True:
+            try:
+                client = await self._client()
+                if not listening:
+                    # The client subscribes again by itself when the connection is there again.
+                    await client.subscribe(keys.GATEWAY_BEATS_SUBJECT, cb=self._heard)
+                    listening = True
+                await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
+            except _FAILURES as error:
+                _log.debug("the other gateways do not hear of this one", error=str(error))
+            await asyncio.sleep(SECONDS)
+
+    async def _heard(self, message: Msg) -> None:
+        self._peers.hear(message.data.decode("latin-1"))

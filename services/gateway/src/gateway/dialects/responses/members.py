@@ -1,0 +1,59 @@
+"""Members of a response that are made of what the platform knows."""
+
+from typing import Any
+
+from servicekit.errors import CausewayError, RateLimited, http_status
+
+from gateway.dialects.responses.citations import file_id
+from gateway.domain import Passage, Usage
+from gateway.domain.deltas import members_of
+
+_INVALID = 500
+
+
+def search_result(passage: Passage) -> dict[str, Any]:
+    """Return a passage as a result of file search."""
+    metadata = members_of(passage.metadata_json or b"{}")
+    plain = {name: value for name, value in metadata.items() if isinstance(value, str | int | float)}
+    attributes = {name: value if isinstance(value, str | bool) else float(value) for name, value in plain.items()}
+    return {
+        "file_id": file_id(passage),
+        "filename": passage.sourcefile,
+        "score": min(1.0, max(0.0, float(passage.relevance))),
+        "text": passage.text,
+        "attributes": attributes,
+    }
+
+
+def usage_of(usage: Usage | None) -> dict[str, Any] | None:
+    """Return the numbers of tokens, with the model server's details of them where it sends some."""
+    if usage is None:
+        return None
+    said = members_of(usage.raw_json) if usage.raw_json else {}
+    asked, answered = _details(said, "prompt_tokens_details"), _details(said, "completion_tokens_details")
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {
+            "cached_tokens": _count(asked, "cached_tokens"),
+            "cache_write_tokens": _count(asked, "cache_write_tokens"),
+        },
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": _count(answered, "reasoning_tokens")},
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+    }
+
+
+def _details(said: dict[str, Any], name: str) -> dict[str, Any]:
+    return value if isinstance(value := said.get(name), dict) else {}
+
+
+def _count(details: dict[str, Any], name: str) -> int:
+    return value if isinstance(value := details.get(name), int) else 0
+
+
+def error_of(error: CausewayError) -> dict[str, str]:
+    """Return a failure as a response has it: its few codes, and the words for the client."""
+    if isinstance(error, RateLimited):
+        return {"code": "rate_limit_exceeded", "message": error.message}
+    code = "server_error" if http_status(error) >= _INVALID else "invalid_prompt"
+    return {"code": code, "message": error.message}

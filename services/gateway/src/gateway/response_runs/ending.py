@@ -1,0 +1,138 @@
+"""Ends responses that no gateway works on any more, or that are cancelled."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict
+from servicekit.principal import Principal
+
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import Stored
+from gateway.ports.response_log import ResponseLog
+from gateway.ports.responses import ResponseStore
+from gateway.response_runs.partial import last_event, output_of
+from gateway.response_runs.peers import Peers
+
+_log = structlog.get_logger(__name__)
+_TRIES = 20
+_SLACK = 15.0
+FAILED = "failed"
+GONE: dict[str, Any] = {"code": "server_error", "message": "The gateway that answered is gone."}
+
+
+class Ending:
+    """Ends responses from outside.
+
+    First an entry of the log keeps the gateway that answers from writing more. Then the stored response gets
+    its last state, where it has none yet. What is stored then decides how the log ends.
+
+    Args:
+        store: Keeps the responses.
+        log: Keeps their events.
+        peers: The gateways that are there.
+        timeout: Seconds that a client waits for an answer at most.
+    """
+
+    def __init__(self, store: ResponseStore, log: ResponseLog, peers: Peers, *, timeout: float) -> None:
+        self._store, self._log, self._peers = store, log, peers
+        self._timeout = timeout
+
+    async def settled(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
+        """Return a stored response; one that no gateway works on any more ends as failed first."""
+        if not stored.runs or stored.object.get("background"):
+            return stored
+        last = await self._log.last(principal, stored.id, deadline)
+        if not self._abandoned(stored, last):
+            return stored
+        return await self.end(principal, stored.id, FAILED, deadline, GONE) or stored
+
+    async def look(self, principal: Principal, name: str, last: Entry) -> None:
+        """End a response as failed whose log does not go on, where no gateway works on it."""
+        deadline = Deadline.after(self._timeout)
+        if self._peers.gone(last.writer):
+            await self.end(principal, name, FAILED, deadline, GONE)
+            return
+        stored = await self._store.read(principal, name, deadline)
+        if stored is not None and (not stored.runs or self._abandoned(stored, last)):
+            await self.end(principal, name, FAILED, deadline, GONE)
+
+    def _abandoned(self, stored: Stored, last: Entry | None) -> bool:
+        if stored.object.get("background"):
+            return False
+        if last is not None and self._peers.gone(last.writer):
+            return True
+        return time.time() - float(stored.object["created_at"]) > self._timeout + _SLACK
+
+    async def end(
+        self,
+        principal: Principal,
+        name: str,
+        status: str,
+        deadline: Deadline,
+        error: dict[str, Any] | None = None,
+    ) -> Stored | None:
+        """End a response, and return it; what has ended already stays as it is. None: it was deleted.
+
+        Args:
+            principal: Whose it is.
+            name: Its id.
+            status: How it ends.
+            deadline: When it must be over.
+            error: What went wrong.
+        """
+        writer = self._peers.writer()
+        for _ in range(_TRIES):
+            events, last = await self.written(principal, name, deadline)
+            if last is not None and last.deleted:
+                return None
+            position = 0 if last is None else last.position
+            number = len(events)
+            try:
+                if last is None or not last.ended:
+                    mark = Entry(writer, number, number - 1)
+                    position = await self._log.append(principal, name, mark, position, deadline)
+                stored = await self._decide(principal, name, status, error, events, deadline)
+                if stored is None or (last is not None and last.ended):
+                    return stored
+                final = last_event(stored, number)
+                entry = Entry(writer, number, number if final else number - 1, final, ended=True)
+                await self._log.append(principal, name, entry, position, deadline)
+            except Conflict:
+                continue  # it went on, or another gateway ends it
+            _log.info("a response was ended", response=name, status=stored.status)
+            return stored
+        raise Conflict(f"{name} cannot be ended at the moment.", resource=name)
+
+    async def written(
+        self, principal: Principal, name: str, deadline: Deadline
+    ) -> tuple[Sequence[bytes], Entry | None]:
+        """Return the events in a log, and its last entry."""
+        events: list[bytes] = []
+        last: Entry | None = None
+        while found := await self._log.read(principal, name, last.position if last else 0, deadline):
+            for entry in found:
+                events += [event for _, event in entry.events()]
+            last = found[-1]
+        return events, last
+
+    async def _decide(
+        self,
+        principal: Principal,
+        name: str,
+        status: str,
+        error: dict[str, Any] | None,
+        events: Sequence[bytes],
+        deadline: Deadline,
+    ) -> Stored | None:
+        """Give a stored response its last state, where it has none; return it."""
+        while True:
+            stored = await self._store.read(principal, name, deadline)
+            if stored is None or not stored.runs:
+                return stored
+            said = {**stored.object, "status": status, "error": error, "output": output_of(events)}
+            if await self._store.replace(principal, replace(stored, object=said), deadline):
+                return replace(stored, object=said)

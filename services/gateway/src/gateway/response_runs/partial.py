@@ -1,0 +1,58 @@
+"""What is known of a response from its log, and of the end of its log from the response."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from gateway.dialects.responses.parts import encoded
+from gateway.domain.responses import Stored
+
+_TEXTS = {
+    "response.output_text.delta": ("content", "text"),
+    "response.refusal.delta": ("content", "refusal"),
+    "response.reasoning_text.delta": ("content", "text"),
+    "response.reasoning_summary_text.delta": ("summary", "text"),
+}
+CANCELLED = "cancelled"
+_decode = msgspec.json.decode
+
+
+def output_of(events: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return the output items as far as they came; those that are open are incomplete.
+
+    Args:
+        events: The events of the response as clients get them, in order.
+    """
+    items: dict[int, dict[str, Any]] = {}
+    for event in events:
+        said = _decode(event.partition(b"data: ")[2])
+        kind, at = said["type"], said.get("output_index")
+        if kind in ("response.output_item.added", "response.output_item.done"):
+            items[at] = said["item"]
+        elif kind in ("response.content_part.added", "response.reasoning_summary_part.added"):
+            member = "content" if "content_index" in said else "summary"
+            items[at].setdefault(member, []).append(said["part"])
+        elif kind in _TEXTS:
+            member, text = _TEXTS[kind]
+            items[at][member][-1][text] += said["delta"]
+        elif kind == "response.output_text.annotation.added":
+            items[at]["content"][-1]["annotations"].append(said["annotation"])
+        elif kind == "response.function_call_arguments.delta":
+            items[at]["arguments"] += said["delta"]
+    return [_closed(item) for _, item in sorted(items.items())]
+
+
+def _closed(item: dict[str, Any]) -> dict[str, Any]:
+    return item | {"status": "incomplete"} if item.get("status") == "in_progress" else item
+
+
+def last_event(stored: Stored, number: int) -> bytes:
+    """Return the event that ends the stream of a response; empty where the reference has none for its state."""
+    if stored.status == CANCELLED:
+        return b""
+    hidden = [
+        {**item, "results": None} if item["type"] == "file_search_call" else item
+        for item in stored.object.get("output", ())
+    ]
+    return encoded(f"response.{stored.status}", number, response={**stored.object, "output": hidden})

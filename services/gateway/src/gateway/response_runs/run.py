@@ -1,0 +1,261 @@
+"""One answer whose events are written to its log before they are sent."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+
+import structlog
+from servicekit.deadline import Deadline
+from servicekit.errors import BrokenOff, CausewayError, Conflict, Internal, PayloadTooLarge, Unavailable
+from servicekit.principal import Principal
+from servicekit.tasks import ended
+
+from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.domain import Batch, Done
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import Stored
+from gateway.ports.response_log import ResponseLog
+from gateway.ports.responses import ResponseStore
+from gateway.response_runs.partial import last_event
+
+_log = structlog.get_logger(__name__)
+_SECONDS, _BYTES = 0.05, 4096
+"""How long, and how many bytes of, events are collected before they are written together."""
+_MOST_WAITING = 64 * 1024
+_BEGIN_SECONDS = 5.0
+
+Answer = AsyncGenerator[Batch, None]
+Continue = Callable[[Stored], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Written:
+    """What is there of a response when an attempt to answer begins.
+
+    Attributes:
+        position: Of the log's last entry; 0: it is empty.
+        events: The events in the log.
+        revision: Of the stored response; 0: it is not stored yet.
+    """
+
+    position: int = 0
+    events: Sequence[bytes] = ()
+    revision: int = 0
+
+
+class Run:
+    """Answers once.
+
+    Args:
+        exchange: Renders the answer.
+        principal: Whose response it is.
+        profile: Name of the front end.
+        store: Keeps the response.
+        log: Keeps its events.
+        writer: Name of this attempt.
+        before: What is there already.
+        completed: Called with the response of a complete answer once it is stored.
+        deadline: When it must be over; until then it waits for a log that is away.
+
+    Attributes:
+        done: The last event of an answer that is complete.
+        failure: Why it failed.
+        goes_on: What was sent can be read again: the answer goes on where the client leaves.
+    """
+
+    def __init__(
+        self,
+        exchange: ResponsesExchange,
+        principal: Principal,
+        profile: str,
+        store: ResponseStore,
+        log: ResponseLog,
+        writer: str,
+        *,
+        before: Written | None = None,
+        completed: Continue | None = None,
+        deadline: Deadline,
+    ) -> None:
+        self._exchange, self._principal, self._profile = exchange, principal, profile
+        self._store, self._log, self._writer = store, log, writer
+        self._before = before or Written()
+        self._completed, self._deadline = completed, deadline
+        self._position, self._revision = self._before.position, self._before.revision
+        self._next = 0  # the number of the next event
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._news, self._full, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._over = False
+        self.failure: CausewayError | None = None
+        self.done: Done | None = None
+        self.goes_on = False
+
+    async def through(self, answer: Answer) -> AsyncGenerator[bytes, None]:
+        """Yield the events once they are written.
+
+        Raises:
+            CausewayError: The answer failed before it began.
+            Conflict: It was deleted, cancelled or taken over.
+        """
+        producing = asyncio.create_task(self._produce(answer))
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._over or self._waiting:
+                await self._news.wait()
+                self._news.clear()
+                flushed = loop.time()
+                if data := await self._flush():
+                    yield data
+                if not self._over:
+                    await self._collect(flushed + _SECONDS)
+            if data := await self._end():
+                yield data
+        finally:
+            await ended(producing)
+
+    async def _produce(self, answer: Answer) -> None:
+        try:
+            async with aclosing(answer) as batches:
+                async for batch in batches:
+                    if type(last := batch[-1]) is Done:
+                        self.done, batch = last, batch[:-1]
+                    if batch:
+                        self._put(self._exchange.render(batch))
+                    while self._size > _MOST_WAITING:
+                        self._room.clear()
+                        await self._room.wait()
+        except CausewayError as error:
+            self.failure = error
+        except Exception as error:  # the boundary: the client gets the end of a stream, the log the cause
+            _log.exception("answer failed", dialect="responses", error=str(error))
+            self.failure = Internal()
+        finally:
+            self._over = True
+            self._news.set()
+            self._full.set()
+
+    def _put(self, data: bytes) -> None:
+        if data:
+            self._waiting.append(data)
+            self._size += len(data)
+            self._news.set()
+            if self._size >= _BYTES:
+                self._full.set()
+
+    async def _collect(self, until: float) -> None:
+        """Wait until it is time to write, or there is enough."""
+        if self._size < _BYTES:
+            self._full.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._full.wait()
+            except TimeoutError:
+                pass
+
+    async def _flush(self) -> bytes:
+        """Write what waits, and return it."""
+        data, self._waiting, self._size = b"".join(self._waiting), [], 0
+        self._room.set()
+        return await self._write(data) if data else b""
+
+    async def _write(self, data: bytes, logged: bytes | None = None, *, end: bool = False) -> bytes:
+        """Write events.
+
+        Args:
+            data: What is sent.
+            logged: What is written, where that is something else.
+            end: Nothing follows.
+        """
+        first, self._next = self._next, self._exchange.count
+        entry = Entry(self._writer, first, self._next - 1, data if logged is None else logged, end)
+        if first < len(self._before.events):
+            entry = self._new(entry)
+            data = entry.data
+        if not entry.data:
+            return b""
+        if not self._exchange.store:
+            return data
+        try:
+            await self._append(entry)
+        except (Unavailable, PayloadTooLarge) as error:
+            if self.goes_on or self._before.revision:
+                raise
+            # What is not kept is answered all the same.
+            _log.warning("a response is not stored", response=self._exchange.response_id, error=error.message)
+            self._exchange.store = False
+        return data
+
+    async def _append(self, entry: Entry) -> None:
+        name = self._exchange.response_id
+        if self._position or self._before.revision:
+            self._position = await self._log.append(self._principal, name, entry, self._position, self._deadline)
+        else:
+            deadline = Deadline.after(min(_BEGIN_SECONDS, self._deadline.timeout() or _BEGIN_SECONDS))
+            begun = self._exchange.record_begun(self._profile)
+            self._position = await self._log.append(self._principal, name, entry, 0, deadline)
+            saved = await self._store.save(self._principal, begun, deadline)
+            self._revision = saved.revision
+        self.goes_on = True
+
+    def _new(self, entry: Entry) -> Entry:
+        """The part of an entry that the log does not have.
+
+        Raises:
+            BrokenOff: The answer is another one than the one in the log.
+        """
+        known = self._before.events
+        for number, event in entry.events():
+            if number < len(known) and known[number] != event:
+                raise BrokenOff("The answer broke off, and cannot be continued.")
+        first = min(entry.last + 1, len(known))
+        return Entry(entry.writer, first, entry.last, entry.after(first - 1), entry.ended)
+
+    async def _end(self) -> bytes:
+        """End the response, stored before its last event is written."""
+        if self.failure is not None and not self._exchange.has_begun:
+            raise self.failure
+        exchange = self._exchange
+        if self.failure is not None:
+            _log.warning("answer broke off", dialect="responses", error=self.failure.message, exc_info=self.failure)
+            stored = exchange.record_failed(self._profile, self.failure)
+        else:
+            stored = exchange.record(self._profile)
+        # All but the last event comes first: what is stored then tells the last one to any gateway.
+        ending = await self._write(exchange.taken())
+        if exchange.store:
+            stored = await self._replace(stored)
+        if self._completed is not None and self.failure is None:
+            await self._completed(stored)
+        if self.failure is not None:
+            data = exchange.render_failure(self.failure)
+        else:
+            data = exchange.render([self.done or Done(())])
+        try:
+            return ending + await self._write(data, exchange.logged(data), end=True)
+        except PayloadTooLarge:
+            number = self._next - 1
+            await self._append(Entry(self._writer, number, number, last_event(stored, number), ended=True))
+            return ending + data
+
+    async def _replace(self, stored: Stored) -> Stored:
+        """Store what became of the response; the first who does so decides. Return what is stored."""
+        if not self._revision:
+            return stored
+        kept = replace(stored, revision=self._revision)
+        while True:
+            try:
+                if await self._store.replace(self._principal, kept, self._deadline):
+                    return kept
+            except PayloadTooLarge as error:
+                _log.warning("a response is too large to be stored", response=stored.id, error=error.message)
+                kept = replace(kept, object={**stored.object, "output": []}, items=())
+                continue
+            except Unavailable:
+                self._deadline.timeout()  # raises when it is over
+                await asyncio.sleep(_SECONDS)
+                continue
+            known = await self._store.read(self._principal, stored.id, self._deadline)
+            if known is None or known.object != kept.object:
+                raise Conflict("The response was ended elsewhere.", resource=stored.id)
+            return kept

@@ -1,0 +1,30 @@
+"""The messages of ASGI that an answer is sent in."""
+
+from starlette.types import Send
+
+from gateway.dialects.exchange import Exchange, Media
+from gateway.domain import Step
+from gateway.server.responses import NOSNIFF
+
+
+def server_timing(steps: tuple[Step, ...]) -> bytes:
+    """The steps as a ``Server-Timing`` header (W3C Server Timing), durations in milliseconds."""
+    return ", ".join(f"{step.name.replace(' ', '-')};dur={step.duration_ms:g}" for step in steps).encode()
+
+
+async def begin_stream(send: Send, media: Media, exchange: Exchange) -> None:
+    """Send the head of a streamed answer."""
+    headers = [
+        (b"content-type", media.stream),
+        (b"cache-control", b"no-cache"),
+        (b"x-accel-buffering", b"no"),
+        NOSNIFF,
+        *exchange.headers,
+    ]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+
+async def write(send: Send, body: bytes) -> None:
+    """Send a part of a streamed answer; nothing where it is empty."""
+    if body:
+        await send({"type": "http.response.body", "body": body, "more_body": True})

@@ -1,0 +1,273 @@
+"""Responses whose events are kept: what a client gets is in the log, and can be read again from anywhere."""
+
+import asyncio
+import json
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from causeway_testing.servers import eventually
+from gateway.domain import Action, Delta, Detector, Detectors, Finish, Start, Usage
+from gateway.domain.response_log import Entry
+from gateway.frontends.profiles_file import FrontendsFile
+from gateway.main import build_app
+from gateway.settings import Settings
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
+from starlette.types import ASGIApp
+
+PATH = "/v1/responses"
+SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
+
+
+def soon() -> Deadline:
+    return Deadline.after(60)
+
+
+class Leaving:
+    """Clients that leave once the first event is there.
+
+    Args:
+        app: The gateway.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._incoming: asyncio.Queue[Any] = asyncio.Queue()
+
+    async def serve(self, send: Any, **body: Any) -> None:
+        """Serve a request."""
+        await self._incoming.put({"type": "http.request", "body": json.dumps(body).encode(), "more_body": False})
+        headers = [(b"content-type", b"application/json"), (b"host", b"gateway")]
+        scope = {"type": "http", "http_version": "1.1", "scheme": "http", "method": "POST", "path": PATH}
+        await self._app(scope | {"query_string": b"", "headers": headers}, self._incoming.get, send)
+
+    async def __call__(self, **body: Any) -> tuple[str, "asyncio.Task[None]"]:
+        """Post a request and leave; return the first bytes, and what goes on."""
+        sent: asyncio.Queue[Any] = asyncio.Queue()
+        serving = asyncio.ensure_future(self.serve(sent.put, **body))
+        got = b""
+        while not got:
+            got = (await asyncio.wait_for(sent.get(), 30)).get("body", b"")
+        await self._incoming.put({"type": "http.disconnect"})
+        return got.decode(), serving
+
+
+@pytest.fixture
+def leaving(fakes: Any, settings: Settings) -> Leaving:
+    begin, end = [Start(b"{}"), Delta(0, "At ")], [Finish(0, "stop"), Usage(7, 2)]
+    fakes.generator.script = [begin, [Delta(0, "nine.")], end]
+    return Leaving(build_app(settings, fakes.services()))
+
+
+async def test_what_was_sent_is_read_again(client: httpx.AsyncClient) -> None:
+    """From any cursor, byte for byte."""
+    sent = (await client.post(PATH, json={"input": "When?", "stream": True, "tools": [SEARCH]})).text
+    events = responses.events(sent)
+    name = events[-1].response.id
+    pieces = [f"{block}\n\n" for block in sent.split("\n\n")[:-1]]
+    for after in range(-1, len(events)):
+        query = {"stream": "true", "starting_after": str(after)}
+        assert (await client.get(f"{PATH}/{name}", params=query)).text == "".join(pieces[after + 1 :])
+    header = {"last-event-id": "3"}
+    again = await client.get(f"{PATH}/{name}", params={"stream": "true"}, headers=header)
+    assert again.text == "".join(pieces[4:])
+    assert again.headers["content-type"].startswith("text/event-stream")
+
+
+async def test_an_answer_in_one_piece_has_events(client: httpx.AsyncClient) -> None:
+    """As if it had been streamed."""
+    answer = (await client.post(PATH, json={"input": "When?"})).json()
+    events = responses.events((await client.get(f"{PATH}/{answer['id']}", params={"stream": "true"})).text)
+    assert events[-1].response == responses.response(answer)
+
+
+async def test_it_is_written_before_it_is_sent(leaving: Leaving, fakes: Any) -> None:
+    """No byte reaches a client that the log does not have."""
+    fakes.generator.script = fakes.generator.words(*"abcdefgh")
+    got = b""
+
+    async def take(message: Any) -> None:
+        nonlocal got
+        got += message.get("body", b"")
+        [log] = fakes.response_log.logs.values()
+        assert b"".join(entry.data for entry in log).startswith(got)
+
+    await leaving.serve(take, input="When?", stream=True)
+    [log] = fakes.response_log.logs.values()
+    assert b"".join(entry.data for entry in log) == got
+    assert [entry.ended for entry in log] == [*([False] * (len(log) - 1)), True]
+    numbers = [(entry.first, entry.last) for entry in log]
+    assert [first for first, _ in numbers] == [0, *(last + 1 for _, last in numbers[:-1])]
+
+
+async def test_findings_are_not_kept(client: httpx.AsyncClient, fakes: Any) -> None:
+    """They have the words that were taken out: the client gets them, the log does not."""
+    fakes.generator.script = fakes.generator.words("It is ", "secret", ".")
+    fakes.policy = Detectors(output=(Detector("words", Action.REDACT),))
+    body = {"input": "Is it?", "stream": True, "detectors": {"output": {"words": {}}}}
+    sent = (await client.post(PATH, json=body)).text
+    assert '"detections"' in sent
+    events = responses.events(sent)
+    read = (await client.get(f"{PATH}/{events[-1].response.id}", params={"stream": "true"})).text
+    assert len(responses.events(read)) == len(events)
+    assert '"detections"' not in read
+    assert "secret" not in read
+
+
+async def test_a_log_that_is_away(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The client is answered; the response says that it is not stored."""
+    fakes.response_log.failure = Unavailable("The log of responses cannot be reached.")
+    for stream in (False, True):
+        answer = await client.post(PATH, json={"input": "When?", "stream": stream})
+        last = responses.events(answer.text)[-1].response.model_dump() if stream else answer.json()
+        assert last["store"] is False
+        assert (await client.get(f"{PATH}/{last['id']}")).status_code == 404
+
+
+async def test_a_client_that_leaves(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """The answer goes on, and is used up once; what is not stored ends."""
+    for store in (True, False):
+        fakes.generator.gate = asyncio.Event()
+        fakes.generator.closed = 0
+        got, serving = await leaving(input="When?", stream=True, store=store)
+        name = responses.events(got)[0].response.id
+        if store:
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert not serving.done()
+            assert (await client.get(f"{PATH}/{name}")).json()["status"] == "in_progress"
+            fakes.generator.gate.set()
+            await serving
+            read = await client.get(f"{PATH}/{name}")
+            said = read.json()
+            assert (said["status"], said["output"][0]["content"][0]["text"]) == ("completed", "At nine.")
+            usage = [each for each in fakes.records.written if each.subject.startswith("causeway.usage")]
+            assert len(usage) == 1
+        else:
+            await serving
+            assert (await client.get(f"{PATH}/{name}")).status_code == 404
+
+
+async def test_it_is_followed_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """A reader gets what is there and what comes, over one connection."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    name = responses.events(got)[0].response.id
+    reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
+    await eventually(lambda: any(fakes.response_log.watchers.values()))
+    fakes.generator.gate.set()
+    await serving
+    events = responses.events((await reading).text)
+    assert events[-1].response.status == "completed"
+    assert not any(fakes.response_log.watchers.values())
+
+
+async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """A reader of its response ends it as failed, with what there is; the one that comes back adds nothing."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    begun = responses.events(got)
+    name = begun[0].response.id
+    [log] = fakes.response_log.logs.values()
+    log[-1] = replace(log[-1], writer="dead.1")
+    assert (await client.get(f"{PATH}/{name}")).json()["status"] == "in_progress"
+    for _ in range(5):
+        fakes.peers.hear(fakes.peers.name)
+    read = (await client.get(f"{PATH}/{name}")).json()
+    assert (read["status"], read["error"]["code"]) == ("failed", "server_error")
+    fakes.generator.gate.set()
+    await serving
+    events = responses.events((await client.get(f"{PATH}/{name}", params={"stream": "true"})).text)
+    assert events[-1].type == "response.failed"
+    assert events[: len(begun)] == begun
+    assert (await client.get(f"{PATH}/{name}")).json() == read
+
+
+async def test_a_reader_ends_it_too(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """A stream that waits for a gateway that is gone ends."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    name = responses.events(got)[0].response.id
+    [log] = fakes.response_log.logs.values()
+    log[-1] = replace(log[-1], writer="dead.1")
+    reading = asyncio.ensure_future(client.get(f"{PATH}/{name}", params={"stream": "true"}))
+    await eventually(lambda: any(fakes.response_log.watchers.values()))
+    for _ in range(5):
+        fakes.peers.hear(fakes.peers.name)
+    assert responses.events((await reading).text)[-1].type == "response.failed"
+    fakes.generator.gate.set()
+    await serving
+
+
+async def test_what_is_deleted_while_it_comes(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """It ends, and nothing of it is left."""
+    fakes.generator.gate = asyncio.Event()
+    got, serving = await leaving(input="When?", stream=True)
+    name = responses.events(got)[0].response.id
+    assert (await client.delete(f"{PATH}/{name}")).status_code == 200
+    fakes.generator.gate.set()
+    await serving
+    assert (await client.get(f"{PATH}/{name}")).status_code == 404
+    [log] = fakes.response_log.logs.values()
+    assert [(entry.deleted, entry.data) for entry in log] == [(True, b"")]
+
+
+async def test_documents_that_are_not_visible_any_more(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The response does not exist then, in no form, unless the profile keeps it."""
+    answer = (await client.post(PATH, json={"input": "When?", "tools": [SEARCH]})).json()
+    path = f"{PATH}/{answer['id']}"
+    assert (await client.get(path)).status_code == 200
+    fakes.retriever.indexes["docs"] = fakes.retriever.indexes["docs"][1:]
+    for gone in (
+        await client.get(path),
+        await client.get(path, params={"stream": "true"}),
+        await client.get(f"{path}/input_items"),
+    ):
+        assert gone.status_code == 404
+
+
+async def test_a_profile_keeps_what_was_answered(fakes: Any, tmp_path: Any, settings: Settings) -> None:
+    """Where it says so."""
+    file = tmp_path / "frontends.yaml"
+    file.write_text("frontends:\n  - {name: k, mount: k, on_revoked: keep, index: docs}\n")
+    fakes.frontends = FrontendsFile(file)
+    transport = httpx.ASGITransport(build_app(settings, fakes.services()))
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        answer = (await client.post(f"/k{PATH}", json={"input": "When?", "tools": [SEARCH]})).json()
+        fakes.retriever.indexes["docs"] = []
+        assert (await client.get(f"/k{PATH}/{answer['id']}")).status_code == 200
+        assert (await client.get(f"{PATH}/{answer['id']}")).status_code == 404
+
+
+async def test_events_that_are_gone(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The reader learns that the log is not whole any more."""
+    answer = (await client.post(PATH, json={"input": "When?"})).json()
+    [log] = fakes.response_log.logs.values()
+    del log[0]
+    path, query = f"{PATH}/{answer['id']}", {"stream": "true"}
+    refused = await client.get(path, params=query)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "starting_after")
+    rest = await client.get(path, params=query | {"starting_after": str(log[0].first - 1)})
+    assert rest.text.encode() == b"".join(entry.data for entry in log)
+    fakes.response_log.logs.clear()
+    assert (await client.get(path, params=query)).status_code == 400
+    assert (await client.get(path)).status_code == 200
+
+
+async def test_a_log_without_its_end(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A gateway that died behind the last state of the response leaves the last event to the reader."""
+    answer = (await client.post(PATH, json={"input": "When?"})).json()
+    [log] = fakes.response_log.logs.values()
+    whole = b"".join(entry.data for entry in log)
+    end = log.pop()
+    log[-1] = replace(log[-1], writer="dead.1")
+    reading = asyncio.ensure_future(client.get(f"{PATH}/{answer['id']}", params={"stream": "true"}))
+    read = (await reading).text.encode()
+    assert read == whole
+    assert log[-1].same(replace(end, writer=log[-1].writer, data=log[-1].data))
+    assert await fakes.response_log.last(LOCAL, answer["id"], soon()) == log[-1]
+    assert Entry("", *(end.first, end.last)).last == log[-1].last
