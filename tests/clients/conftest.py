@@ -18,6 +18,7 @@ import pytest
 import pytest_asyncio
 from causeway.cli import key_store
 from causeway_testing.model_server import ModelServer
+from causeway_testing.recipes import PYTHON
 from servicekit import api_keys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,6 +30,8 @@ ENDED = ("succeeded", "unchanged", "failed", "cancelled")
 READY_SECONDS = 120.0
 INGEST_SECONDS = 240.0
 PROGRAM_SECONDS = 280.0
+# LangChain downloads the tables of OpenAI's tokenizer, from a host that tests cannot count on. LlamaIndex has them.
+TOKENIZERS = str(next(PYTHON.parents[1].glob("lib/*/site-packages/llama_index/core/_static/tiktoken_cache"), ""))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,7 @@ class Platform:
         process = await asyncio.create_subprocess_exec(
             *(str(word) for word in command),
             cwd=cwd,
-            env={**kept, "CAUSEWAY_URL": self.url, "CAUSEWAY_KEY": self.key},
+            env={"TIKTOKEN_CACHE_DIR": TOKENIZERS, **kept, "CAUSEWAY_URL": self.url, "CAUSEWAY_KEY": self.key},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
