@@ -93,7 +93,7 @@ test-contracts: $(READY) ## The contracts in Go and Java: generated, compiled, u
 	@echo "==> contracts"
 	@$(BIN)/pytest tests/contracts
 
-clients: $(READY) $(VENV)/.clients $(VENV)/.open-webui ## Other people's clients, unmodified, as docs/clients.md shows them; Open WebUI needs chromium
+clients: $(READY) $(VENV)/.clients $(VENV)/.open-webui $(VENV)/.codex ## Other people's clients, unmodified, as docs/clients.md shows them; Open WebUI needs chromium
 	@echo "==> clients"
 	@$(BIN)/pytest tests/clients
 
@@ -298,6 +298,12 @@ $(VENV)/.clients: requirements/clients.txt tests/clients/node/package-lock.json 
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/clients
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/clients/bin/python --require-hashes --no-deps -r requirements/clients.txt
 	@$(NPM) $(NPM_CI) --prefix tests/clients/node
+	@touch $@
+
+# Codex is a binary of 400 MB.
+$(VENV)/.codex: tests/clients/codex/package-lock.json $(VENV)/.npm
+	@echo "==> Codex"
+	@$(NODE)/bin/node --use-system-ca $(NODE)/lib/node_modules/npm/bin/npm-cli.js ci --prefix tests/clients/codex --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
 
 $(VENV)/.open-webui: requirements/open-webui.txt | $(READY)
