@@ -88,7 +88,7 @@ def compare(
     }
     rows: list[Row] = []
     for stub, cases in loads.items():
-        with _serving(stub) as server:
+        with serving(stub) as server:
             for name, start in wanted.items():
                 for figures in _measured(start, server, cases, seconds):
                     rows.append({**figures, "contender": name})
@@ -102,8 +102,8 @@ def compare(
 
 
 @contextmanager
-def _serving(stub: Stub) -> Iterator[str]:
-    """The stub's address."""
+def serving(stub: Stub) -> Iterator[str]:
+    """Start a stub; its address."""
     [port] = free_ports(1)
     command = (sys.executable, "-m", "causeway_testing.model_server", "--port", str(port))
     answers = ("--tokens", str(stub.tokens), "--pace", str(stub.pace))

@@ -151,8 +151,7 @@ class OpenAiChat:
             usage = known.object("stream_options").flag("include_usage")
             if detectors != Detectors():
                 conversation.check_readable(messages, policy=policy)
-            turn = _conversation(turn, raw, known, messages)
-            turn = replace(turn, detectors=detectors, original=replace(turn.original, tools_json=tools))
+            turn = _conversation(turn, raw, known, messages, tools, detectors)
         if searches:
             named = bool(known.text("index_name"))
             turn = frontend_turn.with_question(turn, messages, must_ask=named and not takes_all)
@@ -238,7 +237,9 @@ def _ratio(raw: Raw) -> float | None:
     return float(value)
 
 
-def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message]) -> Turn:
+def _conversation(
+    turn: Turn, raw: Raw, known: Fields, messages: list[Message], tools: bytes, detectors: Detectors
+) -> Turn:
     """The turn of a request that is not passed through, its messages as they came."""
     *history, last = messages
     asks = last.role == "user" and not last.content_json
@@ -247,6 +248,7 @@ def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message]) 
         question=last.text if asks else "",
         history=tuple(history if asks else messages),
         style=PromptStyle.CONTEXT_IN_SYSTEM_MESSAGE,
+        detectors=detectors,
         parameters_json=json_fields.without(raw, (*OURS, "messages", "model", "stream", "stream_options")),
         # Both names are OpenAI's; the newer one wins.
         max_tokens=known.integer("max_completion_tokens", 1, turn_settings.LONGEST_ANSWER)
@@ -255,6 +257,7 @@ def _conversation(turn: Turn, raw: Raw, known: Fields, messages: list[Message]) 
             turn.original,
             question_extra_json=last.extra_json if asks else b"",
             question_gaps=last.gaps if asks else (),
+            tools_json=tools,
             passthrough=False,
         ),
     )

@@ -73,15 +73,14 @@ def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *
         parameters: What the profile sets for the model where the request says nothing.
         composed: The model never gets the request as it came.
     """
-    turn = replace(turn, prompting=asked)
-    adds_words = replace(asked, rewrite=False) != PromptOptions()
-    if not (adds_words or parameters or turn.answers_as or composed):
-        return turn
+    if not (composed or parameters or turn.answers_as or replace(asked, rewrite=False) != PromptOptions()):
+        return turn if asked == turn.prompting else replace(turn, prompting=asked)
     said = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
     if any(name in said for name in _LIMITS):
         parameters = {name: value for name, value in parameters.items() if name not in _LIMITS}
     return replace(
         turn,
+        prompting=asked,
         parameters_json=msgspec.json.encode(parameters | said),
         max_tokens=turn.max_tokens or parameters.get("max_tokens"),
         # The model gets it with these, whether anything is found or not.

@@ -1,0 +1,123 @@
+"""What a stream of the Responses API costs beside one of chat completions.
+
+Gateway and generator run on one core, a stub model server and the load on another. The same platform is asked in
+turn over both protocols, several times: what else the machine does meets all of them alike. The figure is the CPU
+of a stream; its allowed ratio to that of chat completions is 1.15.
+
+Usage: python bench/bench_responses.py [--quick] [--results DIR]
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from comparison import CONTENDER_CORE, LOAD_CORE, MOST_REQUESTS, Stub, serving
+from contenders import OURS, RESPONSES, Running, contenders
+from load import percentile, run
+from processes import cpu_seconds
+
+ALLOWED_RATIO = 1.15
+STUBS = (Stub(72, 0.0), Stub(72, 0.01))
+CLIENTS = (1, 16)
+CHAT, PLAIN, STORED = "chat completions", "responses", "responses, stored"
+_QUESTION = "Tell me something."
+_SAID: dict[str, dict[str, Any]] = {
+    CHAT: {"messages": [{"role": "user", "content": _QUESTION}]},
+    PLAIN: {"input": _QUESTION, "store": False},
+    STORED: {"input": _QUESTION, "store": True},
+}
+Row = dict[str, Any]
+
+
+async def _measured(kind: str, platform_: Running, clients: int, seconds: float) -> dict[str, float]:
+    """One load over one protocol."""
+    url = platform_.url if kind == CHAT else platform_.url.replace("/v1/chat/completions", RESPONSES)
+    body = json.dumps({"model": platform_.model, "stream": True, **_SAID[kind]}).encode()
+    sign = b'"content":"w' if kind == CHAT else b'"delta":"w'
+    before = cpu_seconds(platform_.pids)
+    load = await run(url, [body], clients, MOST_REQUESTS, seconds=seconds, sign=sign)
+    return {
+        "cpu_ms": (cpu_seconds(platform_.pids) - before) / len(load.durations) * 1000,
+        "p50_ms": percentile(load.durations, 0.5) * 1000,
+        "first_ms": percentile(load.first_bytes, 0.5) * 1000,
+        "rate": load.rate,
+    }
+
+
+def _rows(stub: Stub, rounds: int, seconds: float) -> Iterator[Row]:
+    with serving(stub) as server, contenders()[OURS](server, CONTENDER_CORE) as platform_:
+        for kind in _SAID:
+            uvloop.run(_measured(kind, platform_, 8, seconds))  # connections and caches
+        for clients in CLIENTS:
+            seen: dict[str, list[dict[str, float]]] = {kind: [] for kind in _SAID}
+            for _ in range(rounds):
+                for kind in _SAID:
+                    seen[kind].append(uvloop.run(_measured(kind, platform_, clients, seconds)))
+            for kind, each in seen.items():
+                ratios = [one["cpu_ms"] / chat["cpu_ms"] for one, chat in zip(each, seen[CHAT], strict=True)]
+                figures = {name: statistics.median(one[name] for one in each) for name in each[0]}
+                yield {
+                    "case": f"stream of {stub.label}, {clients} clients",
+                    "protocol": kind,
+                    **figures,
+                    "ratio": statistics.median(ratios),
+                }
+
+
+def _page(found: dict[str, Any]) -> str:
+    lines = [
+        "# A stream of the Responses API beside one of chat completions",
+        "",
+        f"{found['date']}, {found['machine']}. Gateway and generator have one core, stub and load another; the "
+        f"broker is on the load's core and not counted. {found['rounds']} rounds of {found['seconds']:g} s for "
+        "each, in turn; medians. Load of the machine over the minute before the run and over its last one: "
+        f"{found['load_before']:.1f} and {found['load_after']:.1f}.",
+        "",
+        f"Wanted: at most {ALLOWED_RATIO} times the CPU of chat completions, without storing.",
+        "",
+        "| load | protocol | CPU ms/stream | times chat completions | p50 ms | first text ms | streams/s |",
+        "|---|---|--:|--:|--:|--:|--:|",
+    ]
+    for row in found["rows"]:
+        figures = (f"{row[name]:.2f}" for name in ("cpu_ms", "ratio", "p50_ms", "first_ms", "rate"))
+        lines.append(f"| {row['case']} | {row['protocol']} | {' | '.join(figures)} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> int:
+    """Measure, and write table and figures; 1 where a ratio is too large."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="three short rounds")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    rounds, seconds = (3, 0.5) if arguments.quick else (7, 2.0)
+    load_before = os.getloadavg()[0]
+    os.sched_setaffinity(0, {LOAD_CORE})
+    rows = [row for stub in STUBS for row in _rows(stub, rounds, seconds)]
+    found = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "rounds": rounds,
+        "seconds": seconds,
+        "load_before": load_before,
+        "load_after": os.getloadavg()[0],
+        "rows": rows,
+    }
+    page = _page(found)
+    print(page)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "responses.md").write_text(page)
+    (arguments.results / "responses.json").write_text(json.dumps(found, indent=1) + "\n")
+    return int(any(row["ratio"] > ALLOWED_RATIO for row in rows if row["protocol"] == PLAIN))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
