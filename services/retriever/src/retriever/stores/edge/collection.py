@@ -61,6 +61,11 @@ class EdgeCollection:
         return self._live.spec
 
     @property
+    def live(self) -> LiveShard:
+        """Its shard."""
+        return self._live
+
+    @property
     def is_published(self) -> bool:
         """Whether it is there, and will be when the store is opened again."""
         return self._live.published and not self._live.is_closed
@@ -271,12 +276,12 @@ class EdgeCollection:
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
-        _ = self._shard
+        self._live.current()
         return list(self._marks.shown)
 
     async def abandoned(self) -> list[str]:
         """Ids of those that were marked when the store was opened."""
-        _ = self._shard
+        self._live.current()
         return self._marks.abandoned()
 
     async def versions(self) -> Mapping[str, int]:
@@ -305,7 +310,7 @@ class EdgeCollection:
 
     async def note(self) -> bytes:
         """What is kept in the manifest."""
-        _ = self._shard
+        self._live.current()
         return self._live.note
 
     async def sync(self) -> None:
@@ -314,7 +319,7 @@ class EdgeCollection:
 
     async def compact(self) -> None:
         """Rebuilds the shard in a child process."""
-        _ = self._shard
+        self._live.current()
         await self._compactor.compact(self._live)
 
     async def persist(self, directory: Path) -> Contents:

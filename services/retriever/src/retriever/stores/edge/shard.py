@@ -15,6 +15,7 @@ has of these documents is copied once more. Writers wait for the copy and for th
 import asyncio
 import contextlib
 import shutil
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,15 +23,15 @@ from pathlib import Path
 import msgspec
 import qdrant_edge as edge
 import structlog
-from servicekit import keys
 from servicekit.errors import CausewayError
 
 from retriever.concurrency.scheduler import Scheduler
 from retriever.concurrency.shielding import Shield
 from retriever.domain.index import IndexSettings, IndexSpec, Replaced, no_such_index
 from retriever.storage import files
-from retriever.stores.edge import schema
+from retriever.stores.edge.loading import load
 from retriever.stores.edge.manifest import MANIFEST, Manifest, Tally
+from retriever.stores.edge.replay import replay
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +39,6 @@ _FLUSH_EVERY = 20_000
 """Points after which the log is flushed into the segments. A flush writes every file of the shard through and
 blocks meanwhile, 50 ms on an idle disk and 500 on a busy one, so it is rare; opening after a crash replays at most
 so many, in about five seconds. What is acknowledged is safe before: `LiveShard.sync`."""
-_REPLAY_SLICE = 16  # points, about 3 ms
 _FEW = 4  # documents that writers may wait for
 _MOST_ROUNDS = 5
 _GATHER_SECONDS = 0.001
@@ -52,6 +52,7 @@ class LiveShard:
         directory: The collection's.
         tally: Points that were added and removed.
         published: Whether the manifest is there.
+        used_at: When the shard was asked for last, on the monotonic clock.
     """
 
     def __init__(
@@ -62,7 +63,8 @@ class LiveShard:
         self._manifest = manifest
         self._open: edge.EdgeShard | None = shard
         self._scheduler = scheduler
-        self._replaced = False
+        self._parked = self._replaced = False
+        self.used_at = time.monotonic()
         self._former: Path | None = None
         self._unflushed = 0
         added = shard.info().points_count - manifest.built + manifest.removed
@@ -92,12 +94,12 @@ class LiveShard:
     async def put_note(self, note: bytes) -> None:
         """Keeps a few bytes in the manifest, at once where that is there."""
         async with self._syncing:
-            await self._keep(msgspec.structs.replace(self._current(), note=note))
+            await self._keep(msgspec.structs.replace(self.current(), note=note))
 
     async def put_settings(self, settings: IndexSettings) -> None:
         """Keeps other settings in the manifest, likewise."""
         async with self._syncing:
-            await self._keep(msgspec.structs.replace(self._current(), spec=replace(self.spec, settings=settings)))
+            await self._keep(msgspec.structs.replace(self.current(), spec=replace(self.spec, settings=settings)))
 
     async def _keep(self, manifest: Manifest) -> None:
         if self.published:
@@ -107,19 +109,47 @@ class LiveShard:
     @property
     def is_closed(self) -> bool:
         """Whether it is gone: dropped, replaced or closed."""
-        return self._open is None
+        return self._open is None and not self._parked
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the engine has it open."""
+        return self._open is not None
 
     @property
     def shard(self) -> edge.EdgeShard:
-        """The shard itself.
+        """The shard itself, opened where it was parked.
 
         Raises:
             NotFound: The collection was dropped.
             Unavailable: It was replaced.
         """
+        self.used_at = time.monotonic()
         if self._open is None:
-            raise self._gone()
+            if not self._parked:
+                raise self._gone()
+            self._open, self._parked = load(self._path(self._manifest), self.spec.dimension), False
         return self._open
+
+    async def park(self) -> bool:
+        """Close the shard until it is asked for again, unless it is in use. Return whether it was closed."""
+        if not self.published or self._touched is not None or self._writing.locked() or self._syncing.locked():
+            return False
+        async with self._writing, self._syncing:
+            if self._open is not None:
+                await self._note_removed()
+            if self._open is None:
+                return False
+            # Not in a thread: who asks for the shard meanwhile would open it a second time.
+            self._open.close()
+            self._open, self._parked, self._unflushed = None, True, 0
+        return True
+
+    async def _note_removed(self) -> None:
+        manifest = msgspec.structs.replace(self._manifest, removed=self.tally.removed)
+        if self.published and manifest != self._manifest:
+            await asyncio.to_thread(files.replace, self.directory / MANIFEST, msgspec.json.encode(manifest))
+            self._manifest = manifest
 
     @contextlib.asynccontextmanager
     async def writing(self, *document_ids: str) -> AsyncIterator[None]:
@@ -154,7 +184,7 @@ class LiveShard:
                 await held.enter_async_context(instead_of._writing)
                 await held.enter_async_context(instead_of._syncing)
             async with self._syncing:
-                await asyncio.to_thread(files.sync_tree, self._path(self._current()))
+                await asyncio.to_thread(files.sync_tree, self._path(self.current()))
                 _log.debug("publishing", stage="publishing", index=self.spec.name)
                 await self._replace_manifest(self._manifest)
                 _log.debug("publishing", stage="published", index=self.spec.name)
@@ -174,10 +204,9 @@ class LiveShard:
     async def aclose(self) -> None:
         """Closes the shard, if it is open, and notes what was done to it."""
         async with self._writing, self._syncing:
+            self._parked = False
             if self._open is not None:
-                manifest = msgspec.structs.replace(self._manifest, removed=self.tally.removed)
-                if self.published and manifest != self._manifest:
-                    await asyncio.to_thread(files.replace, self.directory / MANIFEST, msgspec.json.encode(manifest))
+                await self._note_removed()
                 # In a thread: it writes what is left to the disk, and others close meanwhile.
                 shard, self._open = self._open, None
                 await asyncio.to_thread(shard.close)
@@ -199,7 +228,7 @@ class LiveShard:
             if self._awaited <= siblings:
                 await asyncio.sleep(_GATHER_SECONDS)
             self._next_sync = None
-            if self._open is not None:
+            if not self.is_closed:
                 await asyncio.to_thread(files.sync_tree, self._path(self._manifest) / "wal")
 
     async def copy(self, target: Path, *, to_rebuild: bool) -> None:
@@ -213,14 +242,14 @@ class LiveShard:
         """
         async with self._writing:
             # A thread cannot be cancelled: it would go on writing where the caller has cleaned up.
-            copying = asyncio.to_thread(files.copy_tree, self._path(self._current()), target)
+            copying = asyncio.to_thread(files.copy_tree, self._path(self.current()), target)
             await Shield().run(copying)
             if to_rebuild:
                 self._touched = set()
 
     def size(self) -> int:
         """Bytes that the shard takes on the disk."""
-        return files.size_of(self._path(self._current()))
+        return files.size_of(self._path(self.current()))
 
     def forget(self) -> None:
         """Ends what `copy` began."""
@@ -242,7 +271,7 @@ class LiveShard:
         new: edge.EdgeShard | None = None
         try:
             async with self._scheduler.slice():
-                new = edge.EdgeShard.load(str(directory), schema.config(self.spec.dimension))
+                new = load(directory, self.spec.dimension)
             for _ in range(_MOST_ROUNDS):
                 if len(self._touched or ()) <= _FEW:
                     break
@@ -252,11 +281,11 @@ class LiveShard:
                 async with self._syncing:
                     await asyncio.to_thread(files.sync_tree, directory / "wal")
                     _log.debug("rebuilding", stage="swapping", index=self.spec.name)
-                    self._current()
+                    self.current()
                     manifest = msgspec.structs.replace(manifest, spec=self.spec, note=self.note)
                     await self._replace_manifest(manifest)
                     _log.debug("rebuilding", stage="swapped", index=self.spec.name)
-                    old, old_directory = self._open, self._path(self._manifest)
+                    old, old_directory = None if self.is_closed else self.shard, self._path(self._manifest)
                     self._manifest, self.tally, self._unflushed = manifest, Tally(), 0
                     if old is not None:
                         self._open = new
@@ -281,30 +310,7 @@ class LiveShard:
     async def _replay(self, new: edge.EdgeShard) -> None:
         touched, self._touched = self._touched or set(), set()
         for document_id in touched:
-            async with self._scheduler.slice():
-                new.update(edge.UpdateOperation.delete_points_by_filter(schema.all_of(document_id)))
-            mark = keys.mark_point_id(self.name, document_id)
-            async with self._scheduler.slice():
-                if self.shard.retrieve([mark], with_payload=False, with_vector=False):
-                    new.update(edge.UpdateOperation.upsert_points([schema.mark_point(mark, document_id)]))
-                else:
-                    new.update(edge.UpdateOperation.delete_points([mark]))
-            offset: edge.PointId | None = None
-            while True:
-                async with self._scheduler.slice():
-                    points, offset = self.shard.scroll(
-                        edge.ScrollRequest(
-                            offset=offset,
-                            limit=_REPLAY_SLICE,
-                            filter=schema.all_of(document_id),
-                            with_payload=True,
-                            with_vector=True,
-                        )
-                    )
-                    if points:
-                        new.update(edge.UpdateOperation.upsert_points([schema.again(point) for point in points]))
-                if offset is None:
-                    break
+            await replay(document_id, self.name, lambda: self.shard, new, self._scheduler)
 
     async def _replace_manifest(self, manifest: Manifest) -> None:
         path, content = self.directory / MANIFEST, msgspec.json.encode(manifest)
@@ -327,8 +333,9 @@ class LiveShard:
         with contextlib.suppress(OSError):  # another shard of the same name is there
             self.directory.rmdir()
 
-    def _current(self) -> Manifest:
-        if self._open is None:
+    def current(self) -> Manifest:
+        """What it is. Raises as `shard` does, and opens nothing."""
+        if self.is_closed:
             raise self._gone()
         return self._manifest
 

@@ -10,12 +10,12 @@ A collection's directory without a manifest was never published, or is half remo
 manifest does not name was replaced, or never took over: opening clears them away.
 
 The store reads manifests alone when it is opened, and each index when it is first asked for: no question waits for
-an index that it does not search.
+an index that it does not search. Indexes that are not used are closed again (`stores.edge.parking`).
 """
 
 import asyncio
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -31,7 +31,9 @@ from retriever.stores.edge import schema
 from retriever.stores.edge.builder import Builder, Limits
 from retriever.stores.edge.collection import EdgeCollection
 from retriever.stores.edge.compaction import Compactor, Policy
+from retriever.stores.edge.loading import damaged, load
 from retriever.stores.edge.manifest import MANIFEST, Manifest
+from retriever.stores.edge.parking import Parking
 from retriever.stores.edge.read_cache import ReadCache
 from retriever.stores.edge.shard import LiveShard
 
@@ -56,6 +58,7 @@ class EdgeStore:
         policy: When an index is compacted by itself.
         limits: Of the child process that compacts, and writes and reads snapshots.
         reads: Keeps what searches read again.
+        parking: Makes what closes the indexes that are not used.
 
     Raises:
         Unavailable: Another process has the directory open, or a manifest is damaged.
@@ -73,6 +76,7 @@ class EdgeStore:
         policy: Policy | None = None,
         limits: Limits | None = None,
         reads: ReadCache | None = None,
+        parking: Callable[[Callable[[], Iterable[LiveShard]]], Parking] = Parking,
     ) -> None:
         self._directory = directory
         self._scheduler = scheduler
@@ -90,6 +94,7 @@ class EdgeStore:
         self._opening = {key: asyncio.Lock() for key in self._unopened}
         # A thread that opens an index cannot be cancelled.
         self._shield = Shield()
+        self.parking = parking(lambda: [each.live for each in self._collections])
 
     async def collections(self) -> Sequence[EdgeCollection]:
         """The published collections; those that are not open yet are opened, one after the other."""
@@ -102,7 +107,7 @@ class EdgeStore:
         found = {key: manifest.note for key, manifest in self._unopened.items()}
         for each in self._collections:
             if each.is_published:
-                found[each.spec.tenant, each.spec.name] = await each.note()
+                found[each.spec.tenant, each.spec.name] = each.live.note
         return found
 
     async def find(self, tenant: str, name: str) -> EdgeCollection | None:
@@ -141,11 +146,12 @@ class EdgeStore:
             shard_directory = self._new_directory(spec)
             built.replace(shard_directory)
         async with self._scheduler.slice():
-            shard = edge.EdgeShard.load(str(shard_directory), schema.config(spec.dimension))
+            shard = load(shard_directory, spec.dimension)
         return self._add(Manifest(spec, int(shard_directory.name), built=done.points), shard)
 
     async def aclose(self) -> None:
         """Closes all shards and gives the directory up."""
+        await self.parking.aclose()
         await self._shield.aclose()
         await self._compactor.aclose()
         places = asyncio.Semaphore(_CLOSED_AT_ONCE)
@@ -172,6 +178,7 @@ class EdgeStore:
     def _collection(self, manifest: Manifest, shard: edge.EdgeShard, *, published: bool = False) -> EdgeCollection:
         live = LiveShard(self._directory / manifest.name, manifest, shard, self._scheduler, published=published)
         reads = self._reads.for_shard()
+        self.parking.start()
         return EdgeCollection(live, self._scheduler, self._builder, self._compactor, self._check_room, reads)
 
     def _published(self) -> dict[tuple[str, str], Manifest]:
@@ -186,7 +193,7 @@ class EdgeStore:
             try:
                 manifest = msgspec.json.decode((directory / MANIFEST).read_bytes(), type=Manifest)
             except msgspec.DecodeError as error:
-                raise _damaged(directory) from error
+                raise damaged(directory) from error
             found[manifest.spec.tenant, manifest.spec.name] = manifest
         return found
 
@@ -206,14 +213,9 @@ class EdgeStore:
 def _loaded(directory: Path, manifest: Manifest) -> edge.EdgeShard:
     try:
         _clear_others(directory, manifest)
-        shard_directory = directory / str(manifest.generation)
-        return edge.EdgeShard.load(str(shard_directory), schema.config(manifest.spec.dimension))
-    except Exception as error:  # Edge raises nothing more special
-        raise _damaged(directory) from error
-
-
-def _damaged(directory: Path) -> Unavailable:
-    return Unavailable(f"The index in {directory} cannot be opened.")
+    except OSError as error:
+        raise damaged(directory) from error
+    return load(directory / str(manifest.generation), manifest.spec.dimension)
 
 
 def _clear_others(directory: Path, manifest: Manifest) -> None:

@@ -1,0 +1,49 @@
+"""What was written to a shard while another one was built from its copy."""
+
+from collections.abc import Callable
+
+import qdrant_edge as edge
+from servicekit import keys
+
+from retriever.concurrency.scheduler import Scheduler
+from retriever.stores.edge import schema
+
+_SLICE = 16  # points, about 3 ms
+
+
+async def replay(
+    document_id: str, name: str, source: Callable[[], edge.EdgeShard], target: edge.EdgeShard, scheduler: Scheduler
+) -> None:
+    """Copy all that a shard has of a document into another one, in slices.
+
+    Args:
+        document_id: The document's.
+        name: The collection's.
+        source: Returns the shard to read, or raises that it is gone.
+        target: The shard to write to; what it has of the document is replaced.
+        scheduler: Has bulk work wait for searches.
+    """
+    async with scheduler.slice():
+        target.update(edge.UpdateOperation.delete_points_by_filter(schema.all_of(document_id)))
+    mark = keys.mark_point_id(name, document_id)
+    async with scheduler.slice():
+        if source().retrieve([mark], with_payload=False, with_vector=False):
+            target.update(edge.UpdateOperation.upsert_points([schema.mark_point(mark, document_id)]))
+        else:
+            target.update(edge.UpdateOperation.delete_points([mark]))
+    offset: edge.PointId | None = None
+    while True:
+        async with scheduler.slice():
+            points, offset = source().scroll(
+                edge.ScrollRequest(
+                    offset=offset,
+                    limit=_SLICE,
+                    filter=schema.all_of(document_id),
+                    with_payload=True,
+                    with_vector=True,
+                )
+            )
+            if points:
+                target.update(edge.UpdateOperation.upsert_points([schema.again(point) for point in points]))
+        if offset is None:
+            break
