@@ -188,7 +188,8 @@ def page(result: Mapping[str, Any]) -> str:
         "generator share one core; the stub of the model server, NATS and the load have another. The index has "
         f"{result['chunks']} chunks of 100 words. {QUESTIONS} questions of eight words come in turn; each was "
         f"asked once before. An answer has {TOKENS} tokens. The model takes {PACE * 1000:.0f} ms for each, "
-        f"whether it streams or not. Each load runs for {result['seconds']} s.",
+        f"whether it streams or not. Each load runs for {result['seconds']} s. The load of the machine was "
+        f"{result['load']:.0f} before it began.",
         "",
         f"| load | clients | {' | '.join(COLUMNS.values())} |",
         f"|---|--:|{'--:|' * len(COLUMNS)}",
@@ -225,7 +226,7 @@ def main() -> int:
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     os.sched_setaffinity(0, {LOAD_CORE})
-    begin = time.monotonic()
+    begin, load = time.monotonic(), os.getloadavg()[0]
     seconds = 2.0 if arguments.quick else 5.0
     rows: list[Row] = []
     with serving(arguments.chunks) as platform_:
@@ -235,6 +236,7 @@ def main() -> int:
     result = {
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load": load,
         "seconds": seconds,
         "chunks": arguments.chunks,
         "rows": rows,
