@@ -86,11 +86,11 @@ scores = st.dictionaries(ids, st.floats(-1, 50, width=16), max_size=12)
 
 @given(scores, scores, st.floats(0, 1))
 def test_combined_scores_are_shares(dense: dict[str, float], words: dict[str, float], weight: float) -> None:
-    """From 0 to 1, of every chunk that either search knows, in one order."""
+    """From 0 to 1, of every chunk that either search knows, in one order; those of 0 by their cosines."""
     fused = combined([dense], words, weight)
     assert {hit.id for hit in fused} == dense.keys() | words.keys()
     assert all(0 <= hit.score <= 1 + 1e-9 for hit in fused)
-    assert fused == sorted(fused, key=lambda hit: (-hit.score, hit.id))
+    assert fused == sorted(fused, key=lambda hit: (-hit.score, 0 if hit.score else -dense.get(hit.id, 0), hit.id))
 
 
 @given(scores, scores, st.floats(0, 1), st.integers(0, 12))

@@ -29,12 +29,13 @@ def reciprocal_rank(rankings: Iterable[Sequence[Hit]], weights: Sequence[float] 
 
 
 def combined(
-    dense: Iterable[Mapping[str, float]], words: Mapping[str, float], dense_weight: float, most: int | None = None
+    dense: Sequence[Mapping[str, float]], words: Mapping[str, float], dense_weight: float, most: int | None = None
 ) -> list[Hit]:
     """Fuses by score: the weighted mean of cosine and BM25 score, each as a share of the best one; 0 to 1.
 
-    Cosines below 0 count as 0, and so does what is not known. This is the convex combination with theoretical
-    minima of Bruch, Gai, Ingber 2023, https://doi.org/10.1145/3596512.
+    Cosines below 0 count as 0, and so does what is not known; hits of score 0 are in the order of their cosines.
+    This is the convex combination with theoretical minima of Bruch, Gai, Ingber 2023,
+    https://doi.org/10.1145/3596512.
 
     Args:
         dense: Cosines by chunk, those of each embedding model by themselves.
@@ -50,7 +51,11 @@ def combined(
         scores |= _shares(cosines, dense_weight)
     by_meaning = scores.get
     scores |= {id_: by_meaning(id_, 0.0) + share for id_, share in _shares(words, 1 - dense_weight).items()}
-    return best(scores, most)
+    found = best(scores, most)
+    if not found or found[-1].score > 0:
+        return found
+    known = {id_: cosine for cosines in dense for id_, cosine in cosines.items()}
+    return sorted(best(scores), key=lambda hit: (-hit.score, 0.0 if hit.score else -known.get(hit.id, 0.0)))[:most]
 
 
 def _shares(scores: Mapping[str, float], weight: float) -> dict[str, float]:
