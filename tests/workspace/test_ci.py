@@ -7,14 +7,23 @@ from pathlib import Path
 import pytest
 
 MAKEFILE = """\
-demo test test-slow clients-quick test-proxies test-contracts test-alerts conformance:
+demo test test-slow clients-quick test-console test-proxies test-contracts test-alerts conformance:
 \t@echo "target $@ in $(CURDIR)"
 \t@if [ -r /dev/stdin ]; then cat; fi
 \t@env | grep ^CAUSEWAY_ || true
 \t@echo "options $$PYTEST_ADDOPTS"
 \t@[ "$@" != "$(FAILS)" ] || exit 3
 """
-STEPS = ["demo", "test", "test-slow", "clients-quick", "test-proxies", "test-contracts", "test-alerts"]
+STEPS = [
+    "demo",
+    "test",
+    "test-slow",
+    "clients-quick",
+    "test-console",
+    "test-proxies",
+    "test-contracts",
+    "test-alerts",
+]
 CASES = "others/conformance/some_cases.json"
 
 
@@ -64,7 +73,7 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
     assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
 
 
-@pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 8)])
+@pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 9)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
     """The exit code is the step's, the table names the step, and no other one begins."""
     done = run(checkout, FAILS=fails)

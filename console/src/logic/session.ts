@@ -2,7 +2,7 @@
 
 import type { Role } from '../api/types.ts'
 
-export type Page = 'ask'
+export type Page = 'ask' | 'documents' | 'jobs' | 'lab'
 
 export interface PageEntry {
   page: Page
@@ -12,6 +12,9 @@ export interface PageEntry {
 
 export const PAGES: readonly PageEntry[] = [
   { page: 'ask', title: 'Ask', role: 'ask' },
+  { page: 'documents', title: 'Documents', role: 'ask' },
+  { page: 'lab', title: 'Search lab', role: 'ask' },
+  { page: 'jobs', title: 'Jobs', role: 'ingest' },
 ]
 
 /** Return whether a caller with some roles has a role; administrators have all. */

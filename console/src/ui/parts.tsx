@@ -74,12 +74,12 @@ export function Panel({ title, open, onClose, children, wide = false, descriptio
       <Dialog.Portal>
         <div className="overlay" aria-hidden="true" />
         <Dialog.Content className={`dialog ${wide ? 'wide' : ''}`} {...(description ? {} : { 'aria-describedby': undefined })}>
-          <header>
+          <div className="dialog-head">
             <Dialog.Title>{title}</Dialog.Title>
             <Dialog.Close asChild>
               <Button kind="quiet" icon="close" aria-label="Close" />
             </Dialog.Close>
-          </header>
+          </div>
           {description && <Dialog.Description className="fine">{description}</Dialog.Description>}
           {children}
         </Dialog.Content>

@@ -50,7 +50,7 @@ export function How({ answer, onClose, onSource }: Props) {
                   {each.index && <Badge>{each.index}</Badge>}
                 </header>
                 <Scores fused={each.score} dense={each.dense_score} sparse={each.sparse_score} reranker={each.reranker_score} />
-                <p className="excerpt">{each.content}</p>
+                <p className="excerpt" tabIndex={0}>{each.content}</p>
               </li>
             ))}
           </ol>

@@ -5,7 +5,7 @@ import { get, submit } from '../../api/http.ts'
 import type { ChatMessage, IndexInfo, Me } from '../../api/types.ts'
 import { sourceOf, type Source } from '../../logic/citations.ts'
 import { NOTHING, passagesOf, type Answer } from '../../logic/answer.ts'
-import { may } from '../../logic/session.ts'
+import { hashOf, may } from '../../logic/session.ts'
 import { useKept } from '../../ui/hooks.ts'
 import { Button, Empty, Failure } from '../../ui/parts.tsx'
 import { Composer } from './composer.tsx'
@@ -170,8 +170,11 @@ function Welcome({ me, hasDocuments, failed, onAsk }: WelcomeProps) {
       <Empty title="There is nothing to ask yet">
         {may(me.roles, 'ingest') ? (
           <>
+            <p>Bring your own documents in, or begin with the sample corpus.</p>
             <p>
-              Bring documents in: <code>causeway ingest FOLDER --index {me.default_index || 'handbook'}</code>
+              <a className="button primary" href={hashOf('documents')}>
+                Bring documents in
+              </a>
             </p>
           </>
         ) : (

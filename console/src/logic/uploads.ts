@@ -1,0 +1,89 @@
+/** Files on their way into an index: what each one's state is, for a person. */
+
+import type { Job } from '../api/types.ts'
+
+export interface Upload {
+  name: string
+  size: number
+  state: 'sending' | 'waiting' | 'reading' | 'storing' | 'done' | 'partly' | 'unchanged' | 'failed' | 'cancelled'
+  percent: number
+  reason: string
+  job: string
+}
+
+/** Return an upload that is being sent. */
+export function sending(name: string, size: number): Upload {
+  return { name, size, state: 'sending', percent: 0, reason: '', job: '' }
+}
+
+/** Return an upload as its job tells it. */
+export function withJob(upload: Upload, job: Job): Upload {
+  const next = { ...upload, job: job.id, percent: job.percent }
+  switch (job.state) {
+    case 'queued':
+      return { ...next, state: 'waiting', reason: '' }
+    case 'parsing':
+      return { ...next, state: 'reading', reason: '' }
+    case 'indexing':
+      return { ...next, state: 'storing', reason: '' }
+    case 'succeeded':
+      return job.warning_count > 0
+        ? { ...next, state: 'partly', percent: 100, reason: warningsOf(job) }
+        : { ...next, state: 'done', percent: 100, reason: '' }
+    case 'unchanged':
+      return { ...next, state: 'unchanged', percent: 100, reason: 'It is there already, with the same content.' }
+    case 'failed':
+      return { ...next, state: 'failed', reason: job.error?.message || 'It cannot be read.' }
+    case 'cancelled':
+      return { ...next, state: 'cancelled', reason: '' }
+  }
+}
+
+/** Return what could not be read of a document, in one line. */
+export function warningsOf(job: Pick<Job, 'warnings' | 'warning_count'>): string {
+  const said = job.warnings.slice(0, 3).map((each) => {
+    const where = each.page ? `page ${each.page}: ` : each.part ? `${each.part}: ` : ''
+    return `${where}${each.message}`
+  })
+  const rest = job.warning_count - said.length
+  return rest > 0 ? `${said.join(' ')} And ${rest} more.` : said.join(' ')
+}
+
+/** Return whether an upload has come to its end. */
+export function isOver(upload: Upload): boolean {
+  return !['sending', 'waiting', 'reading', 'storing'].includes(upload.state)
+}
+
+/** Return in one line how far uploads are. */
+export function summary(uploads: readonly Upload[]): string {
+  const over = uploads.filter(isOver)
+  const failed = over.filter((each) => each.state === 'failed').length
+  const partly = over.filter((each) => each.state === 'partly').length
+  const parts = [`${over.length - failed} of ${uploads.length} in`]
+  if (partly) parts.push(`${partly} partly read`)
+  if (failed) parts.push(`${failed} failed`)
+  return parts.join(', ')
+}
+
+/** Return files in groups that a request may hold. */
+export function batches<T extends { size: number }>(files: readonly T[], mostFiles = 10, mostBytes = 48_000_000): T[][] {
+  const groups: T[][] = []
+  let bytes = 0
+  for (const file of files) {
+    const last = groups.at(-1)
+    if (last && last.length < mostFiles && bytes + file.size <= mostBytes) {
+      last.push(file)
+      bytes += file.size
+    } else {
+      groups.push([file])
+      bytes = file.size
+    }
+  }
+  return groups
+}
+
+/** Return why a name is none for an index, or an empty text. */
+export function wrongIndexName(name: string): string {
+  if (!name) return 'Name the index.'
+  return /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(name) ? '' : 'Use letters, digits, dots, hyphens and underscores.'
+}

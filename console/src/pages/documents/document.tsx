@@ -1,0 +1,100 @@
+import { useQuery } from '@tanstack/react-query'
+import { lazy, Suspense, useState } from 'react'
+import { get, send, submit } from '../../api/http.ts'
+import type { DocumentInfo, Found } from '../../api/types.ts'
+import { bytes } from '../../logic/format.ts'
+import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
+
+const PdfPage = lazy(() => import('../ask/pdf.tsx'))
+const MOST_TEXT = 200_000
+const MOST_CHUNKS = 100
+
+interface Props {
+  index: string
+  /** Its place among the documents of the index, by id. */
+  place: number
+  document: DocumentInfo
+  writes: boolean
+  onClose: () => void
+  onDelete: () => void
+}
+
+export function DocumentPanel({ index, place, document, writes, onClose, onDelete }: Props) {
+  const [sure, setSure] = useState(false)
+  const isPdf = document.content_type === 'application/pdf'
+  const original = useQuery({
+    queryKey: ['original', document.sourcefile, index],
+    queryFn: async ({ signal }) => {
+      const path = document.sourcefile.split('/').map(encodeURIComponent).join('/')
+      const response = await send(`content/${path}?index=${encodeURIComponent(index)}`, { signal })
+      return { type: 'application/pdf', data: await response.arrayBuffer() }
+    },
+    enabled: isPdf && document.has_original,
+    retry: false,
+  })
+  // The document's text, as it was read.
+  const text = useQuery({
+    queryKey: ['text', index, document.document_id],
+    queryFn: async () => {
+      const page = await get<{ documents: { doc_id: string; text: string; is_truncated: boolean }[] }>(
+        `indexes/${encodeURIComponent(index)}/documents?limit=1&offset=${place}&max_text_length=${MOST_TEXT}`,
+      )
+      return page.documents.find((each) => each.doc_id === document.document_id) ?? null
+    },
+    enabled: !isPdf,
+  })
+  // The name of a document is a part of what is searched for in each of its passages.
+  const chunks = useQuery({
+    queryKey: ['chunks', index, document.document_id],
+    queryFn: async () => {
+      const query = document.sourcefile.replace(/\.\w+$/, '').replace(/[-_./]+/g, ' ')
+      const found = await submit<{ results: Found[] }>('retrieve', { index_name: index, query, retrieval_mode: 'text', max_node_count: MOST_CHUNKS })
+      return found.results.filter((each) => each.doc_id === document.document_id)
+    },
+  })
+  return (
+    <Panel title={document.sourcefile} open onClose={onClose} wide description={`${document.content_type} · ${bytes(document.size_bytes)} · SHA-256 ${document.sha256.slice(0, 16)}…`}>
+      {isPdf && original.isPending && document.has_original && <Loading what="the document" />}
+      {original.error && <Failure error={original.error} />}
+      {original.data && (
+        <Suspense fallback={<Loading what="the page" />}>
+          <PdfPage data={original.data.data} page={1} passages={[]} />
+        </Suspense>
+      )}
+      {text.data && <pre className="document" tabIndex={0}>{text.data.text}</pre>}
+      <h3 className="apart">Passages {chunks.data && <span className="muted">found by its name: {chunks.data.length}</span>}</h3>
+      {chunks.isPending && <Loading what="the passages" />}
+      {chunks.error && <Failure error={chunks.error} />}
+      {chunks.data?.length === 0 && <p className="muted">None is found by the name of the document. Search the index for words of it.</p>}
+      <section>
+      <ol className="passages">
+        {chunks.data?.map((each) => (
+          <li key={each.node_id}>
+            <header>
+              <b>{each.sourcepage}</b>
+              <span className="muted fine">{each.headings.join(' › ')}</span>
+            </header>
+            <p className="excerpt" tabIndex={0}>{each.text}</p>
+          </li>
+        ))}
+      </ol>
+      </section>
+      {writes && (
+        <div className="actions">
+          {sure ? (
+            <>
+              <Button onClick={() => setSure(false)}>Keep it</Button>
+              <Button kind="danger" onClick={onDelete}>
+                Delete for good
+              </Button>
+            </>
+          ) : (
+            <Button kind="danger" icon="trash" onClick={() => setSure(true)}>
+              Delete
+            </Button>
+          )}
+        </div>
+      )}
+    </Panel>
+  )
+}

@@ -1,0 +1,152 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useState, type FormEvent } from 'react'
+import { send, submit } from '../../api/http.ts'
+import type { IndexInfo } from '../../api/types.ts'
+import { hashOf } from '../../logic/session.ts'
+import { wrongIndexName } from '../../logic/uploads.ts'
+import { Button, Failure, Field, Panel } from '../../ui/parts.tsx'
+
+const LANGUAGES = ['auto', 'ar', 'da', 'de', 'el', 'en', 'es', 'fi', 'fr', 'hu', 'it', 'ja', 'ko', 'nl', 'no', 'pt', 'ro', 'ru', 'sv', 'th', 'tr', 'zh']
+
+/** Return the settings that a form holds: what is empty is the platform's. */
+function settingsOf(form: HTMLFormElement): Record<string, unknown> {
+  const said = new FormData(form)
+  const text = (name: string) => String(said.get(name) ?? '') || null
+  const number = (name: string) => (text(name) === null ? null : Number(text(name)))
+  return {
+    chunk_tokens: number('chunk_tokens'),
+    chunk_overlap: number('chunk_overlap'),
+    fusion: text('fusion'),
+    dense_weight: number('dense_weight'),
+    expand: text('expand') === null ? null : text('expand') === 'true',
+  }
+}
+
+function Fields({ index }: { index?: IndexInfo }) {
+  return (
+    <div className="fields two">
+      <Field label="Tokens of a passage" hint="Holds for documents that come from now on.">
+        <input name="chunk_tokens" type="number" min={16} max={8192} defaultValue={index?.chunk_tokens ?? ''} placeholder="the platform's" />
+      </Field>
+      <Field label="Tokens that overlap">
+        <input name="chunk_overlap" type="number" min={0} max={8191} defaultValue={index?.chunk_overlap ?? ''} placeholder="the platform's" />
+      </Field>
+      <Field label="Fusion">
+        <select name="fusion" defaultValue={index?.fusion ?? ''}>
+          <option value="">the platform's</option>
+          <option value="scores">by scores</option>
+          <option value="ranks">by ranks</option>
+        </select>
+      </Field>
+      <Field label="Weight of meaning" hint="0 to 1; words have the rest.">
+        <input name="dense_weight" type="number" min={0} max={1} step={0.05} defaultValue={index?.dense_weight ?? ''} placeholder="the platform's" />
+      </Field>
+      <Field label="Search for further words">
+        <select name="expand" defaultValue={index?.expand === null || index?.expand === undefined ? '' : String(index.expand)}>
+          <option value="">the platform's</option>
+          <option value="true">always</option>
+          <option value="false">never</option>
+        </select>
+      </Field>
+    </div>
+  )
+}
+
+export function CreateIndex({ open, onClose }: { open: boolean; onClose: () => void }) {
+  const queries = useQueryClient()
+  const [wrong, setWrong] = useState('')
+  const create = useMutation({
+    mutationFn: (body: Record<string, unknown>) => submit<{ index_name: string }>('indexes', body),
+    onSuccess: async (made) => {
+      await queries.invalidateQueries({ queryKey: ['indexes'] })
+      location.hash = hashOf('documents', made.index_name)
+      onClose()
+    },
+  })
+  const enter = (event: FormEvent<HTMLFormElement>) => {
+    event.preventDefault()
+    const said = new FormData(event.currentTarget)
+    const name = String(said.get('index_name') ?? '').trim()
+    const problem = wrongIndexName(name)
+    setWrong(problem)
+    if (problem) return
+    const chosen = Object.fromEntries(Object.entries(settingsOf(event.currentTarget)).filter(([, value]) => value !== null))
+    create.mutate({ index_name: name, language: said.get('language'), ...chosen })
+  }
+  return (
+    <Panel title="New index" open={open} onClose={onClose} description="An index holds documents that are searched together.">
+      <form className="fields" onSubmit={enter}>
+        <Field label="Name" {...(wrong ? { hint: wrong } : {})}>
+          <input name="index_name" autoComplete="off" required aria-invalid={wrong !== ''} />
+        </Field>
+        <Field label="Language of its documents">
+          <select name="language" defaultValue="auto">
+            {LANGUAGES.map((each) => (
+              <option key={each} value={each}>
+                {each === 'auto' ? 'auto: of each document' : each}
+              </option>
+            ))}
+          </select>
+        </Field>
+        <details>
+          <summary>Passages and search</summary>
+          <Fields />
+        </details>
+        {create.error && <Failure error={create.error} />}
+        <div className="actions">
+          <Button onClick={onClose}>Cancel</Button>
+          <Button kind="primary" type="submit" disabled={create.isPending}>
+            Create
+          </Button>
+        </div>
+      </form>
+    </Panel>
+  )
+}
+
+export function IndexSettings({ index, open, onClose }: { index: IndexInfo; open: boolean; onClose: () => void }) {
+  const queries = useQueryClient()
+  const [sure, setSure] = useState(false)
+  const path = `indexes/${encodeURIComponent(index.index_name)}`
+  const done = async () => {
+    await queries.invalidateQueries({ queryKey: ['indexes'] })
+    onClose()
+  }
+  const change = useMutation({ mutationFn: (body: Record<string, unknown>) => submit(path, body, 'PATCH'), onSuccess: done })
+  const remove = useMutation({
+    mutationFn: () => send(path, { method: 'DELETE' }),
+    onSuccess: async () => {
+      location.hash = hashOf('documents')
+      await done()
+    },
+  })
+  return (
+    <Panel title={`Settings of ${index.index_name}`} open={open} onClose={onClose} description="What is left out is as the platform is configured. The embedding model and the language change by a rebuild: causeway index rebuild.">
+      <form
+        className="fields"
+        onSubmit={(event) => {
+          event.preventDefault()
+          change.mutate(settingsOf(event.currentTarget))
+        }}
+      >
+        <Fields index={index} />
+        {(change.error ?? remove.error) && <Failure error={change.error ?? remove.error} />}
+        <div className="actions">
+          {sure ? (
+            <Button kind="danger" disabled={remove.isPending} onClick={() => remove.mutate()}>
+              Delete {index.documents} documents for good
+            </Button>
+          ) : (
+            <Button kind="quiet" icon="trash" onClick={() => setSure(true)}>
+              Delete the index
+            </Button>
+          )}
+          <span className="grow" />
+          <Button kind="primary" type="submit" disabled={change.isPending}>
+            Save
+          </Button>
+        </div>
+      </form>
+    </Panel>
+  )
+}

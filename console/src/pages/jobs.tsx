@@ -1,0 +1,212 @@
+import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useState } from 'react'
+import { get, submit } from '../api/http.ts'
+import type { DeadJob, Job } from '../api/types.ts'
+import { ago, count } from '../logic/format.ts'
+import { warningsOf } from '../logic/uploads.ts'
+import { Badge, Button, Empty, Failure, Loading, Meter } from '../ui/parts.tsx'
+
+const STATES = [
+  ['', 'All'],
+  ['queued', 'Waiting'],
+  ['parsing', 'Being read'],
+  ['indexing', 'Being stored'],
+  ['failed', 'Failed'],
+  ['succeeded', 'Succeeded'],
+  ['cancelled', 'Cancelled'],
+] as const
+
+const TONES = { queued: 'plain', parsing: 'accent', indexing: 'accent', succeeded: 'good', unchanged: 'good', failed: 'bad', cancelled: 'warn' } as const
+const RUNNING = ['queued', 'parsing', 'indexing']
+const PAUSE = 2000
+
+interface Listed<T> {
+  jobs: T[]
+  next_page_token: string | null
+}
+
+export default function JobsPage() {
+  const [shown, setShown] = useState<'jobs' | 'dead'>('jobs')
+  const dead = useQuery({ queryKey: ['dead'], queryFn: () => get<Listed<DeadJob>>('jobs/dead?limit=100'), refetchInterval: 5000 })
+  return (
+    <div className="page">
+      <header className="bar">
+        <h1>Jobs</h1>
+        <span className="grow" />
+        <div className="switch" role="group" aria-label="Which jobs">
+          <button type="button" aria-pressed={shown === 'jobs'} onClick={() => setShown('jobs')}>
+            All jobs
+          </button>
+          <button type="button" aria-pressed={shown === 'dead'} onClick={() => setShown('dead')}>
+            Given up {!!dead.data?.jobs.length && <b>{dead.data.jobs.length}</b>}
+          </button>
+        </div>
+      </header>
+      <div className="content">{shown === 'jobs' ? <All /> : <Dead jobs={dead.data?.jobs} error={dead.error} />}</div>
+    </div>
+  )
+}
+
+function All() {
+  const queries = useQueryClient()
+  const [state, setState] = useState('')
+  const [token, setToken] = useState('')
+  const jobs = useQuery({
+    queryKey: ['jobs', state, token],
+    queryFn: () => get<Listed<Job>>(`jobs?limit=50&state=${state}&page_token=${encodeURIComponent(token)}`),
+    refetchInterval: PAUSE,
+  })
+  const cancel = useMutation({
+    mutationFn: (id: string) => submit<Job>(`jobs/${id}/cancel`, {}),
+    onSettled: () => queries.invalidateQueries({ queryKey: ['jobs'] }),
+  })
+  return (
+    <>
+      <div className="tools">
+        <label className="inline">
+          <span>State</span>
+          <select
+            value={state}
+            onChange={(event) => {
+              setState(event.target.value)
+              setToken('')
+            }}
+          >
+            {STATES.map(([value, title]) => (
+              <option key={value} value={value}>
+                {title}
+              </option>
+            ))}
+          </select>
+        </label>
+        {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, those that changed last first</span>}
+      </div>
+      {cancel.error && <Failure error={cancel.error} />}
+      {jobs.isPending && <Loading what="the jobs" />}
+      {jobs.error && <Failure error={jobs.error} retry={() => void jobs.refetch()} />}
+      {jobs.data?.jobs.length === 0 && (
+        <Empty title="No job here" icon="jobs">
+          <p>Each document that is brought in is a job. Bring one in on the page Documents.</p>
+        </Empty>
+      )}
+      {!!jobs.data?.jobs.length && (
+        <div className="table-scroll" tabIndex={0} role="region" aria-label="Jobs">
+          <table>
+            <thead>
+              <tr>
+                <th>Document</th>
+                <th>Index</th>
+                <th>State</th>
+                <th>Progress</th>
+                <th className="number">Attempt</th>
+                <th>Changed</th>
+                <th>
+                  <span className="hidden">Actions</span>
+                </th>
+              </tr>
+            </thead>
+            <tbody>
+              {jobs.data.jobs.map((job) => (
+                <tr key={job.id}>
+                  <td className="name">
+                    {job.sourcefile || job.id}
+                    {job.error && <small className="reason bad">{job.error.message}</small>}
+                    {job.warning_count > 0 && <small className="reason warn">{warningsOf(job)}</small>}
+                  </td>
+                  <td>{job.index}</td>
+                  <td>
+                    <Badge tone={TONES[job.state]}>{job.state}</Badge>
+                  </td>
+                  <td>{RUNNING.includes(job.state) ? <Meter share={job.percent / 100} label={`${job.percent} %`} /> : <span className="muted">{passages(job)}</span>}</td>
+                  <td className="number">{job.attempt || '–'}</td>
+                  <td className="muted nowrap">{ago(job.updated_at)}</td>
+                  <td className="number">
+                    {RUNNING.includes(job.state) && (
+                      <Button kind="quiet" disabled={cancel.isPending} onClick={() => cancel.mutate(job.id)}>
+                        Cancel
+                      </Button>
+                    )}
+                  </td>
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      <div className="pager">
+        {token && <Button onClick={() => setToken('')}>First page</Button>}
+        {jobs.data?.next_page_token && <Button onClick={() => setToken(jobs.data.next_page_token ?? '')}>Older jobs</Button>}
+      </div>
+    </>
+  )
+}
+
+function passages(job: Job): string {
+  return job.progress.chunks_done ? count(job.progress.chunks_done, 'passage') : ''
+}
+
+function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) {
+  const queries = useQueryClient()
+  const replay = useMutation({
+    mutationFn: (body: { all: true } | { job_ids: string[] }) => submit<{ replayed: string[]; not_found: string[] }>('jobs/dead/replay', body),
+    onSettled: () => Promise.all([queries.invalidateQueries({ queryKey: ['dead'] }), queries.invalidateQueries({ queryKey: ['jobs'] })]),
+  })
+  if (error) return <Failure error={error} />
+  if (!jobs) return <Loading what="the jobs" />
+  return (
+    <>
+      {replay.error && <Failure error={replay.error} />}
+      {replay.data && (
+        <p className="notice good" role="status">
+          Sent again: {count(replay.data.replayed.length, 'job')}.
+        </p>
+      )}
+      {!jobs.length && (
+        <Empty title="No job was given up" icon="check">
+          <p>A job is given up when it fails again and again although nothing is known to be wrong with its document. It is kept here until it is sent again.</p>
+        </Empty>
+      )}
+      {jobs.length > 0 && (
+        <>
+          <div className="tools">
+            <Button icon="again" disabled={replay.isPending} onClick={() => replay.mutate({ all: true })}>
+              Send all again
+            </Button>
+          </div>
+          <div className="table-scroll" tabIndex={0} role="region" aria-label="Jobs that were given up">
+            <table>
+              <thead>
+                <tr>
+                  <th>Document</th>
+                  <th>Index</th>
+                  <th>Why</th>
+                  <th className="number">Attempts</th>
+                  <th>Given up</th>
+                  <th>
+                    <span className="hidden">Actions</span>
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {jobs.map((job) => (
+                  <tr key={job.id}>
+                    <td className="name">{job.sourcefile || job.id}</td>
+                    <td>{job.index}</td>
+                    <td>{job.error.message}</td>
+                    <td className="number">{job.attempt}</td>
+                    <td className="muted nowrap">{ago(job.died_at)}</td>
+                    <td className="number">
+                      <Button kind="quiet" disabled={replay.isPending} onClick={() => replay.mutate({ job_ids: [job.id] })}>
+                        Send again
+                      </Button>
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+    </>
+  )
+}

@@ -1,0 +1,116 @@
+"""A platform with its console, and Chromium before it: what the page does is watched in every test."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from causeway.cli import key_store
+from causeway_testing.console import WATCH, Platform, Watched
+from causeway_testing.openid_provider import serving
+from playwright.sync_api import Browser, sync_playwright
+from servicekit import api_keys
+
+START_SECONDS = 120.0
+
+
+@pytest.fixture(scope="session")
+def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """A stack whose index `handbook` is empty."""
+    data = tmp_path_factory.mktemp("stack")
+    with serving() as provider, _stack(data, {"CAUSEWAY_AUTH": "keys,oidc", **provider.settings}) as told:
+        roles = {"admin": ("admin",), "ingest": ("ask", "ingest"), "ask": ("ask",)}
+        made = {name: api_keys.make(name, "local", user=name, roles=each) for name, each in roles.items()}
+
+        async def add() -> None:
+            async with key_store.opened(told["nats_url"], 1) as store:
+                for _, record in made.values():
+                    await store.add(record)
+
+        asyncio.run(add())
+        running = Platform(told["url"], {name: key for name, (key, _) in made.items()}, provider)
+        end = time.monotonic() + START_SECONDS
+        for role in roles:
+            with running.client(role) as http:
+                while http.get("/me").status_code != 200:
+                    assert time.monotonic() < end, "the gateway does not take the key"
+                    time.sleep(0.02)
+        yield running
+
+
+@contextlib.contextmanager
+def _stack(data: Path, environment: dict[str, str]) -> Iterator[dict[str, Any]]:
+    causeway = str(Path(sys.executable).with_name("causeway"))
+    process = subprocess.Popen(
+        [causeway, "up", "--port", "0", "--data-dir", str(data)], env={**os.environ, **environment}
+    )
+    try:
+        end = time.monotonic() + START_SECONDS
+        while not (data / "stack.json").exists():
+            assert process.poll() is None, f"causeway up ended with {process.returncode}"
+            assert time.monotonic() < end, "the stack was not ready in time"
+            time.sleep(0.05)
+        yield json.loads((data / "stack.json").read_text())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+@pytest.fixture(scope="session")
+def browser(platform: Platform) -> Iterator[Browser]:
+    """Chromium, as the machine has it. The platform starts first: Playwright keeps a loop running here."""
+    program = shutil.which("chromium")
+    assert program, "chromium is not installed; `apt-get install chromium` brings it"
+    with sync_playwright() as playwright:
+        # In a container there is no user for Chromium's own sandbox.
+        started = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watched]]:
+    """Opens pages of a size; at the end of the test none of them may have done anything wrong."""
+    with contextlib.ExitStack() as stack:
+        opened: list[Watched] = []
+
+        def new(width: int = 1280, height: int = 800) -> Watched:
+            context = stack.enter_context(browser.new_context(viewport={"width": width, "height": height}))
+            context.set_default_timeout(20_000)
+            page = context.new_page()
+            watched = Watched(page, platform)
+            ours = {urlsplit(platform.url).netloc, urlsplit(platform.provider.url).netloc}
+            page.add_init_script(WATCH)
+            page.on("pageerror", lambda error: watched.wrong.append(f"error: {error}"))
+
+            def said(message: Any) -> None:
+                # An answer that is an error is one of the things that the page shows.
+                if message.type == "error" and "Failed to load resource" not in message.text:
+                    watched.wrong.append(message.text)
+
+            def asked(request: Any) -> None:
+                if urlsplit(request.url).scheme in ("http", "https") and urlsplit(request.url).netloc not in ours:
+                    watched.wrong.append(f"request to {request.url}")
+
+            def answered(request: Any) -> None:
+                sizes = request.sizes()
+                watched.bytes[urlsplit(request.url).path] = sizes["responseBodySize"] + sizes["responseHeadersSize"]
+
+            page.on("console", said)
+            page.on("request", asked)
+            page.on("requestfinished", answered)
+            opened.append(watched)
+            return watched
+
+        yield new
+        assert [each.wrong for each in opened if each.wrong] == []

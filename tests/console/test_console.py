@@ -1,0 +1,289 @@
+"""The console in Chromium, before a platform that asks for keys and tokens."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from causeway_testing.console import ROOT, Platform, Watched
+from playwright.sync_api import Page, expect
+
+Visit = Callable[..., Watched]
+QUESTION = "When will the pivot bearing be renewed?"
+MOST_BYTES = 250_000
+
+
+@pytest.fixture(scope="module")
+def corpus(platform: Platform) -> str:
+    """The index with the sample corpus."""
+    with platform.client() as http:
+        files = [("file", (path.name, path.read_bytes())) for path in sorted((ROOT / "examples/corpus").iterdir())]
+        jobs = http.post("/documents", data={"index": "handbook"}, files=files).raise_for_status().json()["jobs"]
+        for job in jobs:
+            with http.stream("GET", f"/jobs/{job['id']}/events") as events:
+                assert "event: end" in "".join(events.iter_text())
+    return "handbook"
+
+
+def ask(page: Page, question: str = QUESTION) -> None:
+    page.get_by_label("Question", exact=True).fill(question)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="How this answer was made")).to_be_visible()
+
+
+def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platform) -> None:
+    """Without a terminal: the sample corpus is loaded, a question is asked, and the cited page is shown beside the
+    answer.
+    """
+    visited = visit()
+    page = visited.open()
+    page.get_by_role("link", name="Bring documents in").click()
+    page.get_by_role("button", name="Load the sample corpus").click()
+    expect(page.get_by_text("20 of 20 in")).to_be_visible(timeout=90_000)
+    page.get_by_role("link", name="Ask about them").click()
+    ask(page)
+    answer = page.locator("article .prose")
+    expect(answer).to_contain_text("4 January to 19 March 2027")
+    expect(answer).not_to_contain_text("[brannoch")
+    answer.get_by_role("button", name=re.compile(r"Source \d: brannoch.*#page=4")).first.click()
+    source = page.get_by_label("Source", exact=True)
+    expect(source.get_by_role("img", name="Page 4, with the passages marked")).to_be_visible()
+    expect(source).to_contain_text("Page 4 of 5")
+    expect(source).to_contain_text("largest task is the renewal of the pivot bearing")
+    visited.check()
+
+
+def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
+    """The panel has the times, the passages with their scores, the prompt, and the trace's id."""
+    visited = visit()
+    page = visited.open()
+    ask(page)
+    page.get_by_role("button", name="How this answer was made").click()
+    panel = page.get_by_role("complementary", name="How this answer was made")
+    expect(panel).to_contain_text("By meaning")
+    expect(panel).to_contain_text(re.compile(r"Tokens\d+ in, \d+ out"))
+    expect(panel.locator("code")).to_have_text(re.compile(r"^[0-9a-f]{32}$"))
+    visited.check()
+    panel.get_by_role("tab", name="Passages").click()
+    expect(panel.get_by_role("tabpanel").locator("li")).to_have_count(5)
+    expect(panel.locator(".scores dd").nth(1)).to_have_text(re.compile(r"0\.\d{3}"))
+    visited.check()
+    panel.get_by_role("tab", name="Prompt").click()
+    expect(panel.get_by_role("tabpanel")).to_contain_text("Sources:")
+    panel.get_by_role("tab", name="Detections").click()
+    expect(panel.get_by_role("tabpanel")).to_contain_text("No detector was asked")
+
+
+def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None:
+    """A second question continues the conversation, an edited one replaces it, and the history has it."""
+    page = visit().open()
+    ask(page)
+    ask(page, "How many leave days may be carried over?")
+    expect(page.locator("article")).to_have_count(2)
+    page.get_by_role("button", name="Edit the question").first.click()
+    page.get_by_label("Question to ask instead").fill("Who is responsible for the bridge?")
+    page.get_by_role("button", name="Ask", exact=True).first.click()
+    expect(page.locator("article")).to_have_count(1)
+    expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
+    page.get_by_role("button", name="New").click()
+    expect(page.locator("article")).to_have_count(0)
+    page.get_by_role("button", name="History").click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("Who is responsible")).first.click()
+    expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
+
+
+def test_a_stream_that_breaks_keeps_what_came(visit: Visit, corpus: str) -> None:
+    """The text stays, the page says what happened, and asking again answers."""
+    page = visit().open()
+    lines = [
+        {"type": "response.context", "context": {"data_points": {"citations": []}, "thoughts": []}},
+        {"type": "response.output_text.delta", "delta": "The bearing will be"},
+    ]
+    body = "".join(f"{json.dumps(line)}\n" for line in lines)
+    page.route("**/chat/stream", lambda route: route.fulfill(body=body), times=1)
+    page.get_by_label("Question", exact=True).fill(QUESTION)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("alert")).to_contain_text("The connection broke before the answer was complete")
+    expect(page.locator("article .prose")).to_have_text("The bearing will be")
+    page.get_by_role("alert").get_by_role("button", name="Ask again").click()
+    expect(page.locator("article .prose")).to_contain_text("4 January to 19 March 2027")
+
+
+def test_an_answer_cannot_reach_the_page(visit: Visit, corpus: str) -> None:
+    """HTML, scripts and addresses of an answer are text; nothing is loaded for it."""
+    visited = visit()
+    page = visited.open()
+    hostile = (
+        "<img src=x onerror=alert(1)> ![p](https://evil.example/p.png) [x](javascript:alert(1)) <script>1</script>"
+    )
+    lines: list[dict[str, Any]] = [
+        {"type": "response.context", "context": {"thoughts": []}},
+        {"delta": hostile},
+        {"context": {"thoughts": [{"title": "Answer", "description": "stop", "props": {}}]}},
+    ]
+    body = "".join(f"{json.dumps(line)}\n" for line in lines)
+    page.route("**/chat/stream", lambda route: route.fulfill(body=body))
+    ask(page)
+    prose = page.locator("article .prose")
+    expect(prose).to_contain_text("[picture: p]")
+    assert prose.locator("img, script, a").count() == 0
+
+
+def test_twenty_files_of_which_one_is_broken(visit: Visit, platform: Platform) -> None:
+    """Each has its own state; the broken one says why, and a name with markup in it is a name."""
+    visited = visit()
+    page = visited.open("#/documents", key="ingest")
+    names = [f"note {number}.txt" for number in range(18)] + ["<img src=x onerror=alert(1)>.txt"]
+    files = [{"name": name, "mimeType": "text/plain", "buffer": f"Note of {name}.".encode()} for name in names]
+    broken = {"name": "broken.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.7 nothing"}
+    page.get_by_label("Files to bring in").set_input_files([*files, broken])
+    expect(page.get_by_text("19 of 20 in, 1 failed")).to_be_visible(timeout=60_000)
+    row = page.get_by_label("Uploads").get_by_role("listitem").filter(has_text="broken.pdf")
+    expect(row).to_contain_text("failed")
+    expect(row.locator(".reason")).not_to_be_empty()
+    expect(page.get_by_label("Uploads")).to_contain_text("<img src=x onerror=alert(1)>.txt")
+    visited.check()
+
+
+def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform: Platform) -> None:
+    """In an index of its own, made on the page and removed there."""
+    visited = visit()
+    page = visited.open("#/documents")
+    page.get_by_role("button", name="New index").click()
+    page.get_by_label("Name").fill("garden")
+    visited.check()
+    page.get_by_role("button", name="Create").click()
+    expect(page.get_by_role("heading", name="garden")).to_be_visible()
+    page.get_by_role("button", name="Paste text").click()
+    page.get_by_label("Title").fill("roses")
+    page.get_by_label("Text, plain or Markdown").fill("# Roses\n\nRoses are cut in March.")
+    page.get_by_role("button", name="Bring it in").click()
+    expect(page.get_by_text("1 of 1 in")).to_be_visible(timeout=30_000)
+    page.get_by_label("Search the passages").fill("cut in March")
+    expect(page.get_by_label("Passages found")).to_contain_text("Roses are cut in March.")
+    page.get_by_label("Search the passages").fill("")
+    page.get_by_role("button", name="roses.md").click()
+    expect(page.get_by_role("dialog")).to_contain_text("Roses are cut in March.")
+    visited.check()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete for good").click()
+    expect(page.get_by_role("link", name=re.compile("garden"))).to_contain_text("0 documents")
+    page.get_by_role("button", name="Settings").click()
+    page.get_by_role("button", name="Delete the index").click()
+    page.get_by_role("button", name=re.compile("for good")).click()
+    expect(page.get_by_role("link", name=re.compile("garden"))).to_have_count(0)
+
+
+def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
+    """Jobs are listed by their state; the lab compares two searches, and measures a file of questions."""
+    visited = visit()
+    page = visited.open("#/jobs")
+    expect(page.get_by_role("cell", name="safety-manual.pdf").first).to_be_visible()
+    visited.check()
+    page.get_by_role("button", name="Given up").click()
+    expect(page.get_by_role("heading", name="No job was given up")).to_be_visible()
+    page.get_by_role("link", name="Search lab").click()
+    page.get_by_label("Query").fill("pivot bearing")
+    page.locator(".lab-form select").first.select_option("handbook")
+    page.get_by_role("button", name="Search", exact=True).click()
+    expect(page.get_by_label("First settings").get_by_role("listitem")).to_have_count(10)
+    expect(page.get_by_label("Second settings").get_by_role("listitem").first).to_contain_text("A: ")
+    visited.check()
+    questions = tmp_path / "questions.jsonl"
+    asked = {"question": QUESTION, "sourcepage": "brannoch-bridge-maintenance-plan.pdf#page=4"}
+    questions.write_text(json.dumps(asked))
+    page.get_by_label("File of questions", exact=True).set_input_files(questions)
+    expect(page.get_by_role("region", name="Measures").get_by_role("row").nth(1)).to_contain_text("1.000")
+    expect(page.get_by_text("1 of 1 asked")).to_be_visible()
+
+
+def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platform) -> None:
+    """The key is asked for, kept for the tab alone, and forgotten by signing out."""
+    visited = visit()
+    page = visited.open(key="")
+    visited.check()
+    page.get_by_label("API key").fill("ck_wrong")
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("alert")).to_contain_text("does not take this credential")
+    page.get_by_label("API key").fill(platform.keys["ask"])
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("navigation")).to_be_visible()
+    assert page.context.cookies() == []
+    assert platform.keys["ask"] not in page.evaluate("JSON.stringify(localStorage)")
+    page.get_by_role("button", name="Sign out").click()
+    expect(page.get_by_label("API key")).to_be_visible()
+    assert platform.keys["ask"] not in page.evaluate("JSON.stringify(sessionStorage)")
+
+
+def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -> None:
+    """By a code with proof of who asked for it, which does not stay in the address; the token's roles hold."""
+    page = visit().open(key="")
+    page.get_by_role("button", name="Sign in with your organisation").click()
+    expect(page.get_by_role("navigation")).to_be_visible()
+    expect(page.locator(".who")).to_contain_text("ann")
+    assert "code=" not in page.url
+    expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
+
+
+def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: str) -> None:
+    """Who may only ask has no page for jobs and nothing to upload with, and the routes refuse."""
+    visited = visit()
+    page = visited.open("#/jobs", key="ask")
+    expect(page.get_by_role("heading", name="There is nothing here for you")).to_be_visible()
+    expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
+    page.get_by_role("link", name="Documents").click()
+    expect(page.get_by_role("cell", name="safety-manual.pdf")).to_be_visible()
+    expect(page.get_by_role("button", name="Choose files")).to_have_count(0)
+    visited.check()
+    with platform.client("ask") as http:
+        assert http.get("/jobs").status_code == 403
+        assert (
+            http.post("/documents", data={"index": "handbook"}, files={"file": ("a.txt", b"a")}).status_code == 403
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("page.html", b"<script>document.title = 1</script>"), ("picture.svg", b"<svg onload='1'/>")],
+    ids=["html", "svg"],
+)
+def test_what_was_uploaded_is_sandboxed(platform: Platform, name: str, content: bytes) -> None:
+    """The browser gives it an origin of its own: it cannot reach what the console keeps."""
+    with platform.client() as http:
+        response = http.post("/documents", data={"index": "hostile"}, files={"file": (name, content)})
+        with http.stream("GET", f"/jobs/{response.json()['jobs'][0]['id']}/events") as events:
+            assert "event: end" in "".join(events.iter_text())
+        sent = http.get(f"/content/{name}?index=hostile")
+    if sent.status_code == 200:
+        assert sent.headers["content-security-policy"].startswith("sandbox;")
+        assert sent.headers["x-content-type-options"] == "nosniff"
+    else:
+        assert sent.status_code == 404  # a kind that is not taken in leaves nothing to open
+
+
+def test_the_first_load_is_small(visit: Visit, corpus: str) -> None:
+    """All that comes before the first question, compressed."""
+    visited = visit()
+    page = visited.open()
+    expect(page.get_by_label("Question", exact=True)).to_be_visible()
+    page.wait_for_load_state("networkidle")
+    assert 50_000 < sum(visited.bytes.values()) <= MOST_BYTES, visited.bytes
+
+
+@pytest.mark.parametrize("place", ["", "#/documents/handbook", "#/jobs", "#/lab"])
+def test_a_narrow_screen_shows_everything(visit: Visit, corpus: str, place: str) -> None:
+    """At 380 pixels no page is wider than the screen, and all pages can be reached by keyboard."""
+    visited = visit(width=380, height=720)
+    page = visited.open(place)
+    page.wait_for_load_state("networkidle")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 380
+    page.keyboard.press("Tab")
+    page.keyboard.press("Tab")
+    reached = set()
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        reached.add(page.evaluate("document.activeElement.textContent"))
+    assert {"Documents", "Search lab", "Jobs"} <= reached
+    visited.check()
