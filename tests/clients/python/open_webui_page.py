@@ -7,7 +7,7 @@ import json
 import shutil
 import sys
 
-from playwright.sync_api import sync_playwright  # type: ignore[import-not-found]  # in Open WebUI's environment
+from playwright.sync_api import sync_playwright
 
 ARGUMENTS = [
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
