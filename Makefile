@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,9 @@ test-contracts: $(READY) ## The contracts in Go and Java: generated, compiled, u
 test-console: $(READY) $(VENV)/.console $(VENV)/.browser ## The console in Chromium against a real stack: each page, signing in, roles, what it may load
 	@echo "==> console"
 	@$(BIN)/pytest tests/console
+
+console-screenshot: $(READY) $(VENV)/.console $(VENV)/.browser ## Take the README's picture of the console anew; needs chromium
+	@$(BIN)/python tools/console_screenshot.py
 
 clients: $(READY) $(VENV)/.clients $(VENV)/.open-webui $(VENV)/.codex ## Other people's clients, unmodified, as docs/clients.md shows them; Open WebUI needs chromium
 	@echo "==> clients"

@@ -3,7 +3,7 @@ import { test } from 'node:test'
 import { createElement } from 'react'
 import { renderToStaticMarkup } from 'react-dom/server'
 import { numbered } from '../src/logic/citations.ts'
-import { markdown, safeAddress } from '../src/logic/markdown.ts'
+import { markdown, safeAddress, split } from '../src/logic/markdown.ts'
 
 const rendered = (text: string, known: string[] = []) => {
   const cited = numbered(text, known)
@@ -99,4 +99,13 @@ test('links open elsewhere and tell nothing of this page; pictures are their des
 
 test('a citation in code stays a name', () => {
   assert.equal(rendered('`x [a.md]`', ['a.md']), '<p><code>x[a.md]</code></p>')
+})
+
+test('a growing text is split behind its last whole block, never within code', () => {
+  assert.deepEqual(split('One.\n\nTwo'), ['One.\n\n', 'Two'])
+  assert.deepEqual(split('One'), ['', 'One'])
+  assert.deepEqual(split('```\na\n\nb'), ['', '```\na\n\nb'])
+  assert.deepEqual(split('```\na\n\nb\n```\n\nc'), ['```\na\n\nb\n```\n\n', 'c'])
+  const text = 'A\n\n- b\n- c\n\n~~~\nd\n\n~~~\ne'
+  for (let end = 0; end <= text.length; end += 1) assert.equal(split(text.slice(0, end)).join(''), text.slice(0, end))
 })

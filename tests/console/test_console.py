@@ -50,6 +50,7 @@ def test_from_an_empty_platform_to_a_cited_answer(visit: Visit, platform: Platfo
     answer.get_by_role("button", name=re.compile(r"Source \d: brannoch.*#page=4")).first.click()
     source = page.get_by_label("Source", exact=True)
     expect(source.get_by_role("img", name="Page 4, with the passages marked")).to_be_visible()
+    expect(source.locator("canvas[data-drawn='4']")).to_be_visible()
     expect(source).to_contain_text("Page 4 of 5")
     expect(source).to_contain_text("largest task is the renewal of the pivot bearing")
     visited.check()

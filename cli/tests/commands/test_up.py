@@ -17,6 +17,7 @@ from causeway.cli.commands.up import command_name
 
 pytestmark = pytest.mark.slow
 
+STATIC = Path(__file__).resolve().parents[3] / "services/gateway/src/gateway/static"
 SERVICES = ["nats", "retriever", "generator", "guardrails", "ingest", "gateway"]
 
 
@@ -129,7 +130,9 @@ def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
     assert first.startswith("Causeway is ready at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     assert process.wait(60) == 0
-    assert f"curl {first.split()[-1]}/documents" in process.stdout.read()
+    told = process.stdout.read()
+    assert f"curl {first.split()[-1]}/documents" in told
+    assert (f"The console is at {first.split()[-1]}/" in told) is (STATIC / "index.html").is_file()
     shown = (tmp_path / "stderr").read_text()
     assert "gateway is ready" in shown
     assert "guardrails | guardrails serves on" in shown

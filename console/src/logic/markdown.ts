@@ -83,3 +83,21 @@ export function markdown(text: string, names: readonly string[], citation: (numb
     children: text,
   })
 }
+
+/**
+ * Split a text that grows into what is settled and the rest: at the last blank line that is not in a block of code.
+ *
+ * What is settled is shown once, and only the rest with each piece that comes.
+ */
+export function split(text: string): [string, string] {
+  let place = 0
+  let code = false
+  let settledTo = 0
+  for (const line of text.split('\n')) {
+    const next = place + line.length + 1
+    if (/^ {0,3}(```|~~~)/.test(line)) code = !code
+    else if (!code && line.trim() === '' && next <= text.length) settledTo = next
+    place = next
+  }
+  return [text.slice(0, settledTo), text.slice(settledTo)]
+}

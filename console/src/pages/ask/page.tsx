@@ -1,7 +1,7 @@
 import { useQuery } from '@tanstack/react-query'
 import { useCallback, useEffect, useRef, useState } from 'react'
 import { ask, USUAL, type ChatSettings } from '../../api/chat.ts'
-import { get, submit } from '../../api/http.ts'
+import { ApiError, get, submit } from '../../api/http.ts'
 import type { ChatMessage, IndexInfo, Me } from '../../api/types.ts'
 import { sourceOf, type Source } from '../../logic/citations.ts'
 import { NOTHING, passagesOf, type Answer } from '../../logic/answer.ts'
@@ -35,9 +35,17 @@ export function AskPage({ me }: { me: Me }) {
   const busy = turns.at(-1)?.answer.state === 'waiting' || turns.at(-1)?.answer.state === 'streaming'
 
   const listed = indexes.data ?? []
+  // A front end that limits its indexes does not list them: its own one is asked.
+  const unlisted = indexes.error instanceof ApiError && indexes.error.status === 404
   const index = settings.index || (listed.some((each) => each.index_name === me.default_index) ? '' : (listed[0]?.index_name ?? ''))
 
   useEffect(() => () => running.current?.abort(), [])
+
+  // A new question moves to the top, and its answer grows below it: nothing jumps while it is read.
+  const box = useRef<HTMLDivElement>(null)
+  useEffect(() => {
+    if (turns.length > 1) box.current?.lastElementChild?.scrollIntoView({ block: 'start' })
+  }, [turns.length])
 
   const put = useCallback(async (question: string, before: Turn[], chosen: ChatSettings) => {
     running.current?.abort()
@@ -100,8 +108,8 @@ export function AskPage({ me }: { me: Me }) {
             New
           </Button>
         </header>
-        <div className="turns">
-          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || listed.some((each) => each.documents > 0)} failed={indexes.error} onAsk={begin} />}
+        <div className="turns" ref={box}>
+          {!turns.length && <Welcome me={me} hasDocuments={indexes.isPending || unlisted || listed.some((each) => each.documents > 0)} failed={unlisted ? null : indexes.error} onAsk={begin} />}
           {turns.map((turn, place) => (
             <TurnView
               key={place}

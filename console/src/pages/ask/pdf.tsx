@@ -1,4 +1,4 @@
-import { getDocument, GlobalWorkerOptions, type PDFDocumentProxy } from 'pdfjs-dist'
+import { getDocument, GlobalWorkerOptions, type PageViewport, type PDFDocumentProxy } from 'pdfjs-dist'
 import worker from 'pdfjs-dist/build/pdf.worker.min.mjs?url'
 import { useEffect, useRef, useState } from 'react'
 import { spansOf } from '../../logic/highlight.ts'
@@ -47,6 +47,7 @@ export default function PdfPage({ data, page, passages }: Props) {
       const width = target.parentElement?.clientWidth ?? 500
       const scale = (width / sheet.getViewport({ scale: 1 }).width) * Math.min(2, devicePixelRatio)
       const viewport = sheet.getViewport({ scale })
+      delete target.dataset.drawn
       target.width = viewport.width
       target.height = viewport.height
       const context = target.getContext('2d')
@@ -54,8 +55,11 @@ export default function PdfPage({ data, page, passages }: Props) {
       const task = sheet.render({ canvas: target, viewport })
       cancel = () => task.cancel()
       await task.promise
-      if (shown !== page) return
-      const items = content.items.filter((each): each is Item & typeof each => 'str' in each)
+      if (shown === page) mark(context, content.items, viewport, scale)
+      target.dataset.drawn = String(shown)
+    }
+    const mark = (context: CanvasRenderingContext2D, listed: object[], viewport: PageViewport, scale: number) => {
+      const items = listed.filter((each): each is Item => 'str' in each)
       context.globalCompositeOperation = 'multiply'
       context.fillStyle = '#ffe58a'
       for (const item of marked(items, key.split('\n\n'))) {

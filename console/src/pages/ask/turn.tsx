@@ -2,7 +2,7 @@ import { memo, useMemo, useState } from 'react'
 import { numbered, settled, sourceOf } from '../../logic/citations.ts'
 import { findingsOf, passagesOf, stepsOf } from '../../logic/answer.ts'
 import { count, milliseconds } from '../../logic/format.ts'
-import { markdown } from '../../logic/markdown.ts'
+import { markdown, split } from '../../logic/markdown.ts'
 import { total, waterfall } from '../../logic/waterfall.ts'
 import { Badge, Button } from '../../ui/parts.tsx'
 import type { Turn } from './page.tsx'
@@ -31,7 +31,7 @@ export const TurnView = memo(
               <span className="spinner" aria-hidden="true" /> Searching the documents …
             </p>
           )}
-          <Text text={busy ? settled(answer.text) : answer.text} known={answer.context.data_points?.citations ?? passagesOf(answer.context).map((each) => each.sourcepage)} onSource={onSource} />
+          <Text text={busy ? settled(answer.text) : answer.text} grows={busy} known={answer.context.data_points?.citations ?? passagesOf(answer.context).map((each) => each.sourcepage)} onSource={onSource} />
           {answer.state === 'stopped' && <p className="muted fine">Stopped. What had come stays.</p>}
           {answer.state === 'failed' && (
             <div className="notice bad" role="alert">
@@ -94,7 +94,7 @@ function Question({ text, busy, onEdit }: { text: string; busy: boolean; onEdit:
 }
 
 const Text = memo(
-  function Text({ text, known, onSource }: { text: string; known: readonly string[]; onSource: (name: string) => void }) {
+  function Text({ text, grows, known, onSource }: { text: string; grows: boolean; known: readonly string[]; onSource: (name: string) => void }) {
     const cited = useMemo(() => numbered(text, known), [text, known])
     const citation = (number: number) => {
       const name = cited.names[number - 1]
@@ -105,9 +105,15 @@ const Text = memo(
         </button>
       )
     }
+    const [above, rest] = grows ? split(cited.text) : [cited.text, '']
+    // The names are those of the citations in it, which stay as they are.
+    const settledPart = useMemo(() => above && markdown(above, cited.names, citation), [above])
     return (
       <>
-        <div className="prose">{markdown(cited.text, cited.names, citation)}</div>
+        <div className="prose">
+          {settledPart}
+          {rest && markdown(rest, cited.names, citation)}
+        </div>
         {cited.names.length > 0 && (
           <ol className="sources" aria-label="Sources">
             {cited.names.map((name) => {
@@ -126,7 +132,7 @@ const Text = memo(
       </>
     )
   },
-  (before, after) => before.text === after.text && before.known.join('\n') === after.known.join('\n'),
+  (before, after) => before.text === after.text && before.grows === after.grows && before.known.join('\n') === after.known.join('\n'),
 )
 
 interface FootProps {
