@@ -31,6 +31,10 @@ class Citations:
         self._open = ""
         self._at = 0
 
+    def __bool__(self) -> bool:
+        """Whether there are files that a text can cite."""
+        return bool(self._files)
+
     def feed(self, text: str) -> list[dict[str, Any]]:
         """Append a piece; return the annotations of the marks that it completes.
 

@@ -27,9 +27,12 @@ _MESSAGE = re.compile(r"messages\[(\d+)\]")
 
 
 class _Composed(OpenAiExchange):
-    """A chat whose answer is put together here: the model never gets the request as it came."""
+    """A chat whose answer is put together and written here: the model never gets the request as it came."""
 
     composed = True
+
+    def __init__(self, turn: Turn, *, streaming: bool, **_: bool) -> None:
+        self.turn, self.streaming = turn, streaming  # nothing is written in it
 
 
 class Responses:

@@ -80,7 +80,7 @@ class Message:
 
     def __init__(self, events: Events, at: int, item_id: str, citations: Citations, *, logprobs: bool) -> None:
         self._events, self._at = events, at
-        self._citations, self._shows_logprobs = citations, logprobs
+        self._citations, self._cites, self._shows_logprobs = citations, bool(citations), logprobs
         self.item: dict[str, Any] = {
             "id": item_id,
             "type": "message",
@@ -106,8 +106,9 @@ class Message:
             self._events.add(f"{_TEXT}.delta", **self._place(), delta=piece, logprobs=_shown(tokens))
         else:
             self._events.piece(self._head, piece, self._tail)
-        for annotation in self._citations.feed(piece):
-            self.annotate(annotation)
+        if self._cites:
+            for annotation in self._citations.feed(piece):
+                self.annotate(annotation)
 
     def annotate(self, annotation: dict[str, Any]) -> None:
         """Append an annotation of the text."""
