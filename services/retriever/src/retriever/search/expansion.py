@@ -6,10 +6,12 @@ have not, are searched for as well, with a small weight. After the relevance mod
 https://doi.org/10.1145/383952.383972, with weights that were measured (docs/retrieval.md).
 """
 
+import heapq
 import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
+from operator import neg
 
 from retriever.ports.store import Terms
 
@@ -33,11 +35,12 @@ def expanded(query: Terms, candidates: Sequence[Terms]) -> Terms:
     if len(candidates) < LEAST_BACKGROUND:
         return query
     frequency = Counter(itertools.chain.from_iterable(each.indices for each in candidates))
+    rarities = {each: rarity(each, len(candidates)) for each in set(frequency.values())}
     scores: dict[int, float] = {}
     for each in candidates[:FEEDBACK]:
         for index, weight in zip(each.indices, each.weights, strict=True):
-            scores[index] = scores.get(index, 0.0) + weight * rarity(frequency[index], len(candidates))
-    best = sorted(scores, key=lambda index: (-scores[index], index))[:_WORDS]
+            scores[index] = scores.get(index, 0.0) + weight * rarities[frequency[index]]
+    best = [index for _, index in heapq.nsmallest(_WORDS, zip(map(neg, scores.values()), scores, strict=True))]
     if not best:
         return query
     weights = dict(zip(query.indices, query.weights, strict=True))
