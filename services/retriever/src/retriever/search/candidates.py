@@ -178,9 +178,10 @@ class Candidates:
     async def passages(self, hits: Sequence[Hit]) -> list[Passage]:
         """Reads them; one that is gone meanwhile is left out."""
         with self._timer.time("fuse"):
-            await self._read(hit.id for hit in hits)
+            await self._read([hit.id for hit in hits])
             self._forget_older_versions()
-        return [self._passage(hit) for hit in hits if hit.id in self._documents]
+        names = {index: index.spec.name for index in set(self._home.values())}
+        return [self._passage(hit, names) for hit in hits if hit.id in self._documents]
 
     def _forget_older_versions(self) -> None:
         """What was read at several times may be of several versions of a document: the newest one holds."""
@@ -265,11 +266,10 @@ class Candidates:
         scores.update(await index.collection.sparse(terms, len(ids), index.scope(self._request.principal), ids))
         return scores
 
-    async def _read(self, ids: Iterable[str]) -> None:
+    async def _read(self, ids: Sequence[str]) -> None:
         """Chunks and their documents, both by chunk id; those of versions that are not shown are left out."""
-        ids = list(ids)
         await self._read_chunks(ids)
-        await self._read_records(id_ for id_ in ids if id_ in self._chunks)
+        await self._read_records([id_ for id_ in ids if id_ in self._chunks])
 
     async def _read_chunks(self, ids: Iterable[str]) -> None:
         for index, missing in self._missing(ids, self._chunks).items():
@@ -316,11 +316,11 @@ class Candidates:
             return Source.SPARSE
         return Source.BOTH if id_ in self._by_words else Source.DENSE
 
-    def _passage(self, hit: Hit) -> Passage:
+    def _passage(self, hit: Hit, names: Mapping[Index, str]) -> Passage:
         chunk = self._chunks[hit.id]
         return Passage(
             id=hit.id,
-            index=self._home[hit.id].spec.name,
+            index=names[self._home[hit.id]],
             document=self._documents[hit.id],
             number=chunk.number,
             page=chunk.page,

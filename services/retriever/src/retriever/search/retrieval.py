@@ -174,7 +174,7 @@ class Retrieval:
             order = [hit for hit in order if candidates.dense.get(hit.id, -math.inf) >= least]
         best = order[: request.pool]
         if not query.skip_missing_scores:
-            await candidates.add_missing(hit.id for hit in best)
+            await candidates.add_missing([hit.id for hit in best])
         return await candidates.passages(best)
 
 
