@@ -2,10 +2,11 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from causeway_testing.retriever.bench import INDEX, Bench
@@ -18,6 +19,8 @@ from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
 from servicekit.errors import CausewayError, StaleGeneration
 from servicekit.principal import LOCAL
+
+T = TypeVar("T")
 
 SEARCH_SECONDS = 2.0
 WRITE_SECONDS = 5.0
@@ -40,58 +43,72 @@ async def opened(nodes: list[ServerNode]) -> AsyncIterator[Bench]:
         await bench.aclose()
 
 
+class Refused:
+    """How long something was refused, from the first call that failed to the next one that did not."""
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._since: float | None = None
+
+    async def call(self, what: Awaitable[T]) -> T | None:
+        """Return what a call returns; None: it was refused."""
+        began = time.monotonic()
+        try:
+            result = await what
+        except StaleGeneration:
+            result = None  # the try before was applied without an answer
+        except CausewayError:
+            self._since = self._since or began
+            return None
+        if self._since is not None:
+            self.longest, self._since = max(self.longest, time.monotonic() - self._since), None
+        return result
+
+    @property
+    def last(self) -> bool:
+        """Whether the last call was refused."""
+        return self._since is not None
+
+
 @dataclass
 class Load:
     """Uploads and searches that go on while nodes fail.
 
     Attributes:
         bench: The retriever.
-        stored: The latest text of each document that was acknowledged.
-        longest_search: Longest time without an answered search.
-        longest_write: Longest time without a stored document.
-        wrong: What a search found that it must not find.
+        stored: The latest generation of each document that was stored.
+        searches: How long they were refused.
+        writes: How long they were refused.
+        wrong: Documents that a search found in two versions.
     """
 
     bench: Bench
     stored: dict[str, int] = field(default_factory=dict)
-    longest_search: float = 0.0
-    longest_write: float = 0.0
+    searches: Refused = field(default_factory=Refused)
+    writes: Refused = field(default_factory=Refused)
     wrong: list[str] = field(default_factory=list)
 
     async def write(self, end: asyncio.Event) -> None:
         """Store one generation after the other, each until it is stored, as ingest does."""
-        generation, last = 0, time.monotonic()
+        generation = 0
         while not end.is_set():
             generation += 1
             name = f"d{generation % DOCUMENTS}"
             document = Document(name, generation=generation)
-            while True:
-                try:
-                    await self.bench.put(document, [f"the ferry {name} generation{generation}"])
-                except StaleGeneration:
-                    break  # the try before was applied without an answer
-                except CausewayError:
-                    await asyncio.sleep(0.05)
-                else:
-                    break
-            now = time.monotonic()
-            self.longest_write, last = max(self.longest_write, now - last - PAUSE_SECONDS), now
+            await self.writes.call(self.bench.put(document, [f"the ferry {name} generation{generation}"]))
+            while self.writes.last:
+                await asyncio.sleep(0.05)
+                await self.writes.call(self.bench.put(document, [f"the ferry {name} generation{generation}"]))
             self.stored[name] = generation
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def search(self, end: asyncio.Event) -> None:
         """Search, and look for documents in two versions."""
-        last = time.monotonic()
         while not end.is_set():
-            try:
-                passages = await self.bench.ask("ferry", top=100)
-            except CausewayError:
-                await asyncio.sleep(0.02)
-                continue
+            passages = await self.searches.call(self.bench.ask("ferry", top=100)) or []
             names = [passage.document.document_id for passage in passages]
             self.wrong += [name for name in set(names) if names.count(name) > 1]
-            now = time.monotonic()
-            self.longest_search, last = max(self.longest_search, now - last), now
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.timeout(900)
@@ -116,8 +133,8 @@ async def test_each_node_in_turn(program: Path, tmp_path: Path, fault: str) -> N
         assert {each.document.document_id: each.document.generation for each in passages} == load.stored
         assert len(passages) == len(load.stored)
         assert load.wrong == []
-        assert load.longest_search <= SEARCH_SECONDS
-        assert load.longest_write <= WRITE_SECONDS
+        assert load.searches.longest <= SEARCH_SECONDS
+        assert load.writes.longest <= WRITE_SECONDS
 
 
 @pytest.mark.timeout(600)
