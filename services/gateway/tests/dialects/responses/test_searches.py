@@ -11,6 +11,7 @@ from gateway.domain import Action, Batch, Delta, Detector, Detectors, Finish, St
 from gateway.frontends.profiles_file import FrontendsFile
 from gateway.main import build_app
 from gateway.settings import Settings
+from servicekit.errors import Unavailable
 
 PATH = "/v1/responses"
 SEARCH: dict[str, Any] = {"type": "file_search", "vector_store_ids": ["docs"]}
@@ -242,6 +243,25 @@ async def test_the_longest_answer_is_that_of_all_rounds(client: httpx.AsyncClien
     assert limits == [5, 2]
     assert answer.incomplete_details.reason == "max_output_tokens"
     assert fakes.retriever.queries == ["a"]
+
+
+async def test_a_search_that_fails(client: httpx.AsyncClient, fakes: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does the response, and its item is incomplete; before the stream has begun it is a status."""
+
+    async def away(*_: Any, **__: Any) -> Any:
+        raise Unavailable("The retriever cannot be reached.")
+
+    monkeypatch.setattr(type(fakes.retriever), "retrieve", away)
+    play(fakes, searching("ferry", text="I look."))
+    events = await streamed(client, **ASKED)
+    assert events[-1].type == "response.failed"
+    assert [(item.type, item.status) for item in events[-1].response.output] == [
+        ("message", "completed"),
+        ("file_search_call", "incomplete"),
+    ]
+    assert events[-2].type == "response.output_item.done"
+    play(fakes, searching("ferry"))
+    assert (await client.post(PATH, json=ASKED)).status_code == 503
 
 
 async def test_what_is_stored(client: httpx.AsyncClient, fakes: Any) -> None:

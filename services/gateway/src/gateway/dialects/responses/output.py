@@ -102,7 +102,9 @@ class Output:
             status: ``completed`` or ``incomplete``.
         """
         if self._search is not None:
-            self._search["status"], self._search = "incomplete", None
+            item, self._search = self._search, None
+            item["status"] = "incomplete"
+            self._events.add("response.output_item.done", item=item, output_index=len(self.items) - 1)
         self._end_thinking(status)
         self._end_message(status)
         for call in self._calls.values():
