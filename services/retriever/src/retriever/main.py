@@ -4,13 +4,14 @@ import asyncio
 import os
 from contextlib import AsyncExitStack
 
-from causeway.retriever.v1 import retriever_pb2, retriever_pb2_grpc
+from causeway.retriever.v1 import backup_pb2, backup_pb2_grpc, retriever_pb2, retriever_pb2_grpc
 from embedding.cache import default_cache_dir
 from embedding.models import EmbeddingModels
-from servicekit import metrics
+from servicekit import metrics, permissions
 from servicekit.server import GrpcServer
 from servicekit.tasks import ended
 
+from retriever.backup_servicer import BackupServicer
 from retriever.clients.rerankers import open_rerankers
 from retriever.concurrency.scheduler import Scheduler
 from retriever.documents.catalogue import Catalogue
@@ -18,6 +19,7 @@ from retriever.documents.group_commit import GroupCommit
 from retriever.documents.upsert import Upserts
 from retriever.embedding.query_vectors import QueryVectors
 from retriever.embedding.text_vectors import Embeddings
+from retriever.indexes.backups import Backups
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
@@ -87,6 +89,7 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
             rebuilds,
             Embeddings(models),
         )
+        backups = BackupServicer(Backups(indexes, settings.data_dir / "backups", models))
         rebuilds.resume()
         server = GrpcServer.of(
             settings,
@@ -95,9 +98,13 @@ async def serve(settings: RetrieverSettings, stop: asyncio.Event) -> None:
                 (
                     retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"],
                     lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
-                )
+                ),
+                (
+                    backup_pb2.DESCRIPTOR.services_by_name["BackupService"],
+                    lambda server: backup_pb2_grpc.add_BackupServiceServicer_to_server(backups, server),
+                ),
             ],
-            callers=("gateway", "ingest"),
+            callers=("gateway", "ingest", permissions.OPERATOR),
         )
         await server.serve_until(stop, settings.shutdown_grace)
 

@@ -101,6 +101,10 @@ class Indexes:
             found = [index for key in own if (index := await self._opened(*key))]
         return sorted(found, key=lambda index: index.spec.name)
 
+    async def names(self) -> list[tuple[str, str]]:
+        """Tenant and name of every index, those that are damaged too; ordered."""
+        return sorted(await self._store.notes())
+
     @contextlib.asynccontextmanager
     async def changing(self, tenant: str, name: str, document_id: str) -> AsyncIterator[Index]:
         """The index, with one document of it held by who changes it.

@@ -123,7 +123,7 @@ class Snapshots:
         if manifest.index != index_name:
             said = f"The snapshot at the path is one of the index '{manifest.index}', not of '{index_name}'."
             raise InvalidRequest(said, field="path")
-        self._check_vectors(manifest)
+        check_vectors(manifest, self._models)
         made_by = manifest.embedding_model, manifest.dimension
         spec = IndexSpec(principal.tenant, index_name, *made_by, manifest.settings, manifest.language)
         index = await self._indexes.load(spec, directory, check)
@@ -170,15 +170,16 @@ class Snapshots:
         except (OSError, RuntimeError) as error:  # a link to itself
             raise InvalidRequest("That is no path.", field="path") from error
 
-    def _check_vectors(self, manifest: Manifest) -> None:
-        if self._models.fitting(manifest.embedding_model, manifest.dimension) is None:
-            known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in self._models)
-            raise InvalidRequest(
-                f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
-                f"{manifest.dimension} numbers each. Configured are: {known}."
-                + self._models.hint(manifest.embedding_model),
-                field="path",
-            )
+
+def check_vectors(manifest: Manifest, models: EmbeddingModels) -> None:
+    """Raise InvalidRequest where no configured model makes vectors like those of a snapshot."""
+    if models.fitting(manifest.embedding_model, manifest.dimension) is None:
+        known = "; ".join(f"'{model.name}', {model.dimension} numbers" for model in models)
+        raise InvalidRequest(
+            f"The snapshot has vectors of the embedding model '{manifest.embedding_model}' with "
+            f"{manifest.dimension} numbers each. Configured are: {known}." + models.hint(manifest.embedding_model),
+            field="path",
+        )
 
 
 def _check_administrator(principal: Principal, what: str) -> None:

@@ -1,0 +1,118 @@
+"""Indexes of all tenants, given away as snapshots and made from them: for whoever runs the platform."""
+
+import asyncio
+import contextlib
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import BinaryIO
+
+from embedding.models import EmbeddingModels
+from servicekit.errors import Conflict, InvalidRequest, NotFound, Unavailable
+
+from retriever.domain.index import Contents, IndexSpec
+from retriever.indexes.lifecycle import Indexes
+from retriever.indexes.open_index import Index
+from retriever.indexes.snapshots import check_vectors
+from retriever.storage import snapshot_reader
+from retriever.storage.snapshot_writer import MANIFEST
+
+_PIECE = 256 * 1024
+_LONGEST_MANIFEST = 64 * 1024
+
+
+class Backups:
+    """Snapshots that pass through: each lies on the disk only while it is sent or received.
+
+    Args:
+        indexes: The indexes.
+        directory: Made with the first snapshot.
+        models: Those that are configured; what no one of them made is not restored.
+    """
+
+    def __init__(self, indexes: Indexes, directory: Path, models: EmbeddingModels) -> None:
+        self._indexes = indexes
+        self._directory = directory
+        self._models = models
+        # Each takes the room of its index on the disk.
+        self._one = asyncio.Lock()
+
+    async def names(self) -> list[tuple[str, str]]:
+        """Return tenant and name of all indexes, those that are damaged too; ordered."""
+        return await self._indexes.names()
+
+    async def save(self, tenant: str, name: str) -> AsyncGenerator[bytes, None]:
+        """Yield the manifest of an index's snapshot, then its points in pieces.
+
+        Raises:
+            NotFound: There is no such index.
+            Unavailable: It cannot be read, or there is no room for its snapshot.
+        """
+        index = await self._indexes.get(tenant, name)
+        async with self._one, self._place() as place:
+            await index.collection.persist(place)
+            manifest = await asyncio.to_thread((place / MANIFEST).read_bytes)
+            points = place / snapshot_reader.read_manifest(place).points
+            yield manifest
+            with points.open("rb") as file:
+                while piece := await asyncio.to_thread(file.read, _PIECE):
+                    yield piece
+
+    async def restore(self, tenant: str, name: str, manifest: bytes, pieces: AsyncIterator[bytes]) -> Contents:
+        """Make an index from a snapshot and return how much is in it.
+
+        Raises:
+            Conflict: There is an index of this name.
+            InvalidRequest: The snapshot is damaged or cut off, or of vectors of a model that is not configured.
+            Unavailable: It could not be done; nothing changed.
+        """
+        if len(manifest) > _LONGEST_MANIFEST:
+            raise InvalidRequest("The snapshot's manifest is too long.", field="manifest")
+        async with self._one, self._place() as place:
+            (place / MANIFEST).write_bytes(manifest)
+            known = snapshot_reader.read_manifest(place)
+            check_vectors(known, self._models)
+            spec = IndexSpec(tenant, name, known.embedding_model, known.dimension, known.settings, known.language)
+            await self._check_absent(tenant, name)
+            with (place / known.points).open("xb") as file:
+                await _receive(file, pieces, known.size)
+            await self._indexes.load(spec, place, _refuse_another)
+            return known.contents
+
+    async def _check_absent(self, tenant: str, name: str) -> None:
+        try:
+            found = await self._indexes.get(tenant, name)
+        except NotFound:
+            return
+        await _refuse_another(found)
+
+    @contextlib.asynccontextmanager
+    async def _place(self) -> AsyncIterator[Path]:
+        try:
+            self._directory.mkdir(parents=True, exist_ok=True)
+            place = Path(tempfile.mkdtemp(dir=self._directory))
+        except OSError as error:
+            raise Unavailable("There is no place for a snapshot on the retriever's disk.") from error
+        try:
+            yield place
+        except OSError as error:
+            raise Unavailable("The snapshot cannot be written or read on the retriever's disk.") from error
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+async def _receive(file: BinaryIO, pieces: AsyncIterator[bytes], size: int) -> None:
+    received = 0
+    async for piece in pieces:
+        received += len(piece)
+        if received > size:
+            raise InvalidRequest("The snapshot is longer than its manifest says.", field="points")
+        await asyncio.to_thread(file.write, piece)
+    if received < size:
+        raise InvalidRequest("The snapshot is cut off.", field="points")
+
+
+async def _refuse_another(existing: Index | None) -> None:
+    if existing is not None:
+        raise Conflict(f"Index '{existing.spec.name}' exists already.", resource=existing.spec.name)

@@ -1,0 +1,99 @@
+"""Indexes of all tenants as streams: what is saved is restored as it was, or nothing changes."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from causeway_testing.retriever.bench import INDEX, Bench
+from retriever.concurrency.scheduler import Scheduler
+from retriever.domain.document import AccessControl, Document
+from retriever.domain.index import Contents, IndexSettings
+from retriever.domain.query import Mode
+from retriever.indexes.backups import Backups
+from retriever.stores.edge.store import EdgeStore
+from servicekit.errors import Conflict, InvalidRequest, NotFound
+from servicekit.principal import LOCAL, Principal
+
+OTHER = Principal("other", roles=("admin",))
+
+
+@pytest.fixture
+def backups(edge_bench: Bench, tmp_path: Path) -> Backups:
+    """Backups of the bench's indexes."""
+    return Backups(edge_bench.indexes, tmp_path / "passing", edge_bench.models)
+
+
+@pytest.fixture
+async def empty(tmp_path: Path) -> AsyncIterator[Bench]:
+    """Another store, with nothing in it."""
+    scheduler = Scheduler()
+    bench = await Bench.open(EdgeStore(tmp_path / "empty", scheduler), scheduler)
+    yield bench
+    await bench.aclose()
+
+
+async def pieces(*parts: bytes) -> AsyncIterator[bytes]:
+    for part in parts:
+        yield part
+
+
+async def saved(backups: Backups, tenant: str = LOCAL.tenant, index: str = INDEX) -> tuple[bytes, Sequence[bytes]]:
+    manifest, *points = [part async for part in backups.save(tenant, index)]
+    return manifest, points
+
+
+async def found(bench: Bench, principal: Principal = LOCAL) -> list[tuple[str, str, Document]]:
+    passages = await bench.ask("ferry", principal, top=100, mode=Mode.VECTORS)
+    return sorted((each.id, each.text, each.document) for each in passages)
+
+
+async def test_what_is_saved_is_restored_as_it_was(
+    edge_bench: Bench, backups: Backups, empty: Bench, tmp_path: Path
+) -> None:
+    """Ids, texts, records with access lists and generations, settings, of all tenants; no file is left."""
+    secret = Document("s", "secret.md", access=AccessControl(oids=("ann",)), generation=5)
+    await edge_bench.put(secret, ["ferry in secret"])
+    await edge_bench.put(Document("d", metadata_json=b'{"a": 1}', generation=7), ["ferry one", "ferry two"])
+    await edge_bench.put(Document("d", generation=2), ["ferry of another"], principal=OTHER)
+    await edge_bench.rebuilds().update(LOCAL, INDEX, IndexSettings(dense_weight=0.25), ["dense_weight"])
+    names = await backups.names()
+    assert names == [(LOCAL.tenant, INDEX), (OTHER.tenant, INDEX)]
+    into = Backups(empty.indexes, tmp_path / "passing", empty.models)
+    counts = []
+    for tenant, name in names:
+        manifest, points = await saved(backups, tenant, name)
+        counts.append(await into.restore(tenant, name, manifest, pieces(*points)))
+    assert counts == [Contents(2, 3), Contents(1, 1)]
+    for principal in (LOCAL, OTHER, Principal(LOCAL.tenant, oids=("ann",)), Principal(LOCAL.tenant, oids=("bob",))):
+        assert await found(empty, principal) == await found(edge_bench, principal)
+    assert (await empty.catalogue.index(LOCAL, INDEX)).settings == IndexSettings(dense_weight=0.25)
+    assert list((tmp_path / "passing").iterdir()) == []
+
+
+@pytest.mark.parametrize("harm", ["cut off", "longer", "other bytes"])
+async def test_a_snapshot_that_is_not_whole_changes_nothing(
+    edge_bench: Bench, backups: Backups, empty: Bench, tmp_path: Path, harm: str
+) -> None:
+    """Neither is there an index afterwards, nor a file."""
+    await edge_bench.put(Document("d", generation=1), ["ferry one"])
+    manifest, points = await saved(backups)
+    whole = b"".join(points)
+    harmed = {"cut off": whole[:-1], "longer": whole + b"x", "other bytes": b"\0\0\0\1x" + whole[5:]}[harm]
+    into = Backups(empty.indexes, tmp_path / "passing", empty.models)
+    with pytest.raises(InvalidRequest):
+        await into.restore(LOCAL.tenant, INDEX, manifest, pieces(harmed))
+    assert await into.names() == []
+    assert list((tmp_path / "passing").iterdir()) == []
+
+
+async def test_an_index_that_is_there_is_never_replaced(edge_bench: Bench, backups: Backups) -> None:
+    """It is refused, and holds what it held; what is not there cannot be saved."""
+    await edge_bench.put(Document("d", generation=1), ["ferry one"])
+    manifest, points = await saved(backups)
+    await edge_bench.put(Document("e", generation=2), ["ferry two"])
+    before = await found(edge_bench)
+    with pytest.raises(Conflict):
+        await backups.restore(LOCAL.tenant, INDEX, manifest, pieces(*points))
+    assert await found(edge_bench) == before
+    with pytest.raises(NotFound):
+        await saved(backups, index="nowhere")
