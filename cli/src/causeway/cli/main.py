@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.commands import ask, demo, index, ingest, jobs, keys, mcp, status, up, usage, users
+from causeway.cli.commands import ask, backup, demo, index, ingest, jobs, keys, mcp, status, up, usage, users
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
@@ -65,6 +65,8 @@ def build_app() -> typer.Typer:
         of_jobs.command(name, epilog=_epilog(_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES))(of_job)
     app.add_typer(of_jobs)
     app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)
+    app.command(epilog=_epilog(backup.BACKUP_EXAMPLES, EXIT_CODES))(backup.backup)
+    app.command(epilog=_epilog(backup.RESTORE_EXAMPLES, EXIT_CODES))(backup.restore)
     of_keys = typer.Typer(
         name="keys",
         help="API keys: make, list, revoke. Speaks to NATS, not to the gateway: the first key needs no other.",

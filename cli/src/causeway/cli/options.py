@@ -8,6 +8,7 @@ from causeway.cli import stack_file
 
 DEFAULT_URL = "http://127.0.0.1:8080"
 DEFAULT_NATS = "nats://127.0.0.1:4222"
+DEFAULT_RETRIEVER = "127.0.0.1:50051"
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 failed, or not ready; 2 wrong usage; 3 nobody answers at the URL; 130 interrupted."

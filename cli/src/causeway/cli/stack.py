@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 from causeway.cli import health, reservation, stack_file
@@ -23,8 +23,9 @@ from servicekit.errors import CausewayError
 BROKER = "nats"
 GATEWAY = "gateway"
 INGEST = "ingest"
+RETRIEVER = "retriever"
 # In the order of their start; they end the other way round, so that the gateway drains while all others are there.
-SERVICES = ("retriever", "generator", "guardrails", INGEST, GATEWAY)
+SERVICES = (RETRIEVER, "generator", "guardrails", INGEST, GATEWAY)
 
 _DRAIN_SECONDS = 8.0
 _GRACE_SECONDS = 10.0
@@ -175,8 +176,21 @@ class Stack:
         Raises:
             CommandError: It does not come about, in time or at all; the message says why and holds last words.
         """
+        await self._until(self._start(progress), within)
+        self._ready = True
+        self._write()
+
+    async def start_store(self, *, within: float) -> None:
+        """Start what stores alone, the broker and the retriever, and return when both answer.
+
+        Raises:
+            CommandError: It does not come about, in time or at all.
+        """
+        await self._until(self._start_store(), within)
+
+    async def _until(self, starting: Coroutine[object, object, None], within: float) -> None:
         failure = asyncio.create_task(self._supervisor.failure())
-        ready = asyncio.create_task(self._start(progress))
+        ready = asyncio.create_task(starting)
         try:
             done, _ = await asyncio.wait([failure, ready], timeout=within, return_when=asyncio.FIRST_COMPLETED)
             if not done:
@@ -187,8 +201,19 @@ class Stack:
             for task in (failure, ready):
                 task.cancel()
             await asyncio.gather(failure, ready, return_exceptions=True)
-        self._ready = True
-        self._write()
+
+    async def _start_store(self) -> None:
+        self._supervisor.start(self._broker)
+        await self._listens(self.ports[BROKER])
+        self._supervisor.start(self._services[SERVICES.index(RETRIEVER)])
+        while True:
+            if await health.problem(self.target(RETRIEVER)) is None:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    def target(self, name: str) -> str:
+        """Return where gRPC reaches a service."""
+        return f"unix:{self._sockets[name]}"
 
     async def _start(self, progress: Callable[[Mapping[str, str]], None]) -> None:
         progress(self._states)
@@ -202,7 +227,7 @@ class Stack:
                 readiness = await _readiness(client)
                 if readiness is not None:
                     self._states |= {GATEWAY: "ok", **{s.name: s.status for s in readiness.services}}
-                if await health.problem(f"unix:{self._sockets[INGEST]}") is None:
+                if await health.problem(self.target(INGEST)) is None:
                     self._states[INGEST] = "ok"
                 progress(self._states)
                 if readiness is not None and readiness.ready and self._states[INGEST] == "ok":

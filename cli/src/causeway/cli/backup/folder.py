@@ -1,0 +1,167 @@
+"""The folder of a backup: files with checksums, and ``backup.json``, which is written last.
+
+A folder without ``backup.json`` holds no backup: who made it was interrupted.
+"""
+
+import asyncio
+import hashlib
+import os
+from collections.abc import AsyncIterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from causeway.cli.errors import CommandError, UsageError
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+NAME = "backup.json"
+VERSION = 1
+_KIND = "causeway-backup"
+_PIECE = 1024 * 1024
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Part(_Frozen):
+    """A file of the backup, by its name in the folder."""
+
+    file: str
+    size: int
+    sha256: str
+
+
+class SavedStream(_Frozen):
+    """A stream of JetStream's; ``configuration`` is what it is made of anew, ``state`` what it held."""
+
+    name: str
+    messages: int
+    configuration: dict[str, Any]
+    state: dict[str, Any]
+    part: Part
+
+
+class SavedIndex(_Frozen):
+    """An index of the retriever's; ``manifest`` is the snapshot's."""
+
+    tenant: str
+    name: str
+    manifest: str
+    part: Part
+
+
+class Contents(_Frozen):
+    """What ``backup.json`` says."""
+
+    kind: str = _KIND
+    version: int = VERSION
+    created_at: datetime
+    streams: list[SavedStream]
+    indexes: list[SavedIndex]
+
+    @property
+    def parts(self) -> list[Part]:
+        """The files."""
+        return [each.part for each in self.streams] + [each.part for each in self.indexes]
+
+
+class Folder:
+    """A backup's folder.
+
+    Args:
+        path: Of the folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def begin(self) -> None:
+        """Make the folder, which only its owner may read.
+
+        Raises:
+            UsageError: There is something in it, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if any(self.path.iterdir()):
+                raise UsageError(f"{self.path} is not empty; a backup gets a folder of its own")
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be made: {error.strerror}") from error
+
+    async def write(self, file: str, pieces: AsyncIterator[bytes]) -> Part:
+        """Write a file piece by piece; it lasts when this returns.
+
+        Raises:
+            CommandError: The disk refuses it.
+        """
+        digest, size = hashlib.sha256(), 0
+
+        def add(piece: bytes) -> None:
+            digest.update(piece)
+            opened.write(piece)
+
+        try:
+            with (self.path / file).open("xb") as opened:
+                async for piece in pieces:
+                    await asyncio.to_thread(add, piece)
+                    size += len(piece)
+                opened.flush()
+                await asyncio.to_thread(os.fsync, opened.fileno())
+        except OSError as error:
+            raise CommandError(f"{self.path / file} cannot be written: {error.strerror}") from error
+        return Part(file=file, size=size, sha256=digest.hexdigest())
+
+    def end(self, contents: Contents) -> None:
+        """Write ``backup.json``: from now on the folder holds a backup.
+
+        Raises:
+            CommandError: The disk refuses it.
+        """
+        aside = self.path / f".{NAME}.new"
+        try:
+            with aside.open("xb") as file:
+                file.write(contents.model_dump_json(indent=2).encode())
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(self.path / NAME)
+            for directory in (self.path, self.path.absolute().parent):
+                descriptor = os.open(directory, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+        except OSError as error:
+            raise CommandError(f"{self.path / NAME} cannot be written: {error.strerror}") from error
+
+    def read(self) -> Contents:
+        """Return what the backup holds, once every file of it is known to be whole.
+
+        Raises:
+            UsageError: It is no backup, one of another version, or a file of it is damaged or missing.
+        """
+        try:
+            contents = Contents.model_validate_json((self.path / NAME).read_bytes())
+        except FileNotFoundError:
+            raise UsageError(f"{self.path} holds no backup: there is no {NAME}") from None
+        except (OSError, ValidationError) as error:
+            raise UsageError(f"{self.path / NAME} cannot be read: {error}") from error
+        if contents.kind != _KIND or contents.version != VERSION:
+            raise UsageError(f"{self.path / NAME} has the version {contents.version}; this command reads {VERSION}")
+        for part in contents.parts:
+            if Path(part.file).name != part.file:
+                raise UsageError(f"{self.path / NAME} names a file outside the folder: {part.file!r}")
+            try:
+                with (self.path / part.file).open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
+            except OSError as error:
+                raise UsageError(f"{self.path / part.file} cannot be read: {error.strerror}") from error
+            if found != part.sha256:
+                raise UsageError(f"{self.path / part.file} is damaged: its SHA-256 is not that of {NAME}")
+        return contents
+
+    async def pieces(self, part: Part, length: int = _PIECE) -> AsyncIterator[bytes]:
+        """Yield a file in pieces of a length."""
+        with (self.path / part.file).open("rb") as file:
+            while piece := await asyncio.to_thread(file.read, length):
+                yield piece

@@ -1,0 +1,83 @@
+"""The two places where an installation keeps everything: NATS and the retriever."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import nats.errors
+from causeway.cli import key_store, stack_file
+from causeway.cli.backup.indexes import RetrieverIndexes
+from causeway.cli.errors import CommandError
+from causeway.cli.options import DEFAULT_RETRIEVER
+from causeway.cli.signals import cancelled_by_signals
+from causeway.cli.stack import RETRIEVER, Stack
+from causeway.retriever.v1 import backup_pb2
+from nats.aio.client import Client
+from servicekit.channel import open_channel
+from servicekit.errors import CausewayError
+from servicekit.logs import nothing_is_logged
+from servicekit.nats import connect
+
+_START_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """Connections of the operator's.
+
+    Attributes:
+        broker: To NATS.
+        indexes: Those of the retriever.
+        is_whole: Whether more than NATS and the retriever may be running.
+    """
+
+    broker: Client
+    indexes: RetrieverIndexes
+    is_whole: bool
+
+
+@contextlib.asynccontextmanager
+async def opened(nats_url: str | None, retriever: str | None, data_dir: Path) -> AsyncIterator[Installation]:
+    """The installation at these addresses, else the stack that runs on a directory.
+
+    Where no stack runs on the directory, and no address is given, NATS and the retriever run on it within.
+
+    Raises:
+        CommandError: It cannot be reached, or not be started.
+    """
+    found = stack_file.read(data_dir)
+    if nats_url or retriever or found:
+        socket = found.get("services", {}).get(RETRIEVER, {}).get("socket")
+        target = retriever or (f"unix:{socket}" if socket else DEFAULT_RETRIEVER)
+        async with _connected(nats_url or str(found.get("nats_url", "")), target, is_whole=True) as installation:
+            yield installation
+        return
+    stack = Stack(data_dir, 0, report=lambda _: None)
+    with cancelled_by_signals(stack.kill):
+        try:
+            await stack.start_store(within=_START_SECONDS)
+            async with _connected(stack.nats_url, stack.target(RETRIEVER), is_whole=False) as installation:
+                yield installation
+        finally:
+            await stack.stop()
+
+
+@contextlib.asynccontextmanager
+async def _connected(nats_url: str, target: str, *, is_whole: bool) -> AsyncIterator[Installation]:
+    certificates = key_store.certificates_of_the_environment()
+    service = backup_pb2.DESCRIPTOR.services_by_name["BackupService"]
+    try:
+        with nothing_is_logged():
+            client = await connect(nats_url, "operator", certificates=certificates)
+    except (OSError, TimeoutError, nats.errors.Error) as error:
+        raise key_store.no_nats(nats_url, error) from error
+    try:
+        async with open_channel(target, [service], certificates) as channel:
+            yield Installation(client, RetrieverIndexes(channel), is_whole)
+    except CausewayError as error:
+        raise CommandError(f"the retriever at {target}: {error.message}") from error
+    except (TimeoutError, nats.errors.Error) as error:
+        raise CommandError(f"NATS did not do what was asked: {error or type(error).__name__}") from error
+    finally:
+        await client.close()

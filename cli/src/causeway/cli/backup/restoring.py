@@ -1,0 +1,86 @@
+"""Restoring a backup into an installation that holds nothing."""
+
+from collections.abc import Callable
+
+from causeway.cli.backup import pause, streams
+from causeway.cli.backup.folder import Contents, Folder
+from causeway.cli.backup.installation import Installation
+from causeway.cli.errors import CommandError
+from causeway.ingest.v1 import ingest_pb2
+from nats.aio.client import Client
+from nats.js.errors import BucketNotFoundError, NotFoundError
+from servicekit import key_value, keys
+
+_ENDED = frozenset(
+    (
+        ingest_pb2.JOB_STATE_SUCCEEDED,
+        ingest_pb2.JOB_STATE_FAILED,
+        ingest_pb2.JOB_STATE_UNCHANGED,
+        ingest_pb2.JOB_STATE_CANCELLED,
+    )
+)
+
+
+async def restore(
+    installation: Installation, folder: Folder, replicas: int | None, say: Callable[[str], None]
+) -> Contents:
+    """Put everything of a backup into an empty installation.
+
+    Args:
+        installation: Where to; its gateways and workers do not run.
+        folder: Has the backup.
+        replicas: Copies in NATS; None: as many as there were.
+        say: Told what is done.
+
+    Raises:
+        UsageError: The folder holds no backup that is whole; nothing changed.
+        CommandError: The installation is not empty, or workers run (nothing changed), or it could not be done.
+    """
+    contents = folder.read()
+    broker = installation.broker
+    there = await streams.stored(broker)
+    if full := [each.config.name for each in there if each.state.messages]:
+        raise CommandError(
+            f"the installation is not empty: NATS has {', '.join(map(str, full))}; nothing was changed"
+        )
+    if names := await installation.indexes.names():
+        raise CommandError(f"the installation is not empty: it has the index '{names[0][1]}'; nothing was changed")
+    if installation.is_whole and await pause.workers_wait(broker):
+        raise CommandError("workers of ingest run: stop ingest and the gateways first; nothing was changed")
+    for index in contents.indexes:
+        await installation.indexes.restore(index, folder)
+        say(f"index {index.name} of tenant {index.tenant}")
+    wanted = {each.name for each in contents.streams}
+    await streams.remove_empty(broker, [name for each in there if (name := each.config.name or "") in wanted])
+    for stream in contents.streams:
+        await streams.restore(broker, stream, folder, replicas)
+        say(f"{stream.name}: {stream.messages} messages")
+    if forgotten := await _forget_unqueued(broker):
+        say(f"{forgotten} jobs were accepted while the backup was made; they are not in it")
+    return contents
+
+
+async def _forget_unqueued(client: Client) -> int:
+    """Remove the states of jobs that have not ended and are not in the queue: no worker will ever take them."""
+    jetstream = client.jetstream(timeout=30)
+    try:
+        bucket = await jetstream.key_value(keys.JOBS_BUCKET)
+        queue = (await jetstream.stream_info(keys.INGEST_STREAM)).state
+    except (BucketNotFoundError, NotFoundError):
+        return 0
+    queued: set[str] = set()
+    sequence = queue.first_seq
+    while queue.messages and sequence <= queue.last_seq:
+        try:
+            message = await jetstream.get_msg(keys.INGEST_STREAM, sequence, next=True, subject=keys.INGEST_SUBJECTS)
+        except NotFoundError:
+            break
+        queued.add(ingest_pb2.IngestJob.FromString(message.data or b"").job_id)
+        sequence = (message.seq or sequence) + 1
+    forgotten = 0
+    for entry in await key_value.stored(bucket):
+        job = ingest_pb2.Job.FromString(entry.value or b"")
+        if job.state not in _ENDED and job.job_id not in queued:
+            await bucket.purge(entry.key)
+            forgotten += 1
+    return forgotten

@@ -1,0 +1,126 @@
+"""JetStream's own snapshots of streams, which hold messages, their sequence numbers and the configuration.
+
+The server sends a snapshot in pieces and waits for the answers to them; a restore sends each piece as a request
+(``$JS.API.STREAM.SNAPSHOT``, ``$JS.API.STREAM.RESTORE``). nats-py has no methods for these.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Collection
+from typing import Any
+
+from causeway.cli.backup.folder import Folder, SavedStream
+from causeway.cli.errors import CommandError
+from nats.aio.client import Client
+from nats.js.api import StorageType, StreamInfo
+from servicekit import keys
+
+_PREFIXES = ("CAUSEWAY_", "KV_causeway-", "OBJ_causeway-")
+_PAGE = 256  # the server's
+_PIECE = 128 * 1024
+_ANSWER_SECONDS = 30.0
+_PIECE_SECONDS = 60.0
+_PASSING = frozenset({f"KV_{keys.QUOTAS_BUCKET}", f"KV_{keys.LINK_KEYS_BUCKET}"})
+"""What is of no use after two days at most, and what gateways make when they start."""
+
+
+async def stored(client: Client) -> list[StreamInfo]:
+    """Return the platform's streams whose messages are worth keeping, ordered by name."""
+    jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
+    found: list[StreamInfo] = []
+    while True:
+        page = await jetstream.streams_info(offset=len(found))
+        found += page
+        if len(page) < _PAGE:
+            break
+    return sorted(
+        (
+            each
+            for each in found
+            if (name := each.config.name or "").startswith(_PREFIXES)
+            and name not in _PASSING
+            and each.config.storage != StorageType.MEMORY  # a text where the server names it
+        ),
+        key=lambda each: each.config.name or "",
+    )
+
+
+async def save(client: Client, name: str, folder: Folder) -> SavedStream:
+    """Write a stream as it is at one moment to a file.
+
+    Raises:
+        CommandError: The server cannot make a snapshot, or stops in the middle of one.
+    """
+    inbox = client.new_inbox()
+    subscription = await client.subscribe(inbox)
+    try:
+        request = {"deliver_subject": inbox, "no_consumers": True, "jsck": True, "chunk_size": _PIECE}
+        answer = await _asked(client, f"$JS.API.STREAM.SNAPSHOT.{name}", json.dumps(request).encode(), name)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            while True:
+                try:
+                    message = await subscription.next_msg(timeout=_PIECE_SECONDS)
+                except TimeoutError:
+                    raise CommandError(f"NATS stopped in the middle of the snapshot of {name}") from None
+                if not message.data:
+                    status = (message.headers or {}).get("Status", "")
+                    if status and not status.startswith("2"):
+                        raise CommandError(f"NATS broke the snapshot of {name} off (status {status})")
+                    return
+                yield message.data
+                if message.reply:
+                    await client.publish(message.reply)
+
+        part = await folder.write(f"{name}.stream", pieces())
+    finally:
+        await subscription.unsubscribe()
+    return SavedStream(
+        name=name,
+        messages=answer["state"]["messages"],
+        configuration=answer["config"],
+        state=answer["state"],
+        part=part,
+    )
+
+
+async def restore(client: Client, stream: SavedStream, folder: Folder, replicas: int | None) -> None:
+    """Make a stream anew from its file.
+
+    Args:
+        client: A connection of the operator's.
+        stream: What to make; there must be none of this name.
+        folder: Has its file.
+        replicas: Copies that it shall have; None: as many as it had.
+
+    Raises:
+        CommandError: The server refuses it.
+    """
+    configuration = stream.configuration | ({} if replicas is None else {"num_replicas": replicas})
+    request = {"config": configuration, "state": stream.state}
+    answer = await _asked(
+        client, f"$JS.API.STREAM.RESTORE.{stream.name}", json.dumps(request).encode(), stream.name
+    )
+    subject = answer["deliver_subject"]
+    async for piece in folder.pieces(stream.part, _PIECE):
+        await _asked(client, subject, piece, stream.name)
+    made = await _asked(client, subject, b"", stream.name)
+    restored = made.get("state", {}).get("messages", 0)
+    if restored != stream.messages:
+        raise CommandError(f"NATS restored {restored} of the {stream.messages} messages of {stream.name}")
+
+
+async def remove_empty(client: Client, names: Collection[str]) -> None:
+    """Remove streams, so that a restore can make them anew; the caller knows that they are empty."""
+    jetstream = client.jetstream(timeout=_ANSWER_SECONDS)
+    for name in names:
+        await jetstream.delete_stream(name)
+
+
+async def _asked(client: Client, subject: str, payload: bytes, name: str) -> dict[str, Any]:
+    async with asyncio.timeout(_PIECE_SECONDS):
+        message = await client.request(subject, payload, timeout=_PIECE_SECONDS)
+    answer: dict[str, Any] = json.loads(message.data) if message.data else {}
+    if error := answer.get("error"):
+        raise CommandError(f"NATS refuses {name}: {error.get('description', error)}")
+    return answer

@@ -1,0 +1,141 @@
+"""Streams of a real NATS server as files, and the pause of ingest."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import nats.errors
+import pytest
+from causeway.cli.backup import pause, streams
+from causeway.cli.backup.folder import Contents, Folder, Part
+from causeway.cli.errors import CommandError, UsageError
+from causeway_testing.servers import nats_server
+from nats.aio.client import Client
+from nats.js.api import StorageType, StreamConfig
+from servicekit import keys
+from servicekit.nats import connect, ingest_transport
+
+MEGABYTE = 1024 * 1024
+NAME = keys.INGEST_STREAM
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """A connection of the operator's to an empty server."""
+    async with nats_server(tmp_path / "nats") as url:
+        connected = await connect(url, "operator")
+        yield connected
+        await connected.close()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    """An empty one."""
+    made = Folder(tmp_path / "backup")
+    made.begin()
+    return made
+
+
+async def test_a_stream_comes_back_with_its_numbers(client: Client, folder: Folder) -> None:
+    """Messages of several pieces, numbers with gaps; it is younger, so that what comes is newer than what was."""
+    jetstream = client.jetstream()
+    await jetstream.add_stream(StreamConfig(name="CAUSEWAY_TRY", subjects=["try.>"]))
+    for number in range(6):
+        await jetstream.publish(f"try.{number}", bytes([number]) * 300_000)
+    await jetstream.delete_msg("CAUSEWAY_TRY", 2)
+    before = await jetstream.stream_info("CAUSEWAY_TRY")
+    saved = await streams.save(client, "CAUSEWAY_TRY", folder)
+    assert saved.messages == 5
+    await jetstream.delete_stream("CAUSEWAY_TRY")
+    await streams.restore(client, saved, folder, replicas=None)
+    after = await jetstream.stream_info("CAUSEWAY_TRY")
+    assert (after.state.first_seq, after.state.last_seq, after.state.messages) == (1, 6, 5)
+    assert after.created is not None
+    assert before.created is not None
+    assert after.created >= before.created
+    assert after.config == before.config
+    for number in (0, 2, 3, 4, 5):
+        assert (await jetstream.get_msg("CAUSEWAY_TRY", number + 1)).data == bytes([number]) * 300_000
+    with pytest.raises(CommandError, match="CAUSEWAY_TRY"):
+        await streams.restore(client, saved, folder, replicas=None)
+
+
+async def test_streams_of_others_and_of_passing_things_are_left_out(client: Client) -> None:
+    """What is in memory, the keys of links and quotas, and what is not the platform's."""
+    jetstream = client.jetstream()
+    for name, storage in (
+        ("CAUSEWAY_KEPT", StorageType.FILE),
+        ("CAUSEWAY_IN_MEMORY", StorageType.MEMORY),
+        (f"KV_{keys.LINK_KEYS_BUCKET}", StorageType.FILE),
+        ("OTHERS", StorageType.FILE),
+    ):
+        await jetstream.add_stream(StreamConfig(name=name, subjects=[f"{name}.>"], storage=storage))
+    assert [each.config.name for each in await streams.stored(client)] == ["CAUSEWAY_KEPT"]
+
+
+async def test_no_job_is_given_out_while_ingest_is_held(client: Client) -> None:
+    """Jobs are accepted; who asks for one gets it once the hold is over, and one under way is waited for."""
+    await ingest_transport(client, stream_bytes=MEGABYTE)
+    jetstream = client.jetstream()
+    subject, consumer = keys.ingest_subject(0, "t", "i"), keys.ingest_consumer(0)
+    worker = await jetstream.pull_subscribe_bind(consumer, keys.INGEST_STREAM)
+    await jetstream.publish(subject, b"first")
+    [first] = await worker.fetch(1, timeout=5)
+    async with pause.held(client, patience=0.0) as idle:
+        assert not idle
+        await jetstream.publish(subject, b"second")
+        with pytest.raises((TimeoutError, nats.errors.TimeoutError)):
+            await worker.fetch(1, timeout=0.5)
+    await first.ack_sync()
+    [second] = await worker.fetch(1, timeout=5)
+    assert second.data == b"second"
+    await second.ack_sync()
+    async with pause.held(client, patience=5.0) as idle:
+        assert idle
+
+
+async def test_workers_that_wait_are_seen(client: Client) -> None:
+    """A restore is refused while there are any."""
+    await ingest_transport(client, stream_bytes=MEGABYTE)
+    assert not await pause.workers_wait(client)
+    worker = await client.jetstream().pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
+    asking = asyncio.create_task(worker.fetch(1, timeout=5))
+    while not await pause.workers_wait(client):
+        assert not asking.done()
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_a_stack_that_never_took_a_document_can_be_held(client: Client) -> None:
+    """There is nothing to hold."""
+    async with pause.held(client, patience=1.0) as idle:
+        assert idle
+
+
+async def part_of(folder: Folder, content: bytes) -> Part:
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    return await folder.write("1.index", pieces())
+
+
+async def test_a_folder_is_a_backup_once_it_is_whole(folder: Folder) -> None:
+    """Without its last file it is none; with a file that was changed, or another version, it is refused."""
+    with pytest.raises(UsageError, match="holds no backup"):
+        folder.read()
+    part = await part_of(folder, b"points")
+    stream = {"name": NAME, "messages": 0, "configuration": {}, "state": {}, "part": part}
+    contents = Contents.model_validate({"created_at": "2026-01-02T03:04:05Z", "streams": [stream], "indexes": []})
+    folder.end(contents)
+    assert folder.read() == contents
+    with pytest.raises(UsageError, match="not empty"):
+        folder.begin()
+    (folder.path / part.file).write_bytes(b"pointS")
+    with pytest.raises(UsageError, match="damaged"):
+        folder.read()
+    (folder.path / part.file).unlink()
+    with pytest.raises(UsageError, match="cannot be read"):
+        folder.read()
+    (folder.path / "backup.json").write_text(contents.model_copy(update={"version": 2}).model_dump_json())
+    with pytest.raises(UsageError, match="version 2"):
+        folder.read()
