@@ -131,6 +131,19 @@ def test_nats_can_keep_the_copies_that_are_asked_for(cluster: Manifests, setting
     assert settings("gateway").nats_replicas == settings("ingest").nats_replicas == servers
 
 
+def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
+    """Its collector works harder before the limit, a quarter below it, and not before the most that was measured."""
+    (container,) = (each for each in cluster.pods["nats"]["containers"] if each["name"] == "nats")
+    soft = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
+    measured = max(
+        int(each)
+        for each in re.findall(
+            r"^\| \d+ uploads of .* \| (\d+) MiB \|$", (ROOT / "docs" / "deploy.md").read_text(), re.MULTILINE
+        )
+    )
+    assert measured * 1024**2 <= soft <= size(container["resources"]["limits"]["memory"]) * 3 // 4
+
+
 def test_qdrant_can_keep_the_copies_that_are_asked_for(cluster: Manifests, settings: Callable[[str], Any]) -> None:
     """A collection wants as many nodes as it has copies."""
     if "qdrant" in cluster.workloads:
