@@ -1,4 +1,4 @@
-"""Indexes of all tenants, given away as snapshots and made from them: for whoever runs the platform."""
+"""Indexes of all tenants, given away as snapshots and made from them: for the operator."""
 
 import asyncio
 import contextlib
