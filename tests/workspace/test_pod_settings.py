@@ -132,7 +132,7 @@ def test_nats_can_keep_the_copies_that_are_asked_for(cluster: Manifests, setting
 
 
 def test_nats_has_the_memory_that_was_measured(cluster: Manifests) -> None:
-    """Its collector works harder before the limit, a quarter below it, and not before the most that was measured."""
+    """Its collector works harder a quarter below the limit, and not before the most that was measured."""
     (container,) = (each for each in cluster.pods["nats"]["containers"] if each["name"] == "nats")
     soft = size(cluster.environment(container)["GOMEMLIMIT"].removesuffix("B"))
     measured = max(
