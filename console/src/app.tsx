@@ -46,7 +46,14 @@ export function App() {
   }, [login.data, begun, use])
 
   const me = useQuery({ queryKey: ['me', credential], queryFn: () => get<Me>('me'), staleTime: Infinity })
-  if (me.isPending) return <Loading what="the console" />
+  if (me.isPending) {
+    return (
+      <main className="alone">
+        <h1>Causeway</h1>
+        <Loading what="the console" />
+      </main>
+    )
+  }
   if (me.error) {
     if (me.error instanceof ApiError && me.error.status === 401) {
       return <SignIn login={login.data ?? null} trouble={trouble} onCredential={use} />

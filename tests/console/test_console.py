@@ -204,6 +204,7 @@ def test_a_key_signs_in_and_a_wrong_one_does_not(visit: Visit, platform: Platfor
     """The key is asked for, kept for the tab alone, and forgotten by signing out."""
     visited = visit()
     page = visited.open(key="")
+    expect(page.get_by_label("API key")).to_be_visible()
     visited.check()
     page.get_by_label("API key").fill("ck_wrong")
     page.get_by_role("button", name="Sign in", exact=True).click()
