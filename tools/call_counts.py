@@ -28,7 +28,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
-from causeway_testing.gateway.response_log import FakeResponseLog
+from causeway_testing.gateway.response_log import FakeResponseJobs, FakeResponseLog
 from causeway_testing.generator import FakeCatalogue, FakeTokenCounter
 from causeway_testing.loopback import LoopbackChannel, LoopbackContext
 from causeway_testing.model_answers import DONE, chunk, sse
@@ -243,6 +243,7 @@ class _Platform:
                 FakeMemory(),
                 FakeResponses(),
                 FakeResponseLog(),
+                FakeResponseJobs(),
                 FakeTexts(indexes),
                 indexes,
                 FakeEmbedder(),

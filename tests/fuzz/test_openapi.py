@@ -19,7 +19,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
-from causeway_testing.gateway.response_log import FakeResponseLog
+from causeway_testing.gateway.response_log import FakeResponseJobs, FakeResponseLog
 from causeway_testing.gateway.retrieval import FakeRetriever
 from gateway.adapters import Services
 from gateway.domain import Passage
@@ -53,6 +53,7 @@ def services() -> Services:
         FakeMemory(),
         FakeResponses(),
         FakeResponseLog(),
+        FakeResponseJobs(),
         FakeTexts(indexes),
         indexes,
         FakeEmbedder(),

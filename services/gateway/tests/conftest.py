@@ -15,7 +15,7 @@ from causeway_testing.gateway.application import FakeHistory, FakeMemory, FakeOr
 from causeway_testing.gateway.indexes import FakeEmbedder, FakeIndexes, FakeTexts
 from causeway_testing.gateway.jobs import FakeJobs
 from causeway_testing.gateway.records import FakeRecords
-from causeway_testing.gateway.response_log import FakeResponseLog
+from causeway_testing.gateway.response_log import FakeResponseJobs, FakeResponseLog
 from causeway_testing.gateway.retrieval import FakeRetriever
 from causeway_testing.servers import nats_server, span_exporter
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
@@ -79,6 +79,7 @@ class Fakes:
     memory: FakeMemory = field(default_factory=FakeMemory)
     responses: FakeResponses = field(default_factory=FakeResponses)
     response_log: FakeResponseLog = field(default_factory=FakeResponseLog)
+    response_jobs: FakeResponseJobs = field(default_factory=FakeResponseJobs)
     indexes: FakeIndexes = field(default_factory=lambda: FakeIndexes({"docs": {}, "empty": {}}))
     embedder: FakeEmbedder = field(default_factory=FakeEmbedder)
     texts: FakeTexts = field(init=False)
@@ -112,6 +113,7 @@ class Fakes:
             self.memory,
             self.responses,
             self.response_log,
+            self.response_jobs,
             self.texts,
             self.indexes,
             self.embedder,

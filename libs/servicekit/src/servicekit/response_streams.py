@@ -1,12 +1,23 @@
-"""The stream of the events of stored responses."""
+"""The streams of stored responses: their events, and those that run in the background."""
 
 from nats.aio.client import Client
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, RePublish, StorageType, StreamConfig
+from nats.js.api import (
+    AckPolicy,
+    ConsumerConfig,
+    DiscardPolicy,
+    RePublish,
+    RetentionPolicy,
+    StorageType,
+    StreamConfig,
+)
 from nats.js.errors import NotFoundError
 
 from servicekit import keys
-from servicekit.stream_room import RESPONSE_LOG_BYTES, set_aside
+from servicekit.stream_room import RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, set_aside
+
+ACK_WAIT = 6.0
+"""Seconds after which the job of a gateway that is silent goes to another one."""
 
 
 async def response_log(
@@ -47,4 +58,44 @@ async def response_log(
                     republish=RePublish(src=keys.RESPONSE_LOG_SUBJECTS, dest=keys.RESPONSE_LIVE_SUBJECTS),
                 )
             )
+    return jetstream
+
+
+async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContext:
+    """Makes the queue of the responses that run in the background where it is missing; returns what works with it.
+
+    Args:
+        client: A connection.
+        replicas: Copies of everything stored; 3 in production.
+
+    Raises:
+        Unavailable: The server has no room.
+    """
+    jetstream = client.jetstream(timeout=2)
+    try:
+        await jetstream.stream_info(keys.RESPONSE_JOB_STREAM)
+    except NotFoundError:
+        with set_aside(keys.RESPONSE_JOB_STREAM, RESPONSE_JOB_BYTES):
+            await jetstream.add_stream(
+                StreamConfig(
+                    name=keys.RESPONSE_JOB_STREAM,
+                    subjects=[keys.RESPONSE_JOB_SUBJECTS],
+                    retention=RetentionPolicy.WORK_QUEUE,
+                    discard=DiscardPolicy.NEW,
+                    max_bytes=RESPONSE_JOB_BYTES,
+                    storage=StorageType.FILE,
+                    num_replicas=replicas,
+                )
+            )
+    await jetstream.add_consumer(
+        keys.RESPONSE_JOB_STREAM,
+        ConsumerConfig(
+            durable_name=keys.RESPONSE_RUNNERS,
+            ack_policy=AckPolicy.EXPLICIT,
+            ack_wait=ACK_WAIT,
+            # The log counts the attempts.
+            max_deliver=-1,
+            max_ack_pending=10_000,
+        ),
+    )
     return jetstream

@@ -16,6 +16,9 @@ RESPONSE_BYTES = 256 * 1024 * 1024
 RESPONSE_LOG_BYTES = 256 * 1024 * 1024
 """Of the events of stored responses; the oldest go where it is full."""
 
+RESPONSE_JOB_BYTES = 64 * 1024 * 1024
+"""Of the requests of responses that wait for a gateway; what is more is refused."""
+
 STREAM_BYTES = 1024 * 1024 * 1024
 """Most bytes of a stream where nothing else is said."""
 STREAM_SETTING = "CAUSEWAY_NATS_STREAM_BYTES"

@@ -27,6 +27,7 @@ from gateway.clients.originals import NatsOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.page_pictures import NatsPictures
 from gateway.clients.quota_share import QuotaShare
+from gateway.clients.response_jobs import NatsResponseJobs
 from gateway.clients.response_log import NatsResponseLog
 from gateway.clients.responses import NatsResponses
 from gateway.clients.text_documents import NatsTexts
@@ -45,6 +46,7 @@ from gateway.ports.index_management import Embedder, Indexes, Texts
 from gateway.ports.jobs import Jobs
 from gateway.ports.memory import Memory
 from gateway.ports.records import Records
+from gateway.ports.response_jobs import ResponseJobs
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.quotas import limits
@@ -72,6 +74,7 @@ class Services:
     memory: Memory
     responses: ResponseStore
     response_log: ResponseLog
+    response_jobs: ResponseJobs
     texts: Texts
     indexes: Indexes
     embedder: Embedder
@@ -174,6 +177,7 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             memory=NatsMemory(link.memory),
             responses=NatsResponses(link.responses, most=settings.responses_per_user),
             response_log=NatsResponseLog(link.response_log, most=settings.response_logs_per_tenant),
+            response_jobs=NatsResponseJobs(link.response_jobs, most=settings.background_per_tenant),
             texts=NatsTexts(link.ingest, backlog),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),

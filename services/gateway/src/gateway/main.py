@@ -4,15 +4,15 @@ import asyncio
 import contextlib
 
 import structlog
-from fastapi import APIRouter
 from servicekit import metrics as measuring
-from servicekit.allowed_urls import AllowedUrls
 from servicekit.errors import CausewayError
+from servicekit.tasks import ended
 from starlette.types import ASGIApp, Scope
 
 from gateway.adapters import Services, connected
 from gateway.answering.pipeline import Pipeline
 from gateway.answering.reading import Reading
+from gateway.background_runs import background_runs
 from gateway.dialects.mcp.registration import PATH as MCP
 from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.dialects.problem import problem
@@ -23,29 +23,17 @@ from gateway.frontends.profiles import Frontend, FrontendsNow
 from gateway.frontends.profiles_file import Profiles, Served
 from gateway.frontends.response_policy import ResponsePolicy
 from gateway.response_runs.access import Access
+from gateway.response_runs.background import BackgroundRuns
 from gateway.response_runs.ending import Ending
+from gateway.routers import front_end_routers, routers
 from gateway.routes import (
-    application,
-    chat_history,
-    console,
     conversations,
     detectors,
-    documents,
-    embeddings,
-    health,
-    index_configuration,
-    indexes,
-    jobs,
-    models,
     orchestrator,
-    originals,
     protected_resource,
     responses,
-    retrieve,
-    text_documents,
-    users,
 )
-from gateway.routes import metrics as metrics_route
+from gateway.routes.background import Acceptance
 from gateway.routes.chat import ChatEndpoint
 from gateway.routes.citation_links import CitationLinks
 from gateway.routes.detector_health import DetectorHealth
@@ -89,7 +77,19 @@ def build_app(
     metrics: Metrics | None = None,
     draining: asyncio.Event | None = None,
 ) -> ASGIApp:
-    """The ASGI application: the chat routes raw, the others in FastAPI, and around both what holds for all.
+    """The ASGI application; see `build`."""
+    return build(settings, services, metrics, draining)[0]
+
+
+def build(
+    settings: Settings,
+    services: Services,
+    metrics: Metrics | None = None,
+    draining: asyncio.Event | None = None,
+) -> tuple[ASGIApp, BackgroundRuns]:
+    """Return the ASGI application, and what answers in the background.
+
+    The chat routes are raw, the others in FastAPI, and around both is what holds for all.
 
     Args:
         settings: What the gateway was told.
@@ -120,6 +120,7 @@ def build_app(
     reading = ResponseReading(
         services.responses, services.response_log, ending, access, services.calls, heartbeat=beat
     )
+    acceptance = Acceptance(services.response_jobs, services.responses, services.response_log)
     dialect = Responses(settings.similarity_threshold)
     chats = {
         chat.path: ChatEndpoint(
@@ -129,6 +130,8 @@ def build_app(
             heartbeat=settings.stream_heartbeat,
             memory=memory,
             stored=stored if chat.stores else None,
+            acceptance=acceptance if chat.stores else None,
+            reading=reading if chat.stores else None,
             links=links,
             passed_headers=passed,
         )
@@ -142,6 +145,7 @@ def build_app(
         frozenset(route.first_segment for route in routes), profile_names, overrides.check, services.model_names
     )
     profiles = _profiles(settings, services, served)
+    runs = background_runs(settings, services, dialect, pipeline, stored, ending, profiles)
     agents = McpEndpoint(
         pipeline,
         Reading(services.retriever, services.catalogue, services.guardrails),
@@ -158,16 +162,16 @@ def build_app(
         return problem(error) if errors is None else errors(state_of(scope).frontend, dict(scope["headers"]), error)
 
     turns = Turns(_UPLOADS_AT_ONCE)
-    routers = [
-        *_routers(settings, services, turns, draining, metrics),
-        *_front_end_routers(settings, services, turns, draining),
+    others_routed = [
+        *routers(settings, services, turns, draining, metrics),
+        *front_end_routers(settings, services, turns, draining),
         responses.router(dialect, stored, reading, services.generator, timeout=timeout),
         conversations.router(services.responses, services.guardrails, timeout=timeout),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),
         protected_resource.router(profiles, address, _provider(settings)),
     ]
-    others = rest(routers, error_body, dialects, routes)
+    others = rest(others_routed, error_body, dialects, routes)
     described = PublicPath(others, settings.public_path) if settings.public_path else others
     app: ASGIApp = ChatRoutes(routes, {**chats, STREAM_CONTENT: contents, MCP: agents}, PageHeaders(described))
     # Innermost first.
@@ -197,7 +201,7 @@ def build_app(
     )
     app = Recording(Tracing(Preflight(app), error_body, draining), services.records, services.prices, HEALTH)
     app = CorsHeaders(Measured(app, metrics, HEALTH))
-    return ProfileLayer(app, profiles, routes)
+    return ProfileLayer(app, profiles, routes), runs
 
 
 def _identity(
@@ -232,82 +236,6 @@ def _profiles(settings: Settings, services: Services, served: Served) -> Fronten
     return Profiles(default, services.policy, file, services.service_policy)
 
 
-def _routers(
-    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event, metrics: Metrics
-) -> list[APIRouter]:
-    """The routes besides the chats, for those who run the platform."""
-    return [
-        documents.router(
-            services.ingest,
-            services.catalogue,
-            turns,
-            AllowedUrls.of(settings.ingest_urls),
-            timeout=settings.upload_timeout,
-            most_characters=settings.ingest_max_characters,
-        ),
-        jobs.router(
-            services.ingest,
-            services.jobs,
-            draining,
-            timeout=settings.upload_timeout,
-            watch=settings.watch_timeout,
-        ),
-        text_documents.router(
-            services.texts,
-            services.retriever,
-            turns,
-            draining,
-            upload_timeout=settings.upload_timeout,
-            index_timeout=settings.index_timeout,
-            most_characters=settings.ingest_max_characters,
-        ),
-        indexes.router(
-            services.indexes,
-            services.catalogue,
-            services.pictures,
-            services.originals,
-            timeout=settings.answer_timeout,
-        ),
-        index_configuration.router(services.indexes, timeout=settings.answer_timeout),
-        retrieve.router(services.retriever, timeout=settings.answer_timeout),
-        models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
-        embeddings.router(services.embedder, timeout=settings.answer_timeout),
-        metrics_route.router(metrics, tenants=settings.auth == "none" or settings.metrics_open),
-        health.router(services.probes),
-    ]
-
-
-def _front_end_routers(
-    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event
-) -> list[APIRouter]:
-    """The routes besides the chats that every front end has."""
-    return [
-        application.router(
-            services.ingest,
-            services.catalogue,
-            services.pictures,
-            services.originals,
-            services.generator,
-            turns,
-            draining,
-            timeout=settings.upload_timeout,
-            login=application.Login.at(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
-            if settings.takes_tokens
-            else None,
-        ),
-        originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
-        chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
-        users.router(
-            services.responses,
-            services.response_log,
-            services.history,
-            services.memory,
-            timeout=settings.answer_timeout,
-        ),
-        *([console.router(settings.oidc_issuer)] if settings.console else []),
-    ]
-
-
 async def serve(settings: Settings, stop: asyncio.Event) -> None:
     """Serves until the event; running answers then get the grace of the settings.
 
@@ -319,7 +247,10 @@ async def serve(settings: Settings, stop: asyncio.Event) -> None:
             metrics = Metrics()
             measuring.install(metrics.registry)
             watches.enter_context(measuring.served(metrics.registry, settings.host, settings.metrics_port))
-            app = build_app(settings, services, metrics, stop)
+            app, runs = build(settings, services, metrics, stop)
+            running = asyncio.create_task(runs.work(stop))
+            watches.push_async_callback(runs.close)
+            watches.push_async_callback(ended, running)
             if services.frontends is not None:
                 await watches.enter_async_context(services.frontends)
             limits = HttpLimits(

@@ -100,6 +100,17 @@ class Settings(IdentitySettings):
     response_logs_per_tenant: int = Field(
         50_000, gt=0, description="Responses of a tenant whose events are kept; the oldest go."
     )
+    background_timeout: float = Field(
+        3600.0,
+        gt=0,
+        description="Seconds that a response may take in the background (docs/responses.md).",
+    )
+    background_answers: int = Field(
+        32, gt=0, description="Responses that a gateway answers in the background at once; the others wait."
+    )
+    background_per_tenant: int = Field(
+        100, gt=0, description="Responses of a tenant that wait or run in the background; more get a 429."
+    )
     record_days: float = Field(365.0, gt=0, description="Most days that records of usage and audit are kept.")
     prices_file: Path | None = Field(
         None, description="YAML file of what models' tokens cost (docs/usage.md); read again when it changes."

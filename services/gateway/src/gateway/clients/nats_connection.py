@@ -77,6 +77,7 @@ class NatsLink:
         self._history: KeyValue | None = None
         self._memory: KeyValue | None = None
         self._responses: KeyValue | None = None
+        self._response_jobs: JetStreamContext | None = None
         self._response_log: JetStreamContext | None = None
         self._api_keys: KeyValue | None = None
         self._connecting: asyncio.Task[None] | None = None
@@ -213,6 +214,23 @@ class NatsLink:
                 _log.warning("the log of responses cannot be made", error=str(error))
                 raise Unavailable(message, retry_after=2) from error
         return self._response_log
+
+    async def response_jobs(self) -> JetStreamContext:
+        """The queue of the responses that run in the background; made when it is first wanted.
+
+        Raises:
+            Unavailable: NATS is away.
+        """
+        message = "The queue of responses cannot be reached. Try again shortly."
+        if self._client is None or not self._client.is_connected or self._ingest is None:
+            raise Unavailable(message, retry_after=2)
+        if self._response_jobs is None:
+            try:
+                self._response_jobs = await response_streams.response_jobs(self._client, replicas=self._replicas)
+            except _FAILURES as error:
+                _log.warning("the queue of responses cannot be made", error=str(error))
+                raise Unavailable(message, retry_after=2) from error
+        return self._response_jobs
 
     async def records(self) -> JetStreamContext:
         """The streams of usage and audit.

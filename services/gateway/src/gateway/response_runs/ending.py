@@ -111,13 +111,16 @@ class Ending:
         self, principal: Principal, name: str, deadline: Deadline
     ) -> tuple[Sequence[bytes], Entry | None]:
         """Return the events in a log, and its last entry."""
-        events: list[bytes] = []
-        last: Entry | None = None
-        while found := await self._log.read(principal, name, last.position if last else 0, deadline):
-            for entry in found:
-                events += [event for _, event in entry.events()]
-            last = found[-1]
-        return events, last
+        entries = await self.entries(principal, name, deadline)
+        events = [event for entry in entries for _, event in entry.events()]
+        return events, entries[-1] if entries else None
+
+    async def entries(self, principal: Principal, name: str, deadline: Deadline) -> list[Entry]:
+        """Return what was written to a log."""
+        entries: list[Entry] = []
+        while found := await self._log.read(principal, name, entries[-1].position if entries else 0, deadline):
+            entries += found
+        return entries
 
     async def _decide(
         self,

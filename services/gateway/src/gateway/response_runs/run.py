@@ -98,6 +98,8 @@ class Run:
             CausewayError: The answer failed before it began.
             Conflict: It was deleted, cancelled or taken over.
         """
+        if self._exchange.background:
+            self._put(self._exchange.begin())
         producing = asyncio.create_task(self._produce(answer))
         loop = asyncio.get_running_loop()
         try:
@@ -189,7 +191,16 @@ class Run:
     async def _append(self, entry: Entry) -> None:
         name = self._exchange.response_id
         if self._position or self._before.revision:
-            self._position = await self._log.append(self._principal, name, entry, self._position, self._deadline)
+            while True:
+                try:
+                    self._position = await self._log.append(
+                        self._principal, name, entry, self._position, self._deadline
+                    )
+                except Unavailable:
+                    self._deadline.timeout(_BEGIN_SECONDS)  # raises when it is over
+                    await asyncio.sleep(_SECONDS)
+                else:
+                    break
         else:
             deadline = Deadline.after(min(_BEGIN_SECONDS, self._deadline.timeout() or _BEGIN_SECONDS))
             begun = self._exchange.record_begun(self._profile)

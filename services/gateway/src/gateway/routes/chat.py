@@ -27,11 +27,14 @@ from gateway.answering.pipeline import Pipeline
 from gateway.answering.timeline import Timeline
 from gateway.dialects.exchange import ChatRequest, Dialect, Exchange, Media
 from gateway.dialects.registration import ChatRoute
+from gateway.dialects.responses.exchange import ResponsesExchange
 from gateway.domain import Batch, Done
 from gateway.routes.answer_messages import begin_stream, server_timing, write
+from gateway.routes.background import Acceptance
 from gateway.routes.citation_links import CitationLinks, unlinked
 from gateway.routes.heartbeat import Heartbeat
 from gateway.routes.logged_answers import LoggedAnswer
+from gateway.routes.response_reading import ResponseReading
 from gateway.routes.session_memory import SessionMemory
 from gateway.routes.stored_responses import StoredResponses
 from gateway.server.request_state import state_of
@@ -56,6 +59,8 @@ class ChatEndpoint:
         heartbeat: Seconds of silence after which a stream gets a sign of life.
         memory: Has what the client's session said before.
         stored: Has what requests continue, and keeps their answers; None: nothing is stored.
+        acceptance: Takes responses that run in the background.
+        reading: Follows them.
         links: Make links of citations, where a profile wants them.
         passed_headers: Names, in lower case, of the headers that detectors may get.
     """
@@ -69,6 +74,8 @@ class ChatEndpoint:
         heartbeat: float,
         memory: SessionMemory,
         stored: StoredResponses | None = None,
+        acceptance: Acceptance | None = None,
+        reading: ResponseReading | None = None,
         links: CitationLinks,
         passed_headers: frozenset[str] = frozenset(),
     ) -> None:
@@ -78,6 +85,7 @@ class ChatEndpoint:
         self._heartbeat = heartbeat
         self._memory = memory
         self._stored = stored
+        self._acceptance, self._reading = acceptance, reading
         self._links = links
         self._passed_headers = frozenset(name.encode() for name in passed_headers)
 
@@ -136,6 +144,10 @@ class ChatEndpoint:
                 if exchange.turn.answers_as:
                     state_of(scope).log["assistant"] = exchange.turn.answers_as
                 state = state_of(scope)
+                if self._acceptance is not None and isinstance(exchange, ResponsesExchange) and exchange.background:
+                    accepted = await self._acceptance.accept(exchange, request, state, deadline)
+                    await self._accepted(exchange, accepted, request, send_noted)
+                    return
                 remembering = await self._memory.recall(exchange, state.principal, state.frontend, deadline)
                 turn = replace(exchange.turn, unary=not exchange.streaming)
                 answer = self._pipeline.answer(turn, deadline, timeline)
@@ -178,6 +190,20 @@ class ChatEndpoint:
         if timeline.heard and dialect.media.retried and _repeated(http_status(failure)):
             failure = BrokenOff(failure.message)
         await refuse(send, failure, dialect.error(failure), dialect.media.status(failure))
+
+    async def _accepted(
+        self, exchange: ResponsesExchange, accepted: bytes, request: ChatRequest, send: Send
+    ) -> None:
+        """Send a response that runs in the background: as it waits, or its events."""
+        media = self._chat.choose(request.frontend, {}, request.body).media
+        if self._reading is None or not exchange.streaming:
+            await respond(send, 200, media.unary, accepted, list(exchange.headers))
+            return
+        await begin_stream(send, media, exchange)
+        async with aclosing(self._reading.follow(request.principal, exchange.response_id)) as events:
+            async for data in events:
+                await write(send, data)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     def _request(self, scope: Scope, body: bytes) -> ChatRequest:
         headers = dict(scope["headers"])

@@ -82,6 +82,10 @@ class ResponseReading:
         headers = {"cache-control": "no-cache", "x-accel-buffering": "no"}
         return StreamingResponse(_lines(first, events, stored.id), media_type=_MEDIA, headers=headers)
 
+    def follow(self, principal: Principal, name: str) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a response that has just been accepted, also those to come."""
+        return _lines(None, self._feeds.read(principal, name, -1, self._heartbeat), name)
+
     async def cancel(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """Cancel a response, wherever it runs, and return it; what is over stays as it is.
 

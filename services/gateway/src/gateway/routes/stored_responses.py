@@ -27,7 +27,7 @@ from gateway.domain.responses import (
 from gateway.ports.response_log import ResponseLog
 from gateway.ports.responses import ResponseStore
 from gateway.response_runs.peers import Peers
-from gateway.response_runs.run import Continue, Run
+from gateway.response_runs.run import Continue, Run, Written
 
 _log = structlog.get_logger(__name__)
 _AT_ONCE = 16
@@ -87,18 +87,35 @@ class StoredResponses:
             return answer
         return self._through(exchange, principal, profile, answer)
 
-    def run(self, exchange: Exchange, principal: Principal, profile: str, deadline: Deadline) -> Run | None:
-        """Return what answers and writes the events to a log; None where the response is not stored."""
+    def run(
+        self,
+        exchange: Exchange,
+        principal: Principal,
+        profile: str,
+        deadline: Deadline,
+        writer: str = "",
+        before: Written | None = None,
+    ) -> Run | None:
+        """Return what answers and writes the events to a log; None where the response is not stored.
+
+        Args:
+            exchange: Renders the answer.
+            principal: Whose response it is.
+            profile: Name of the front end.
+            deadline: When it must be over.
+            writer: Name of the attempt; empty: a new one.
+            before: What is there of the response already.
+        """
         if not isinstance(exchange, ResponsesExchange) or not exchange.store:
             return None
-        writer = self._peers.writer()
         return Run(
             exchange,
             principal,
             profile,
             self._store,
             self._log,
-            writer,
+            writer or self._peers.writer(),
+            before=before,
             completed=self.continuing(exchange, principal),
             deadline=deadline,
         )

@@ -69,7 +69,7 @@ class Recording:
             account = Account(state, route, time.perf_counter() - begin)
             self._measure(method, account, state)
             # Who was not let in used nothing; and who only looks is not accounted for.
-            if state.identified and method == "POST":
+            if state.identified and method == "POST" and not state.recorded_later:
                 self._write(account)
             _log.info("request", **log_line(account, method, path, state))
 

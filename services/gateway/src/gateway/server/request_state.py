@@ -38,6 +38,7 @@ class RequestState:
         sources: The passages that a retrieval without a model returned.
         embedded: The model that embedded the request's texts, and the number of their tokens.
         goes_on: The answer goes on where the client leaves, because it can be read later.
+        recorded_later: What the request uses is recorded when its answer is complete, in the background.
         log: Members that layers and routes add to the request's line in the log.
     """
 
@@ -57,6 +58,7 @@ class RequestState:
     sources: tuple[Passage, ...] | None = None
     embedded: tuple[str, int] | None = None
     goes_on: bool = False
+    recorded_later: bool = False
     log: dict[str, str | int] = field(default_factory=dict)
 
     @property

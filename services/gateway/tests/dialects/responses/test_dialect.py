@@ -262,7 +262,7 @@ async def test_tools_that_are_not_offered(client: httpx.AsyncClient) -> None:
         ({"input": []}, "input"),
         ({"input": 3}, "input"),
         ({"input": "x", "surprise": 1}, "surprise"),
-        ({"input": "x", "background": True}, "background"),
+        ({"input": "x", "background": True, "store": False}, "background"),
         ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
         ({"input": "x", "temperature": 3}, "temperature"),
         ({"input": "x", "truncation": "some"}, "truncation"),

@@ -1,13 +1,14 @@
-"""A fake of the logs of responses, in memory."""
+"""Fakes of the logs of responses and of the queue of those that run in the background, in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.response_log import Entry
 from servicekit.deadline import Deadline
-from servicekit.errors import CausewayError, Conflict, PayloadTooLarge
+from servicekit.errors import CausewayError, Conflict, PayloadTooLarge, RateLimited
 from servicekit.principal import Principal
 
 _MOST_BYTES = 1_000_000
@@ -111,3 +112,54 @@ class FakeResponseLog:
         for key in own:
             self._bury(key)
         return len(own)
+
+
+@dataclass(slots=True)
+class FakeTakenJob:
+    """A job of the fake queue."""
+
+    queue: "FakeResponseJobs"
+    job: ResponseJob
+
+    async def working(self) -> None:
+        """See `ports.response_jobs.TakenJob`."""
+
+    async def done(self) -> None:
+        """See `ports.response_jobs.TakenJob`."""
+        self.queue.jobs.remove(self.job)
+        self.queue.taken.remove(self.job.name)
+
+    async def again(self) -> None:
+        """See `ports.response_jobs.TakenJob`."""
+        self.queue.taken.remove(self.job.name)
+
+
+@dataclass(slots=True)
+class FakeResponseJobs:
+    """Jobs in their order.
+
+    Attributes:
+        most: Of one tenant.
+        failure: Raised instead of an answer, where set.
+    """
+
+    most: int = 100
+    jobs: list[ResponseJob] = field(default_factory=list)
+    taken: set[str] = field(default_factory=set)
+    failure: CausewayError | None = None
+
+    async def submit(self, job: ResponseJob, deadline: Deadline) -> None:
+        """See `ports.response_jobs.ResponseJobs`."""
+        if self.failure is not None:
+            raise self.failure
+        if sum(each.principal.tenant == job.principal.tenant for each in self.jobs) >= self.most:
+            raise RateLimited("background: too many wait already.", field="background", retry_after=15.0)
+        self.jobs.append(job)
+
+    async def take(self, seconds: float) -> FakeTakenJob | None:
+        """See `ports.response_jobs.ResponseJobs`."""
+        job = next((each for each in self.jobs if each.name not in self.taken), None)
+        if job is None:
+            return None
+        self.taken.add(job.name)
+        return FakeTakenJob(self, job)

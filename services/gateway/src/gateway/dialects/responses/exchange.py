@@ -74,7 +74,7 @@ class ResponsesExchange:
         self.context: Context | None = None
         self._created = before.created or int(time.time())
         self._model = turn.shown_model
-        self._events = Events(obfuscates=asked.obfuscates)
+        self._events = Events(obfuscates=asked.obfuscates and not self.background)
         custom = frozenset(asked.tools.custom)
         self._output = Output(self._events, owner, custom, summarises=asked.summarises, logprobs=asked.logprobs)
         self._sources = sources
@@ -100,6 +100,10 @@ class ResponsesExchange:
         """Return the events that tell that it begins."""
         self._begin()
         return self._events.taken()
+
+    def queued(self) -> bytes:
+        """Return the response as it waits for a gateway."""
+        return _encode(self._object(QUEUED))
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`."""

@@ -34,7 +34,6 @@ IGNORED = (
 """Members that change nothing here."""
 
 REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "background": (None, False),
     "context_management": (None, []),
     "moderation": (None,),
     "prompt": (None,),

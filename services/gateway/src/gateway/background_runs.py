@@ -1,0 +1,54 @@
+"""Makes what answers in the background."""
+
+from starlette.types import ASGIApp
+
+from gateway.adapters import Services
+from gateway.answering.pipeline import Pipeline
+from gateway.dialects.responses.dialect import Responses
+from gateway.frontends.profiles import FrontendsNow
+from gateway.response_runs.background import BackgroundRuns
+from gateway.response_runs.ending import Ending
+from gateway.routes.background import BackgroundAnswers
+from gateway.routes.stored_responses import StoredResponses
+from gateway.server.quota_enforcement import QuotaLayer
+from gateway.server.recording import Recording
+from gateway.settings import Settings
+
+
+def background_runs(
+    settings: Settings,
+    services: Services,
+    dialect: Responses,
+    pipeline: Pipeline,
+    stored: StoredResponses,
+    ending: Ending,
+    profiles: FrontendsNow,
+) -> BackgroundRuns:
+    """Return what takes responses from the queue and answers them.
+
+    Args:
+        settings: What the gateway was told.
+        services: What it works with.
+        dialect: Reads requests.
+        pipeline: Answers.
+        stored: Has what requests continue.
+        ending: Ends responses that cannot be answered.
+        profiles: The front ends.
+    """
+
+    def recorded(app: ASGIApp) -> ASGIApp:
+        counted = app if services.ledger is None else QuotaLayer(app, services.ledger)
+        return Recording(counted, services.records, services.prices, ())
+
+    answers = BackgroundAnswers(dialect, pipeline, services.generator, stored, profiles, services.calls, recorded)
+    return BackgroundRuns(
+        services.response_jobs,
+        services.responses,
+        services.response_log,
+        ending,
+        services.peers,
+        answers.running,
+        answers.answer,
+        places=settings.background_answers,
+        timeout=settings.background_timeout,
+    )

@@ -1,0 +1,158 @@
+"""Responses that run in the background: a gateway takes them from the queue, and follows another one that died."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import structlog
+from servicekit import metrics
+from servicekit.deadline import Deadline
+from servicekit.errors import BrokenOff, CausewayError, Conflict, Unavailable
+from servicekit.tasks import ended
+
+from gateway.domain.response_jobs import ResponseJob
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import IN_PROGRESS
+from gateway.ports.response_jobs import ResponseJobs, TakenJob
+from gateway.ports.response_log import ResponseLog
+from gateway.ports.responses import ResponseStore
+from gateway.response_runs.ending import FAILED, Ending
+from gateway.response_runs.peers import Peers, runs_job
+from gateway.response_runs.run import Written
+
+_log = structlog.get_logger(__name__)
+_WAIT, _PAUSE, _BEAT = 5.0, 0.5, 2.0
+_SECONDS = 30.0
+_MOST_ATTEMPTS = 3
+FIRST_EVENTS = 3
+"""The events that tell that a response was accepted and begins; behind them is what was released of its answer."""
+_BROKEN = {"code": "server_error", "message": "The answer broke off, and cannot be continued."}
+
+_attempts = metrics.counter(
+    __name__, "causeway.responses.background", "{attempt}", "Attempts to answer in the background, by end."
+)
+
+AnswerJob = Callable[[ResponseJob, Written, str, Deadline], Awaitable[None]]
+Running = Callable[[ResponseJob, Callable[[], object]], AbstractContextManager[None]]
+
+
+class BackgroundRuns:
+    """Works on the queue.
+
+    Args:
+        jobs: The queue.
+        store: Keeps the responses.
+        log: Keeps their events.
+        ending: Ends those that cannot be answered.
+        peers: Names the attempts.
+        running: Knows an answer while a block runs, and cancels it.
+        answer: Answers a job from what there is.
+        places: Most answers at once.
+        timeout: Seconds that an answer may take.
+    """
+
+    def __init__(
+        self,
+        jobs: ResponseJobs,
+        store: ResponseStore,
+        log: ResponseLog,
+        ending: Ending,
+        peers: Peers,
+        running: Running,
+        answer: AnswerJob,
+        *,
+        places: int,
+        timeout: float,
+    ) -> None:
+        self._jobs, self._store, self._log = jobs, store, log
+        self._ending, self._peers = ending, peers
+        self._running, self._answer = running, answer
+        self._places, self._timeout = asyncio.Semaphore(places), timeout
+        self._working: set[asyncio.Task[None]] = set()
+
+    async def work(self, draining: asyncio.Event) -> None:
+        """Take jobs until the gateway begins to stop; what runs then ends with `close`."""
+        while not draining.is_set():
+            await self._places.acquire()
+            taken = None
+            try:
+                taken = await self._jobs.take(_WAIT)
+            except CausewayError as error:
+                _log.debug("no job can be taken", error=error.message)
+                await asyncio.sleep(_PAUSE)
+            if taken is None:
+                self._places.release()
+                continue
+            task = asyncio.create_task(self.do(taken))
+            self._working.add(task)
+            task.add_done_callback(self._over)
+
+    def _over(self, task: "asyncio.Task[None]") -> None:
+        self._working.discard(task)
+        self._places.release()
+
+    async def close(self) -> None:
+        """Give back what runs: another gateway goes on with it."""
+        await ended(*self._working)
+
+    async def do(self, taken: TakenJob) -> None:
+        """Do one job."""
+        job = taken.job
+        attempt = asyncio.create_task(self._attempt(job))
+        beating = asyncio.create_task(_beat(taken))
+        end = "again"
+        try:
+            with self._running(job, attempt.cancel):
+                await asyncio.wait((attempt,))
+            end = "cancelled" if attempt.cancelled() else "done"
+            if not attempt.cancelled() and (error := attempt.exception()) is not None:
+                raise error
+        except Conflict:
+            end = "followed"  # it was cancelled or deleted, or another gateway answers
+        except CausewayError as error:
+            end = "again"
+            _log.warning("a response is tried again", response=job.name, error=error.message)
+        finally:
+            await ended(attempt, beating)
+            _attempts.add(1, {"causeway.end": end})
+            await (taken.again() if end == "again" else taken.done())
+
+    async def _attempt(self, job: ResponseJob) -> None:
+        principal, name = job.principal, job.name
+        deadline = Deadline.after(max(1.0, self._timeout))
+        entries = await self._ending.entries(principal, name, deadline)
+        stored = await self._store.read(principal, name, deadline)
+        if stored is None or not entries or entries[-1].deleted:
+            return
+        events = [event for entry in entries for _, event in entry.events()]
+        before = {entry.writer for entry in entries if runs_job(entry.writer)}
+        if not stored.runs or len(before) >= _MOST_ATTEMPTS:
+            await self._ending.end(principal, name, FAILED, deadline, _BROKEN)
+            return
+        writer, number = self._peers.writer(background=True), len(events)
+        mark = Entry(writer, number, number - 1)
+        position = await self._log.append(principal, name, mark, entries[-1].position, deadline)
+        if stored.status != IN_PROGRESS:
+            begun = {**stored.object, "status": IN_PROGRESS}
+            if not await self._store.replace(principal, replace(stored, object=begun), deadline):
+                raise Conflict("The response was ended elsewhere.", resource=name)
+            stored = await self._store.read(principal, name, deadline)
+            if stored is None:
+                return
+        try:
+            await self._answer(job, Written(position, events, stored.revision), writer, deadline)
+        except (Conflict, Unavailable):
+            raise
+        except CausewayError as error:
+            said = _BROKEN if isinstance(error, BrokenOff) else {"code": "server_error", "message": error.message}
+            await self._ending.end(principal, name, FAILED, Deadline.after(_SECONDS), said)
+
+
+async def _beat(taken: TakenJob) -> None:
+    while True:
+        await asyncio.sleep(_BEAT)
+        try:
+            await taken.working()
+        except Exception as error:  # of the client: NATS is away, and tells it by many classes
+            _log.debug("the queue does not hear that a job goes on", error=str(error))

@@ -1,0 +1,104 @@
+"""The routes besides the chats, with what they work with."""
+
+import asyncio
+
+from fastapi import APIRouter
+from servicekit.allowed_urls import AllowedUrls
+
+from gateway.adapters import Services
+from gateway.routes import (
+    application,
+    chat_history,
+    console,
+    documents,
+    embeddings,
+    health,
+    index_configuration,
+    indexes,
+    jobs,
+    models,
+    originals,
+    retrieve,
+    text_documents,
+    users,
+)
+from gateway.routes import metrics as metrics_route
+from gateway.routes.uploads import Turns
+from gateway.server.metrics import Metrics
+from gateway.settings import Settings
+
+
+def routers(
+    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event, metrics: Metrics
+) -> list[APIRouter]:
+    """The routes besides the chats, for those who run the platform."""
+    return [
+        documents.router(
+            services.ingest,
+            services.catalogue,
+            turns,
+            AllowedUrls.of(settings.ingest_urls),
+            timeout=settings.upload_timeout,
+            most_characters=settings.ingest_max_characters,
+        ),
+        jobs.router(
+            services.ingest,
+            services.jobs,
+            draining,
+            timeout=settings.upload_timeout,
+            watch=settings.watch_timeout,
+        ),
+        text_documents.router(
+            services.texts,
+            services.retriever,
+            turns,
+            draining,
+            upload_timeout=settings.upload_timeout,
+            index_timeout=settings.index_timeout,
+            most_characters=settings.ingest_max_characters,
+        ),
+        indexes.router(
+            services.indexes,
+            services.catalogue,
+            services.pictures,
+            services.originals,
+            timeout=settings.answer_timeout,
+        ),
+        index_configuration.router(services.indexes, timeout=settings.answer_timeout),
+        retrieve.router(services.retriever, timeout=settings.answer_timeout),
+        models.router(services.generator, services.embedder, timeout=settings.answer_timeout),
+        embeddings.router(services.embedder, timeout=settings.answer_timeout),
+        metrics_route.router(metrics, tenants=settings.auth == "none" or settings.metrics_open),
+        health.router(services.probes),
+    ]
+
+
+def front_end_routers(
+    settings: Settings, services: Services, turns: Turns, draining: asyncio.Event
+) -> list[APIRouter]:
+    """The routes besides the chats that every front end has."""
+    return [
+        application.router(
+            services.ingest,
+            services.catalogue,
+            services.pictures,
+            services.originals,
+            services.generator,
+            turns,
+            draining,
+            timeout=settings.upload_timeout,
+            login=application.Login.at(settings.oidc_issuer, settings.oidc_client_id, settings.oidc_scopes)
+            if settings.takes_tokens
+            else None,
+        ),
+        originals.router(services.catalogue, services.originals, timeout=settings.upload_timeout),
+        chat_history.router(services.history, services.memory, timeout=settings.answer_timeout),
+        users.router(
+            services.responses,
+            services.response_log,
+            services.history,
+            services.memory,
+            timeout=settings.answer_timeout,
+        ),
+        *([console.router(settings.oidc_issuer)] if settings.console else []),
+    ]

@@ -1,0 +1,160 @@
+"""Accepts responses that run in the background, and answers them when their turn comes."""
+
+import contextlib
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from servicekit.deadline import Deadline
+from servicekit.errors import BrokenOff, CausewayError, InvalidRequest, NotFound
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gateway.answering.pipeline import Pipeline
+from gateway.answering.timeline import Timeline
+from gateway.dialects.exchange import ChatRequest
+from gateway.dialects.responses.dialect import Responses
+from gateway.dialects.responses.exchange import ResponsesExchange
+from gateway.domain import Done
+from gateway.domain.response_jobs import ResponseJob
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import QUEUED
+from gateway.frontends.profiles import FrontendsNow
+from gateway.identity.caller import Caller
+from gateway.ports.answering import Generator
+from gateway.ports.response_jobs import ResponseJobs
+from gateway.ports.response_log import ResponseLog
+from gateway.ports.responses import ResponseStore
+from gateway.response_runs.background import FIRST_EVENTS
+from gateway.response_runs.run import Written
+from gateway.routes.response_reading import call_name
+from gateway.routes.stored_responses import StoredResponses
+from gateway.server.request_state import RequestState, state_of
+from gateway.server.running_calls import RunningCalls
+
+_QUEUE = "queue"
+_PATH = "/v1/responses"
+
+
+class Acceptance:
+    """Puts responses on the queue.
+
+    Args:
+        jobs: The queue.
+        store: Keeps the responses.
+        log: Keeps their events.
+    """
+
+    def __init__(self, jobs: ResponseJobs, store: ResponseStore, log: ResponseLog) -> None:
+        self._jobs, self._store, self._log = jobs, store, log
+
+    async def accept(
+        self, exchange: ResponsesExchange, request: ChatRequest, state: RequestState, deadline: Deadline
+    ) -> bytes:
+        """Accept a response, and return it as it waits; what is returned is not lost.
+
+        Raises:
+            InvalidRequest: It is not to be stored.
+            RateLimited: Too many of the tenant wait or run.
+            Unavailable: The queue cannot be reached.
+        """
+        if not exchange.store:
+            raise InvalidRequest("background: only a response that is stored can run so.", field="background")
+        principal, name = request.principal, exchange.response_id
+        stored = exchange.record_begun(request.frontend.name, QUEUED)
+        events = exchange.begin().split(b"\n\n")[: FIRST_EVENTS - 1]
+        accepted = Entry(_QUEUE, 0, len(events) - 1, b"".join(event + b"\n\n" for event in events))
+        key, profile = state.caller.key_id, request.frontend.name
+        created = int(stored.object["created_at"])
+        job = ResponseJob(name, created, principal, key, profile, request.body, request.headers)
+        await self._store.save(principal, stored, deadline)
+        try:
+            await self._log.append(principal, name, accepted, 0, deadline)
+            await self._jobs.submit(job, deadline)
+        except CausewayError:
+            with contextlib.suppress(CausewayError):  # the first error says more
+                await self._store.delete(principal, name, Deadline.after(2))
+                await self._log.delete(principal, name, Deadline.after(2))
+            raise
+        state.recorded_later = True
+        return exchange.queued()
+
+
+class BackgroundAnswers:
+    """Answers what waited, as a request of its own: with its own line of the log and its own usage.
+
+    Args:
+        dialect: Reads requests.
+        pipeline: Answers.
+        generator: Knows the models.
+        stored: Has what requests continue.
+        profiles: The front ends.
+        calls: Knows the answers that run.
+        recorded: Puts the layers that count and record around an application.
+    """
+
+    def __init__(
+        self,
+        dialect: Responses,
+        pipeline: Pipeline,
+        generator: Generator,
+        stored: StoredResponses,
+        profiles: FrontendsNow,
+        calls: RunningCalls,
+        recorded: Callable[[ASGIApp], ASGIApp],
+    ) -> None:
+        self._dialect, self._pipeline, self._generator = dialect, pipeline, generator
+        self._stored, self._profiles, self._calls = stored, profiles, calls
+        self._recorded = recorded
+
+    def running(self, job: ResponseJob, cancel: Callable[[], object]) -> contextlib.AbstractContextManager[None]:
+        """Know an answer while the block runs."""
+        return self._calls.running(call_name(job.principal, job.name), cancel)
+
+    async def answer(self, job: ResponseJob, before: Written, writer: str, deadline: Deadline) -> None:
+        """Answer a job; what is released is in its log.
+
+        Raises:
+            BrokenOff: A part of the answer was released, and the model would not go on with the same words.
+            CausewayError: It failed before it began.
+        """
+        frontend = self._profiles().named(job.profile) or self._profiles().default
+        if frontend.name != job.profile:
+            raise NotFound(f"There is no front end {job.profile!r} any more.", resource=job.profile)
+
+        async def serve(scope: Scope, _receive: Receive, _send: Send) -> None:
+            state = state_of(scope)
+            request = ChatRequest(job.body, job.principal, frontend, headers=job.headers)
+            request = await self._stored.recall(request, deadline)
+            known = replace(request.before, name=job.name, created=job.created)
+            exchange = self._dialect.parse(replace(request, before=known))
+            if len(before.events) > FIRST_EVENTS:
+                model = exchange.turn.model
+                counts = await self._generator.count_tokens(job.principal, model, [], [], deadline)
+                if not counts.only_quotes:
+                    raise BrokenOff("The answer broke off, and cannot be continued.")
+            state.dialect, state.timeline = self._dialect.name, Timeline()
+            run = self._stored.run(exchange, job.principal, job.profile, deadline, writer, before)
+            assert run is not None
+            turn = replace(exchange.turn, unary=False)
+            answer = self._pipeline.answer(turn, deadline, state.timeline)
+            async with aclosing(run.through(answer)) as written:
+                async for _ in written:
+                    pass
+            state.status, state.done = 200, run.done or Done(())
+
+        scope: Scope = {"type": "http", "method": "POST", "path": _PATH, "headers": [], "http.route": _PATH}
+        state = state_of(scope)
+        state.frontend = frontend
+        state.identify(Caller(job.principal, job.key_id))
+        state.log["background"] = 1
+        state.log["waited_ms"] = max(0, int((time.time() - job.created) * 1000))
+        await self._recorded(serve)(scope, _nothing, _ignore)
+
+
+async def _nothing() -> dict[str, str]:
+    return {"type": "http.disconnect"}
+
+
+async def _ignore(_message: object) -> None:
+    pass

@@ -1,0 +1,78 @@
+"""What holds for the queue of responses, on the fake and on the adapter that speaks to a real nats-server."""
+
+from dataclasses import replace
+
+import pytest
+from causeway_testing.gateway.response_log import FakeResponseJobs
+from gateway.clients.nats_connection import NatsLink
+from gateway.clients.response_jobs import NatsResponseJobs
+from gateway.domain.response_jobs import ResponseJob
+from gateway.domain.responses import RESPONSE, new_name
+from gateway.ports.response_jobs import ResponseJobs
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import PayloadTooLarge, RateLimited
+from servicekit.principal import Principal
+
+ANN = Principal("t", "ann|ä", ("o",), ("g",), ("ask",), "https://id.example.com")
+
+
+def job(principal: Principal = ANN, body: bytes = b'{"input": "?"}') -> ResponseJob:
+    return ResponseJob(f"{RESPONSE}_{new_name()}", 7, principal, "k", "help", body, {"x-a": "b"})
+
+
+def soon() -> Deadline:
+    return Deadline.after(60)
+
+
+@pytest.fixture(params=["fake", "nats"])
+def queue(request: pytest.FixtureRequest) -> ResponseJobs:
+    if request.param == "fake":
+        return FakeResponseJobs(most=2)
+    link: NatsLink = request.getfixturevalue("link")
+    return NatsResponseJobs(link.response_jobs, most=2)
+
+
+async def test_a_job_is_done_once(queue: ResponseJobs) -> None:
+    """It comes as it was submitted, to one gateway at a time, again when it is given back."""
+    one = job()
+    await queue.submit(one, soon())
+    taken = await queue.take(5)
+    assert taken is not None
+    assert taken.job == one
+    await taken.working()
+    assert await queue.take(0.2) is None
+    await taken.again()
+    taken = await queue.take(5)
+    assert taken is not None
+    await taken.done()
+    assert await queue.take(0.2) is None
+
+
+async def test_a_tenant_has_so_many(queue: ResponseJobs) -> None:
+    """Those that run count, too; another tenant has its own."""
+    await queue.submit(job(), soon())
+    taken = await queue.take(5)
+    await queue.submit(job(), soon())
+    with pytest.raises(RateLimited) as refused:
+        await queue.submit(job(), soon())
+    assert refused.value.retry_after == 15.0
+    await queue.submit(job(replace(ANN, tenant="u")), soon())
+    assert taken is not None
+    await taken.done()
+    await queue.submit(job(), soon())
+
+
+async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
+    """Before anything is queued."""
+    queue = NatsResponseJobs(link.response_jobs, most=2)
+    with pytest.raises(PayloadTooLarge):
+        await queue.submit(job(body=b"".join(new_name().encode() for _ in range(90_000))), soon())
+    assert await queue.take(0.2) is None
+
+
+async def test_a_silent_gateway_is_followed(link: NatsLink) -> None:
+    """Within ten seconds, however long the queue has been there."""
+    jetstream = await link.response_jobs()
+    consumer = await jetstream.consumer_info(keys.RESPONSE_JOB_STREAM, keys.RESPONSE_RUNNERS)
+    assert (consumer.config.ack_wait, consumer.config.max_deliver) == (6.0, -1)

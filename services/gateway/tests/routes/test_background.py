@@ -1,0 +1,215 @@
+"""Responses that run in the background: accepted, answered by any gateway, followed, cancelled."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing import responses
+from causeway_testing.servers import eventually
+from gateway.domain import Delta, Finish, Start, Usage
+from gateway.domain.response_log import Entry
+from gateway.main import build
+from gateway.response_runs.background import BackgroundRuns
+from gateway.settings import Settings
+from servicekit.deadline import Deadline
+from servicekit.errors import Unavailable
+from servicekit.principal import LOCAL
+
+PATH = "/v1/responses"
+
+
+@pytest.fixture
+async def gateway(fakes: Any, settings: Settings) -> AsyncIterator[tuple[httpx.AsyncClient, BackgroundRuns]]:
+    app, runs = build(settings, fakes.services())
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://gateway") as client:
+        yield client, runs
+
+
+async def accepted(client: httpx.AsyncClient, **body: Any) -> Any:
+    answer = await client.post(PATH, json={"input": "When?", "background": True, **body})
+    assert answer.status_code == 200, answer.text
+    return responses.response(answer.json())
+
+
+async def work(fakes: Any, runs: BackgroundRuns) -> None:
+    while (taken := await fakes.response_jobs.take(0)) is not None:
+        await runs.do(taken)
+
+
+async def events_of(client: httpx.AsyncClient, name: str) -> list[Any]:
+    return responses.events((await client.get(f"{PATH}/{name}", params={"stream": "true"})).text)
+
+
+async def test_it_waits_and_is_answered(gateway: Any, fakes: Any) -> None:
+    """The response is there at once, as queued, and later complete; what it used is recorded once."""
+    client, runs = gateway
+    waiting = await accepted(client, metadata={"a": "b"})
+    assert (waiting.status, waiting.background, waiting.output) == ("queued", True, [])
+    assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == "queued"
+    assert fakes.generator.prompts == []
+    await work(fakes, runs)
+    read = responses.response((await client.get(f"{PATH}/{waiting.id}")).json())
+    assert (read.status, read.output_text, read.created_at) == ("completed", "At nine.", waiting.created_at)
+    kinds = [event.type for event in await events_of(client, waiting.id)]
+    assert kinds[:3] == ["response.created", "response.queued", "response.in_progress"]
+    assert kinds[-1] == "response.completed"
+    usage = [json.loads(each.payload) for each in fakes.records.written if ".usage." in each.subject]
+    assert [(each["input_tokens"], each["output_tokens"]) for each in usage] == [(7, 3)]
+    assert fakes.response_jobs.jobs == []
+
+
+async def test_its_events_are_streamed(gateway: Any, fakes: Any) -> None:
+    """Who asks for a stream waits for the events of whichever gateway answers."""
+    client, runs = gateway
+    asking = asyncio.ensure_future(client.post(PATH, json={"input": "When?", "background": True, "stream": True}))
+    await eventually(lambda: bool(fakes.response_jobs.jobs))
+    await work(fakes, runs)
+    events = responses.events((await asking).text)
+    assert events[-1].response.status == "completed"
+    assert await events_of(client, events[-1].response.id) == events
+
+
+async def test_it_must_be_stored(gateway: Any) -> None:
+    """Else nobody could read it: a 400."""
+    client, _ = gateway
+    refused = await client.post(PATH, json={"input": "When?", "background": True, "store": False})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "background")
+
+
+async def test_too_many(gateway: Any, fakes: Any) -> None:
+    """A tenant has so many at once; what was refused leaves nothing."""
+    client, _ = gateway
+    fakes.response_jobs.most = 1
+    await accepted(client)
+    refused = await client.post(PATH, json={"input": "When?", "background": True})
+    assert (refused.status_code, refused.headers["retry-after"]) == (429, "15")
+    [own] = fakes.responses.kept.values()
+    assert len(own) == 1
+
+
+@pytest.mark.parametrize("part", ["responses", "response_log", "response_jobs"])
+async def test_without_nats(gateway: Any, fakes: Any, part: str) -> None:
+    """Nothing is accepted that could be lost."""
+    client, _ = gateway
+    getattr(fakes, part).failure = Unavailable("It cannot be reached.")
+    assert (await client.post(PATH, json={"input": "When?", "background": True})).status_code == 503
+    assert fakes.response_jobs.jobs == []
+
+
+async def test_one_that_waits_is_cancelled(gateway: Any, fakes: Any) -> None:
+    """It is never asked; to cancel it again changes nothing."""
+    client, runs = gateway
+    waiting = await accepted(client)
+    for _ in range(2):
+        answer = await client.post(f"{PATH}/{waiting.id}/cancel")
+        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    await work(fakes, runs)
+    assert fakes.generator.prompts == []
+    assert [event.type for event in await events_of(client, waiting.id)] == ["response.created", "response.queued"]
+    assert fakes.response_jobs.jobs == []
+
+
+def slowly(fakes: Any) -> None:
+    """Have the model stop behind its first word."""
+    fakes.generator.gate = asyncio.Event()
+    begin, end = [Start(b"{}"), Delta(0, "At ")], [Finish(0, "stop"), Usage(7, 2)]
+    fakes.generator.script = [begin, [Delta(0, "nine.")], end]
+
+
+async def begun(fakes: Any, runs: BackgroundRuns) -> "asyncio.Task[None]":
+    taken = await fakes.response_jobs.take(0)
+    working = asyncio.ensure_future(runs.do(taken))
+    [log] = fakes.response_log.logs.values()
+    await eventually(lambda: log[-1].last > 2)
+    return working
+
+
+async def test_one_that_runs_is_cancelled(gateway: Any, fakes: Any) -> None:
+    """Its model is stopped, and what it has said is there."""
+    client, runs = gateway
+    slowly(fakes)
+    waiting = await accepted(client)
+    working = await begun(fakes, runs)
+    read = (await client.post(f"{PATH}/{waiting.id}/cancel")).json()
+    assert (read["status"], read["output"][0]["content"][0]["text"]) == ("cancelled", "At ")
+    await working
+    assert fakes.generator.closed == 1
+    assert (await client.get(f"{PATH}/{waiting.id}")).json() == read
+    assert fakes.response_jobs.jobs == []
+
+
+async def test_one_that_runs_is_deleted(gateway: Any, fakes: Any) -> None:
+    """It ends, and nothing of it is left."""
+    client, runs = gateway
+    slowly(fakes)
+    waiting = await accepted(client)
+    working = await begun(fakes, runs)
+    assert (await client.delete(f"{PATH}/{waiting.id}")).status_code == 200
+    await working
+    assert (await client.get(f"{PATH}/{waiting.id}")).status_code == 404
+    assert fakes.response_jobs.jobs == []
+
+
+async def test_an_attempt_without_a_word_is_repeated(gateway: Any, fakes: Any) -> None:
+    """At most twice; then the response has failed."""
+    client, runs = gateway
+    for attempts in (2, 3):
+        waiting = await accepted(client)
+        for number in range(attempts):
+            last = await fakes.response_log.last(LOCAL, waiting.id, Deadline.after(60))
+            mark = Entry(f"job.dead.{number}", 2, 1)
+            await fakes.response_log.append(LOCAL, waiting.id, mark, last.position, Deadline.after(60))
+        await work(fakes, runs)
+        status = "completed" if attempts < 3 else "failed"
+        assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == status
+        assert (await events_of(client, waiting.id))[-1].type == f"response.{status}"
+
+
+@pytest.mark.parametrize("exact", [False, True])
+async def test_an_answer_that_broke_off(gateway: Any, fakes: Any, exact: bool) -> None:
+    """A model that says the same again goes on; any other response ends as failed, with what there is."""
+    client, runs = gateway
+    slowly(fakes)
+    fakes.generator.only_quotes = exact
+    waiting = await accepted(client)
+    working = await begun(fakes, runs)
+    working.cancel()
+    await asyncio.wait((working,))
+    before = await events_so_far(fakes)
+    fakes.generator.gate.set()
+    await work(fakes, runs)
+    read = (await client.get(f"{PATH}/{waiting.id}")).json()
+    text = read["output"][0]["content"][0]["text"]
+    assert (read["status"], text) == (("completed", "At nine.") if exact else ("failed", "At "))
+    events = await events_of(client, waiting.id)
+    assert events[: len(before)] == before
+    assert events[-1].type == f"response.{read['status']}"
+    assert len(fakes.generator.prompts) == (2 if exact else 1)
+
+
+async def events_so_far(fakes: Any) -> list[Any]:
+    [log] = fakes.response_log.logs.values()
+    return responses.events(b"".join(entry.data for entry in log).decode())
+
+
+async def test_a_frozen_gateway_adds_nothing(gateway: Any, fakes: Any) -> None:
+    """What its successor writes is neither doubled nor mixed."""
+    client, runs = gateway
+    slowly(fakes)
+    waiting = await accepted(client)
+    working = await begun(fakes, runs)
+    fakes.response_jobs.taken.clear()
+    taken = replace(await fakes.response_jobs.take(0))
+    await runs.do(taken)
+    fakes.response_jobs.jobs.append(taken.job)
+    fakes.response_jobs.taken.add(taken.job.name)
+    fakes.generator.gate.set()
+    await working
+    events = await events_of(client, waiting.id)
+    assert events[-1].type == "response.failed"
+    assert (await client.get(f"{PATH}/{waiting.id}")).json()["status"] == "failed"
