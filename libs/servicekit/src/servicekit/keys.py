@@ -31,10 +31,6 @@ GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"
 """Where each gateway says that it is there; not stored."""
 RESPONSE_LOG_STREAM = "CAUSEWAY_RESPONSE_LOG"
 RESPONSE_LOG_SUBJECTS = "causeway.responses.log.>"
-RESPONSE_JOB_STREAM = "CAUSEWAY_RESPONSE_JOBS"
-RESPONSE_JOB_SUBJECTS = "causeway.responses.job.>"
-RESPONSE_RUNNERS = "response-runners"
-"""The consumer that all gateways share for the responses that run in the background."""
 RESPONSE_LIVE_SUBJECTS = "causeway.responses.live.>"
 """Where NATS sends again what it took for a log; not stored."""
 USAGE_STREAM = "CAUSEWAY_USAGE"
@@ -216,16 +212,6 @@ def response_log(tenant: str, owner: str, name: str) -> str:
 def response_live(tenant: str, owner: str, name: str) -> str:
     """Subject on which NATS sends the events of a response again once they are stored."""
     return f"causeway.responses.live.{response_key(tenant, owner, name)}"
-
-
-def response_job(tenant: str, name: str) -> str:
-    """Subject of a response that is to run in the background."""
-    return f"causeway.responses.job.{token(tenant)}.{name}"
-
-
-def response_jobs_of(tenant: str) -> str:
-    """Pattern of the subjects of a tenant's responses that wait or run in the background."""
-    return f"causeway.responses.job.{token(tenant)}.*"
 
 
 def response_logs_of(tenant: str, owner: str = "") -> str:

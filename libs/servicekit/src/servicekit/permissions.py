@@ -7,7 +7,7 @@ do everything. https://docs.nats.io/running-a-nats-service/configuration/securin
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from servicekit import keys
+from servicekit import keys, response_job_keys
 
 GATEWAY = "gateway"
 INGEST = "ingest"
@@ -63,7 +63,7 @@ _FIXED = (
     keys.INGEST_STREAM,
     keys.INGEST_DEAD_STREAM,
     keys.RESPONSE_LOG_STREAM,
-    keys.RESPONSE_JOB_STREAM,
+    response_job_keys.RESPONSE_JOB_STREAM,
     f"OBJ_{keys.ORIGINALS_BUCKET}",
     *(
         f"KV_{bucket}"
@@ -100,8 +100,8 @@ PERMISSIONS: Mapping[str, Permissions] = {
             *_bucket(keys.RESPONSES_BUCKET),
             *_bucket(keys.LINK_KEYS_BUCKET),
             *_stream(keys.RESPONSE_LOG_STREAM, keys.RESPONSE_LOG_SUBJECTS),
-            *_stream(keys.RESPONSE_JOB_STREAM, keys.RESPONSE_JOB_SUBJECTS),
-            f"$JS.ACK.{keys.RESPONSE_JOB_STREAM}.>",
+            *_stream(response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_JOB_SUBJECTS),
+            f"$JS.ACK.{response_job_keys.RESPONSE_JOB_STREAM}.>",
             *_stream(keys.USAGE_STREAM, keys.USAGE_SUBJECTS),
             *_stream(keys.AUDIT_STREAM, keys.AUDIT_SUBJECTS),
             keys.CANCELLED_CALLS_SUBJECT,

@@ -13,7 +13,7 @@ from nats.js.api import (
 )
 from nats.js.errors import NotFoundError
 
-from servicekit import keys
+from servicekit import keys, response_job_keys
 from servicekit.stream_room import RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, set_aside
 
 ACK_WAIT = 6.0
@@ -73,13 +73,13 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
     """
     jetstream = client.jetstream(timeout=2)
     try:
-        await jetstream.stream_info(keys.RESPONSE_JOB_STREAM)
+        await jetstream.stream_info(response_job_keys.RESPONSE_JOB_STREAM)
     except NotFoundError:
-        with set_aside(keys.RESPONSE_JOB_STREAM, RESPONSE_JOB_BYTES):
+        with set_aside(response_job_keys.RESPONSE_JOB_STREAM, RESPONSE_JOB_BYTES):
             await jetstream.add_stream(
                 StreamConfig(
-                    name=keys.RESPONSE_JOB_STREAM,
-                    subjects=[keys.RESPONSE_JOB_SUBJECTS],
+                    name=response_job_keys.RESPONSE_JOB_STREAM,
+                    subjects=[response_job_keys.RESPONSE_JOB_SUBJECTS],
                     retention=RetentionPolicy.WORK_QUEUE,
                     discard=DiscardPolicy.NEW,
                     max_bytes=RESPONSE_JOB_BYTES,
@@ -88,9 +88,9 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
                 )
             )
     await jetstream.add_consumer(
-        keys.RESPONSE_JOB_STREAM,
+        response_job_keys.RESPONSE_JOB_STREAM,
         ConsumerConfig(
-            durable_name=keys.RESPONSE_RUNNERS,
+            durable_name=response_job_keys.RESPONSE_RUNNERS,
             ack_policy=AckPolicy.EXPLICIT,
             ack_wait=ACK_WAIT,
             # The log counts the attempts.

@@ -9,7 +9,7 @@ from gateway.clients.response_jobs import NatsResponseJobs
 from gateway.domain.response_jobs import ResponseJob
 from gateway.domain.responses import RESPONSE, new_name
 from gateway.ports.response_jobs import ResponseJobs
-from servicekit import keys
+from servicekit import response_job_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, RateLimited
 from servicekit.principal import Principal
@@ -74,5 +74,7 @@ async def test_what_is_too_large_is_refused(link: NatsLink) -> None:
 async def test_a_silent_gateway_is_followed(link: NatsLink) -> None:
     """Within ten seconds, however long the queue has been there."""
     jetstream = await link.response_jobs()
-    consumer = await jetstream.consumer_info(keys.RESPONSE_JOB_STREAM, keys.RESPONSE_RUNNERS)
+    consumer = await jetstream.consumer_info(
+        response_job_keys.RESPONSE_JOB_STREAM, response_job_keys.RESPONSE_RUNNERS
+    )
     assert (consumer.config.ack_wait, consumer.config.max_deliver) == (6.0, -1)

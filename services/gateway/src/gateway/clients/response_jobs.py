@@ -8,7 +8,7 @@ import msgspec
 import nats.errors
 from nats.aio.msg import Msg
 from nats.js import JetStreamContext
-from servicekit import keys
+from servicekit import response_job_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge, RateLimited
 
@@ -16,7 +16,7 @@ from gateway.clients.nats_calls import reached
 from gateway.domain.response_jobs import ResponseJob
 
 _WHAT = "The queue of responses"
-_STREAM = keys.RESPONSE_JOB_STREAM
+_STREAM = response_job_keys.RESPONSE_JOB_STREAM
 _MOST_BYTES = 1_000_000
 _RETRY_AFTER, _ACK_SECONDS = 15.0, 2.0
 _decode = msgspec.msgpack.Decoder(ResponseJob).decode
@@ -64,19 +64,19 @@ class NatsResponseJobs:
         if len(packed) > _MOST_BYTES:
             raise PayloadTooLarge("background: the request is too large to wait.", field="background")
         jetstream, tenant = await self._stream(), job.principal.tenant
-        pattern = keys.response_jobs_of(tenant)
+        pattern = response_job_keys.response_jobs_of(tenant)
         info = await reached(jetstream.stream_info(_STREAM, pattern), deadline, _WHAT)
         if len(info.state.subjects or ()) >= self._most:
             message = f"background: {self._most} responses of yours wait or run already. Try again later."
             raise RateLimited(message, field="background", retry_after=_RETRY_AFTER)
-        sent = jetstream.publish(keys.response_job(tenant, job.name), packed, stream=_STREAM)
+        sent = jetstream.publish(response_job_keys.response_job(tenant, job.name), packed, stream=_STREAM)
         await reached(sent, deadline, _WHAT)
 
     async def take(self, seconds: float) -> NatsTakenJob | None:
         """See `ports.response_jobs.ResponseJobs`."""
         jetstream = await self._stream()
         if self._pulling is None:
-            made = jetstream.pull_subscribe_bind(keys.RESPONSE_RUNNERS, stream=_STREAM)
+            made = jetstream.pull_subscribe_bind(response_job_keys.RESPONSE_RUNNERS, stream=_STREAM)
             self._pulling = await reached(made, Deadline.after(seconds), _WHAT)
         pulled = _next(self._pulling, seconds)
         message = await reached(pulled, Deadline.after(seconds + 5), _WHAT)
