@@ -278,7 +278,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
     }
     asked = 0
     for template, operations in _paths(harbour).items():
-        if "{" not in template or "{model}" in template or "static" in template:
+        if "{" not in template or "{model}" in template or "{user}" in template or "static" in template:
             continue
         path = template.format(**names)
         for method in operations:
@@ -286,6 +286,11 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
             assert response.status_code == 404 or (caller == "bob" and response.status_code == 403), (method, path)
             asked += 1
     assert asked >= 10
+    # Users' names are no secret: each tenant may have an ann. What this one has is not what ours has.
+    assert harbour.north["ann"].post("/chat_history", json={"id": "own", "answers": [["q", {}]]}).status_code == 201
+    deleted = http.delete("/users/ann")
+    assert deleted.status_code == 403 if caller == "bob" else not any(deleted.json()["deleted"].values())
+    assert harbour.north["ann"].get("/chat_history/sessions/own").status_code == 200
     for path in _chats(harbour):
         assert http.post(path, json=_question(path)).status_code == 404, path
     assert http.post("/retrieve", json={"index_name": INDEX, "query": QUESTION}).status_code == 404

@@ -1,12 +1,12 @@
 """Indexes of the embedded store that are not used are closed, and nothing above the store knows of it."""
 
-import asyncio
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
 from causeway_testing.retriever.bench import Bench
+from causeway_testing.servers import eventually
 from retriever.concurrency.scheduler import Scheduler
 from retriever.domain.document import Document
 from retriever.domain.query import Query
@@ -57,9 +57,10 @@ async def test_no_more_than_so_many_are_open(tmp_path: Path) -> None:
     store, bench = await filled(tmp_path)
     before = resources()
     assert await store.parking.look() == COUNT - MOST
-    async with asyncio.timeout(30):
-        while not all(had - has >= COUNT - MOST for had, has in zip(before, resources(), strict=True)):
-            await asyncio.sleep(0.01)  # the engine's threads end a moment after the index is closed
+    # The engine's threads end a moment after the index is closed.
+    await eventually(
+        lambda: all(had - has >= COUNT - MOST for had, has in zip(before, resources(), strict=True)), within=30
+    )
     assert [name for name, shard in sorted(shards(store).items()) if shard.is_open] == ["index4", "index5"]
     assert len(await store.notes()) == COUNT
     assert [index.spec.name for index in await bench.indexes.of("local")] == [f"index{n}" for n in range(COUNT)]
