@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, cast
 
+import httpx
 import msgspec
 import pytest
 import pytest_asyncio
@@ -788,6 +789,23 @@ async def test_no_response_is_stored_with_a_secret(world: World, way: Way, mount
     written = [json.loads(msgspec.json.encode([each.object, each.items])) for each in kept]
     texts = [text for each in written for _, text in texts_of(each)]
     assert [text for text in texts if SECRET in text] == []
+
+
+async def test_no_administrator_reads_a_response(world: World) -> None:
+    """Where secrets are only reported, and are stored with the texts."""
+    world.responses.kept.clear()
+    ways_to_store = [way for way in ways() if way.responses]
+    for way in ways_to_store:
+        await world.asks(way, "report", [SECRET, AFTER], messages=[{"role": "user", "content": SECRET}])
+    kept = [each for own in world.responses.kept.values() for each in own.values()]
+    assert [SECRET in str([each.object, each.items]) for each in kept] == [True] * len(ways_to_store)
+    transport = httpx.ASGITransport(world.app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        listed = await client.get("/responses")
+        shown = [await client.get(f"/responses/{each.id}") for each in kept]
+    assert len(listed.json()["responses"]) == len(kept)
+    said = "".join(each.text for each in (listed, *shown))
+    assert [text for text in (SECRET, AFTER, PASSAGE.text) if text in said] == []
 
 
 @EVERYWHERE

@@ -55,6 +55,7 @@ class Gateway:
         dead: Ids of jobs that were given up.
         holds: Whether jobs stay as they are before their end.
         pictures: Names of uploads of whose pages pictures were wanted.
+        responses: What became of responses, by id, the newest first.
         credentials: The ``Authorization`` headers that came, each once.
     """
 
@@ -72,6 +73,7 @@ class Gateway:
         self.stored: dict[str, dict[str, bytes | None]] = {}
         self.removed: list[str] = []
         self.dead: list[str] = []
+        self.responses: dict[str, dict[str, Any]] = {}
         self.holds = False
         self.pictures: list[str] = []
         self.in_flight: set[str] = set()
@@ -89,6 +91,9 @@ class Gateway:
                 Route("/indexes/{index}/rebuild", self._rebuild, methods=["GET", "POST"]),
                 Route("/indexes/{index}/documents/delete", self._delete, methods=["POST"]),
                 Route("/users/{user:path}", self._delete_user, methods=["DELETE"]),
+                Route("/responses", self._list_responses),
+                Route("/responses/{response_id}", self._response, methods=["GET", "DELETE"]),
+                Route("/responses/{response_id}/cancel", self._cancel_response, methods=["POST"]),
                 Route("/jobs", self._list_jobs),
                 Route("/jobs/dead", self._list_dead),
                 Route("/jobs/dead/replay", self._replay, methods=["POST"]),
@@ -269,6 +274,29 @@ class Gateway:
     async def _delete_user(self, request: Request) -> Response:
         self.asked.append({"user": request.path_params["user"], "issuer": request.query_params.get("issuer", "")})
         return JSONResponse({"deleted": {"responses": 2, "chats": 1, "sessions": 0}})
+
+    async def _list_responses(self, request: Request) -> Response:
+        """Answer with two a page."""
+        found = list(self.responses.values())
+        start = int(request.query_params.get("page_token", 0))
+        following = str(start + 2) if start + 2 < len(found) else None
+        return JSONResponse({"responses": found[start : start + 2], "next_page_token": following})
+
+    async def _response(self, request: Request) -> Response:
+        name = request.path_params["response_id"]
+        if name not in self.responses:
+            return JSONResponse({"detail": f"No such response: '{name}'."}, status_code=404)
+        if request.method == "DELETE":
+            del self.responses[name]
+            return JSONResponse({"id": name, "deleted": True})
+        return JSONResponse(self.responses[name])
+
+    async def _cancel_response(self, request: Request) -> Response:
+        name = request.path_params["response_id"]
+        if self.responses[name]["status"] != "queued":
+            return JSONResponse({"detail": "The response is over."}, status_code=409)
+        self.responses[name]["status"] = "cancelled"
+        return JSONResponse(self.responses[name])
 
     async def _rebuild(self, request: Request) -> Response:
         if request.method == "POST":

@@ -17,6 +17,7 @@ T = TypeVar("T")
 
 _PAGE = 1000
 _REMOVED_AT_ONCE = 100
+_RESPONSES_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,22 @@ class Library:
         found = await self._client.call("DELETE", f"/users/{quote(name, safe='')}", query=query)
         return dict(found["deleted"])
 
+    async def responses(self, most: int) -> list[dict[str, Any]]:
+        """Return what became of the responses of all users, the newest first."""
+        return await _first(most, self._pages("/responses", "responses", min(most, _RESPONSES_AT_ONCE)))
+
+    async def response(self, response_id: str) -> dict[str, Any]:
+        """Return what became of a response."""
+        return dict(await self._client.call("GET", _response(response_id)))
+
+    async def cancel_response(self, response_id: str) -> dict[str, Any]:
+        """Stop a response that runs in the background; return what became of it."""
+        return dict(await self._client.call("POST", f"{_response(response_id)}/cancel"))
+
+    async def delete_response(self, response_id: str) -> None:
+        """Delete a response with its events."""
+        await self._client.call("DELETE", _response(response_id))
+
     async def rebuild(self, name: str, settings: Mapping[str, object]) -> dict[str, Any]:
         """Begins to rebuild an index; how far that is."""
         return dict(await self._client.call("POST", f"{_index(name)}/rebuild", body=dict(settings)))
@@ -141,6 +158,10 @@ class Library:
 
 def _index(name: str) -> str:
     return f"/indexes/{quote(name, safe='')}"
+
+
+def _response(response_id: str) -> str:
+    return f"/responses/{quote(response_id, safe='')}"
 
 
 async def _first(most: int, found: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.commands import ask, backup, demo, index, ingest, jobs, keys, mcp, status, up, usage, users
+from causeway.cli.commands import (
+    ask,
+    backup,
+    demo,
+    index,
+    ingest,
+    jobs,
+    keys,
+    mcp,
+    responses,
+    status,
+    up,
+    usage,
+    users,
+)
 from causeway.cli.errors import CommandError
 from causeway.cli.options import EXIT_CODES, EXIT_CODES_OF_A_STACK
 
@@ -77,6 +91,22 @@ def build_app() -> typer.Typer:
     for name, of_key in (("create", keys.create), ("list", keys.list_keys), ("revoke", keys.revoke)):
         of_keys.command(name, epilog=_epilog(_of(f"keys {name}", keys.EXAMPLES), EXIT_CODES))(of_key)
     app.add_typer(of_keys)
+    of_responses = typer.Typer(
+        name="responses",
+        help="Stored responses: what became of them, without their texts.",
+        epilog=_epilog(responses.EXAMPLES, EXIT_CODES),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+    )
+    for name, of_response in (
+        ("list", responses.list_responses),
+        ("show", responses.show),
+        ("cancel", responses.cancel),
+        ("delete", responses.delete),
+    ):
+        epilog = _epilog(_of(f"responses {name}", responses.EXAMPLES), EXIT_CODES)
+        of_responses.command(name, epilog=epilog)(of_response)
+    app.add_typer(of_responses)
     of_users = typer.Typer(
         name="users",
         help="Users: delete what one has stored.",

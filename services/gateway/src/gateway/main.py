@@ -32,6 +32,7 @@ from gateway.routes import (
     orchestrator,
     protected_resource,
     responses,
+    tenant_responses,
 )
 from gateway.routes.background import Acceptance
 from gateway.routes.chat import ChatEndpoint
@@ -166,6 +167,7 @@ def build(
         *routers(settings, services, turns, draining, metrics),
         *front_end_routers(settings, services, turns, draining),
         responses.router(dialect, stored, reading, services.generator, timeout=timeout),
+        tenant_responses.router(services.responses, reading, ending, timeout=timeout),
         conversations.router(services.responses, services.guardrails, timeout=timeout),
         orchestrator.router(services.guardrails, timeout=timeout, passed_headers=passed),
         detectors.router(services.guardrails, timeout=timeout),

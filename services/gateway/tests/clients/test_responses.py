@@ -9,7 +9,16 @@ from causeway_testing.gateway.application import FakeResponses
 from causeway_testing.servers import free_ports
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.responses import NatsResponses
-from gateway.domain.responses import CONVERSATION, RESPONSE, Stored, is_id, named, new_name, owners_of_item
+from gateway.domain.responses import (
+    CONVERSATION,
+    RESPONSE,
+    OwnedPage,
+    Stored,
+    is_id,
+    named,
+    new_name,
+    owners_of_item,
+)
 from gateway.ports.responses import ResponseStore
 from servicekit import keys
 from servicekit.deadline import Deadline
@@ -99,6 +108,36 @@ async def test_a_user_can_be_forgotten(store: ResponseStore) -> None:
     assert await store.forget(ANN.tenant, ANN.owner, soon()) == 1
     assert await store.read(ANN, mine.id, soon()) is None
     assert await store.read(OTHERS[0], other.id, soon()) == other
+
+
+async def test_a_tenants_responses_are_paged(store: ResponseStore) -> None:
+    """Those of all its users, the newest first, also of one with a long name and of one without a name; neither
+    conversations nor those of other tenants.
+    """
+    owners = [ANN, replace(ANN, user="u" * 100), replace(ANN, user="", issuer="")]
+    saved = [await store.save(owner, stored(age=age), soon()) for age, owner in enumerate(owners)]
+    await store.save(ANN, stored(CONVERSATION), soon())
+    await store.save(replace(ANN, tenant="t"), stored(), soon())
+    first = await store.page(ANN.tenant, 2, "", soon())
+    second = await store.page(ANN.tenant, 2, first.next_token, soon())
+    assert (first.next_token, second.next_token) == (saved[1].id, "")
+    found = [*first.found, *second.found]
+    assert [(each.owner, each.stored) for each in found] == [
+        (owner.owner, one) for owner, one in reversed(list(zip(owners, saved, strict=True)))
+    ]
+    assert all(0 < each.size < 1000 for each in found)
+    assert await store.page("nobody", 2, "", soon()) == OwnedPage(())
+
+
+async def test_a_response_is_found_by_its_id(store: ResponseStore) -> None:
+    """Whichever user of the tenant has it, as long as it is there."""
+    one = await store.save(ANN, stored(), soon())
+    found = await store.find(ANN.tenant, one.id, soon())
+    assert found is not None
+    assert (found.owner, found.stored) == (ANN.owner, one)
+    assert await store.find("t", one.id, soon()) is None
+    assert await store.delete(ANN, one.id, soon())
+    assert await store.find(ANN.tenant, one.id, soon()) is None
 
 
 async def test_what_is_too_large_is_refused(store: ResponseStore) -> None:

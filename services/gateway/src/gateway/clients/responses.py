@@ -15,7 +15,7 @@ from servicekit.errors import PayloadTooLarge
 from servicekit.principal import Principal
 
 from gateway.clients.nats_calls import reached
-from gateway.domain.responses import Item, Stored
+from gateway.domain.responses import RESPONSE, Item, Owned, OwnedPage, Stored, is_id
 
 _WHAT = "The store of responses"
 # NATS takes 1 MiB a message; its headers and subject are part of that.
@@ -24,6 +24,8 @@ _LARGE = 64 * 1024
 _MOST_OWNERS = 10_000
 # Seconds after which the server forgets that a key was deleted.
 _MARKER = 3600.0
+_AFTER_ALL = "~"
+"""Is greater than what sorts any key by age."""
 
 
 class _Record(msgspec.Struct):
@@ -32,6 +34,8 @@ class _Record(msgspec.Struct):
     items: list[Item]
     chain: list[str]
     sources: list[tuple[str, str]] = []
+    # A key has no more than the digest of a long name. None: an earlier version did not store it.
+    owner: str | None = None
 
 
 _record = msgspec.json.Decoder(_Record)
@@ -53,7 +57,7 @@ class NatsResponses:
 
     async def save(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """See `ports.responses.ResponseStore`."""
-        packed = await _packed(stored)
+        packed = await _packed(stored, principal.owner)
         bucket = await self._bucket()
         await self._make_room(bucket, principal.tenant, principal.owner, deadline)
         revision = await reached(bucket.put(_key(principal, stored.id), packed), deadline, _WHAT)
@@ -61,25 +65,15 @@ class NatsResponses:
 
     async def replace(self, principal: Principal, stored: Stored, deadline: Deadline) -> bool:
         """See `ports.responses.ResponseStore`."""
-        packed = await _packed(stored)
+        packed = await _packed(stored, principal.owner)
         bucket = await self._bucket()
         key = _key(principal, stored.id)
         return await reached(_updated(bucket, key, packed, stored.revision), deadline, _WHAT)
 
     async def read(self, principal: Principal, stored_id: str, deadline: Deadline) -> Stored | None:
         """See `ports.responses.ResponseStore`."""
-        bucket = await self._bucket()
-        try:
-            entry = await reached(bucket.get(_key(principal, stored_id)), deadline, _WHAT)
-        except KeyNotFoundError:
-            return None
-        value = entry.value or b""
-        unpack = zlib.decompress
-        raw = await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value)
-        said = _record.decode(raw)
-        items, chain = tuple(said.items), tuple(said.chain)
-        sources = tuple(said.sources)
-        return Stored(stored_id, said.profile, said.object, items, chain, sources, entry.revision or 0)
+        found = await _read(await self._bucket(), _key(principal, stored_id), deadline)
+        return None if found is None else found[0]
 
     async def delete(self, principal: Principal, stored_id: str, deadline: Deadline) -> bool:
         """See `ports.responses.ResponseStore`."""
@@ -96,6 +90,23 @@ class NatsResponses:
         for name in found:
             await reached(bucket.purge(name, _MARKER), deadline, _WHAT)
         return len(found)
+
+    async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
+        """See `ports.responses.ResponseStore`."""
+        bucket = await self._bucket()
+        listed = await reached(key_value.names(bucket, keys.tenant_responses(tenant)), deadline, _WHAT)
+        last = _age(token) or _AFTER_ALL
+        older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
+        older.sort(key=_age, reverse=True)
+        found = [await _owned(bucket, name, deadline) for name in older[:count]]
+        next_token = _id(older[count - 1]) if len(older) > count else ""
+        return OwnedPage(tuple(each for each in found if each is not None), next_token)
+
+    async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
+        """See `ports.responses.ResponseStore`."""
+        bucket = await self._bucket()
+        listed = await reached(key_value.names(bucket, keys.tenant_responses(tenant, name)), deadline, _WHAT)
+        return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
         """Delete the oldest where there are too many of a user. They are counted once in a while: a count costs as
@@ -117,6 +128,35 @@ class NatsResponses:
         return await reached(key_value.names(bucket, pattern), deadline, _WHAT)
 
 
+async def _read(bucket: KeyValue, key: str, deadline: Deadline) -> tuple[Stored, str | None, int] | None:
+    """What is under a key, its owner, and its bytes; None where that is nothing."""
+    try:
+        entry = await reached(bucket.get(key), deadline, _WHAT)
+    except KeyNotFoundError:
+        return None
+    value = entry.value or b""
+    unpack = zlib.decompress
+    raw = await asyncio.to_thread(unpack, value) if len(value) > _LARGE else unpack(value)
+    said = _record.decode(raw)
+    items, chain = tuple(said.items), tuple(said.chain)
+    sources = tuple(said.sources)
+    stored = Stored(_id(key), said.profile, said.object, items, chain, sources, entry.revision or 0)
+    return stored, said.owner, len(value)
+
+
+async def _owned(bucket: KeyValue, key: str, deadline: Deadline) -> Owned | None:
+    found = await _read(bucket, key, deadline)
+    if found is None:
+        return None
+    stored, owner, size = found
+    return None if owner is None else Owned(owner, stored, size)
+
+
+def _id(key: str) -> str:
+    """The id of what has a key."""
+    return key.rpartition(".")[2]
+
+
 def _age(name: str) -> str:
     """What sorts keys by age: their ids begin with the time."""
     return name.rpartition("_")[2]
@@ -130,10 +170,9 @@ async def _updated(bucket: KeyValue, key: str, value: bytes, revision: int) -> b
     return True
 
 
-async def _packed(stored: Stored) -> bytes:
-    record = _Record(
-        stored.profile, dict(stored.object), list(stored.items), list(stored.chain), list(stored.sources)
-    )
+async def _packed(stored: Stored, owner: str) -> bytes:
+    items, chain, sources = list(stored.items), list(stored.chain), list(stored.sources)
+    record = _Record(stored.profile, dict(stored.object), items, chain, sources, owner)
     raw = msgspec.json.encode(record)
     # A large one in a thread: it would keep every answer that is under way waiting.
     packed = await asyncio.to_thread(zlib.compress, raw, 1) if len(raw) > _LARGE else zlib.compress(raw, 1)

@@ -60,6 +60,34 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
+class Owned:
+    """A stored response with the user that it belongs to.
+
+    Attributes:
+        owner: Name under which the user's responses are stored.
+        stored: The response.
+        size: Bytes that it takes in the store.
+    """
+
+    owner: str
+    stored: Stored
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedPage:
+    """Some responses of a tenant, the newest first.
+
+    Attributes:
+        found: The responses; perhaps fewer than were asked for.
+        next_token: Gets the page after it; empty at the end.
+    """
+
+    found: tuple[Owned, ...]
+    next_token: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Before:
     """What was looked up for a request.
 

@@ -5,7 +5,7 @@ from typing import Protocol
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
-from gateway.domain.responses import Stored
+from gateway.domain.responses import Owned, OwnedPage, Stored
 
 
 class ResponseStore(Protocol):
@@ -37,4 +37,19 @@ class ResponseStore(Protocol):
 
     async def forget(self, tenant: str, owner: str, deadline: Deadline) -> int:
         """Delete everything of a user; return how much that was."""
+        ...
+
+    async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
+        """Return responses of all users of a tenant, the newest first; no conversations.
+
+        Args:
+            tenant: Whose they are.
+            count: Most of them.
+            token: Of the page before; empty: the page is the first one.
+            deadline: When it must be over.
+        """
+        ...
+
+    async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
+        """Return a response of any user of a tenant; None where the tenant has none of this id."""
         ...

@@ -138,6 +138,10 @@ ROUTES = (
     Route("/snapshots", "GET", _ADMIN, _TENANT),
     Route("/snapshots/{path:path}", "DELETE", _ADMIN, _TENANT),
     Route("/users/{user:path}", "DELETE", _ADMIN, _TENANT),
+    Route("/responses", "GET", _ADMIN, _TENANT),
+    Route("/responses/{response_id}", "GET", _ADMIN, _TENANT),
+    Route("/responses/{response_id}", "DELETE", _ADMIN, _TENANT),
+    Route("/responses/{response_id}/cancel", "POST", _ADMIN, _TENANT),
     Route(METRICS, "GET", _ADMIN),
 )
 

@@ -14,7 +14,7 @@ from gateway.routing.table import RouteTable
 
 _TAGS = {
     "retrieval": "Passages without an answer.",
-    "users": "What a user has stored, deleted by an administrator.",
+    "users": "What users have stored, looked after by an administrator.",
     "documents": "Files and texts in, and the jobs that make them findable.",
     "indexes": "What there is, its settings, snapshots, rebuilds.",
     "front ends": "What chat pages ask for besides answers.",

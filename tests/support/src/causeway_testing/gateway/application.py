@@ -12,7 +12,7 @@ import msgspec
 from gateway.domain import Message, Passage
 from gateway.domain.chat_history import MOST_CONVERSATIONS, Conversation, ConversationPage, page
 from gateway.domain.memory import Remembered
-from gateway.domain.responses import Stored
+from gateway.domain.responses import RESPONSE, Owned, OwnedPage, Stored, is_id
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import CausewayError, Conflict, NotFound, PayloadTooLarge
@@ -186,9 +186,32 @@ class FakeResponses:
         """See `ports.responses.ResponseStore`."""
         return len(self.kept.pop((tenant, owner), {}))
 
+    async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
+        """See `ports.responses.ResponseStore`."""
+        found = [each for each in self._of_tenant(tenant) if not token or each.stored.id < token]
+        found.sort(key=lambda each: each.stored.id, reverse=True)
+        return OwnedPage(tuple(found[:count]), found[count - 1].stored.id if len(found) > count else "")
+
+    async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
+        """See `ports.responses.ResponseStore`."""
+        return next((each for each in self._of_tenant(tenant) if each.stored.id == name), None)
+
+    def _of_tenant(self, tenant: str) -> list[Owned]:
+        if self.failure is not None:
+            raise self.failure
+        return [
+            Owned(owner, stored, self._size(stored))
+            for (of, owner), own in self.kept.items()
+            for stored in own.values()
+            if of == tenant and is_id(stored.id, RESPONSE)
+        ]
+
     @staticmethod
-    def _check(stored: Stored) -> None:
-        if len(zlib.compress(msgspec.json.encode([stored.object, stored.items]))) > _MOST_BYTES:
+    def _size(stored: Stored) -> int:
+        return len(zlib.compress(msgspec.json.encode([stored.object, stored.items])))
+
+    def _check(self, stored: Stored) -> None:
+        if self._size(stored) > _MOST_BYTES:
             raise PayloadTooLarge("The response is larger than what can be stored.", field="store")
 
 

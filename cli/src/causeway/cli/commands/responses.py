@@ -1,0 +1,171 @@
+"""``causeway responses``: what became of the stored responses of all users; cancelling and deleting them."""
+
+import json
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Annotated, Any
+
+import typer
+from causeway.cli import render
+from causeway.cli.errors import RequestRefused, UsageError
+from causeway.cli.library import Library, asked
+from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
+
+Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most responses to show.")]
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a response.", show_default=False)]
+Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of responses.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+EXAMPLES = (
+    "causeway responses list",
+    "causeway responses list --json | jq -r 'select(.status == \"failed\") | .id'",
+    "causeway responses show resp_019a3f5c7d2e4b8f90a1b2c3d4e5f607",
+    "causeway responses cancel resp_019a3f5c7d2e4b8f90a1b2c3d4e5f607",
+    "causeway responses delete resp_019a3f5c7d2e4b8f90a1b2c3d4e5f607 --yes",
+)
+_LABELS = {
+    "id": "Response",
+    "status": "Status",
+    "reason": "Reason",
+    "model": "Model",
+    "background": "Background",
+    "user": "User",
+    "issuer": "Issuer",
+    "frontend": "Front end",
+    "created_at": "Created (UTC)",
+    "completed_at": "Completed (UTC)",
+    "input_tokens": "Input tokens",
+    "output_tokens": "Output tokens",
+    "bytes": "Bytes",
+}
+_LISTED = ("id", "status", "model", "background", "user", "created_at", "completed_at", "output_tokens", "bytes")
+
+
+def list_responses(
+    most: Most = 50,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """List the stored responses of all users, the newest first, without their texts.
+
+    With --json there is one object a response, as GET /responses/{id} has it.
+    """
+    found = asked(url, data_dir, api_key, lambda library: library.responses(most))
+    out = render.console()
+    if as_json:
+        for each in found:
+            out.file.write(json.dumps(each, ensure_ascii=False) + "\n")
+    elif found:
+        rows = [[_cell(each, name) for name in _LISTED] for each in found]
+        render.table(out, [_LABELS[name] for name in _LISTED], rows)
+    else:
+        render.line(out, "There are no responses.")
+
+
+def show(
+    response_id: Id,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what became of a response, without its texts."""
+    found = asked(url, data_dir, api_key, lambda library: library.response(response_id))
+    out = render.console()
+    if as_json:
+        out.file.write(json.dumps(found, ensure_ascii=False) + "\n")
+        return
+    for name, label in _LABELS.items():
+        if found.get(name) is not None:
+            render.line(out, f"{label}: {_cell(found, name)}")
+
+
+def cancel(
+    response_ids: Ids,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Stop responses that run in the background; their users can read what there is of them.
+
+    Exit code 1 where one of them is over already, does not run in the background, or is unknown.
+    """
+
+    async def stop(library: Library, response_id: str) -> None:
+        await library.cancel_response(response_id)
+
+    found = asked(url, data_dir, api_key, lambda library: _each(library, response_ids, stop))
+    _tell(found, "cancelled", as_json=as_json)
+
+
+def delete(
+    response_ids: Ids,
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    yes: Yes = False,
+    as_json: Json = False,
+) -> None:
+    """Delete responses with their events, for good.
+
+    Exit code 1 where one of them is unknown.
+    """
+    what = render.counted(len(response_ids), "response")
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"say --yes to delete {what}")
+        if not typer.confirm(f"Delete {what}, for good?", err=True):
+            raise typer.Exit(1)
+
+    async def remove(library: Library, response_id: str) -> None:
+        await library.delete_response(response_id)
+
+    found = asked(url, data_dir, api_key, lambda library: _each(library, response_ids, remove))
+    _tell(found, "deleted", as_json=as_json)
+
+
+async def _each(
+    library: Library, response_ids: Sequence[str], act: Callable[[Library, str], Awaitable[None]]
+) -> list[tuple[str, str]]:
+    """Act on each response; return the ids with why it was refused, empty where it was not."""
+    found = []
+    for response_id in response_ids:
+        try:
+            await act(library, response_id)
+        except RequestRefused as error:
+            if error.status not in (404, 409):
+                raise
+            found.append((response_id, str(error)))
+        else:
+            found.append((response_id, ""))
+    return found
+
+
+def _tell(found: Sequence[tuple[str, str]], done: str, *, as_json: bool) -> None:
+    out = render.console()
+    for response_id, refused in found:
+        if as_json:
+            said = {"id": response_id, done: not refused, "message": refused or None}
+            out.file.write(json.dumps(said, ensure_ascii=False) + "\n")
+        elif refused:
+            render.line(out, f"{response_id}: {refused}", "red")
+        else:
+            render.line(out, f"{done}: {response_id}")
+    if any(refused for _, refused in found):
+        raise typer.Exit(1)
+
+
+def _cell(response: dict[str, Any], name: str) -> str:
+    value = response.get(name)
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value)[:19].replace("T", " ") if name.endswith("_at") else str(value)

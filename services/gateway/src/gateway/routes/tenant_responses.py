@@ -1,0 +1,125 @@
+"""The stored responses of a tenant, for its administrators: what became of each, and nothing that was said."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from servicekit import keys
+from servicekit.deadline import Deadline
+from servicekit.errors import Conflict
+from servicekit.principal import Principal
+
+from gateway.dialects.responses.continuation import missing
+from gateway.domain.responses import RESPONSE, Owned, is_id
+from gateway.ports.responses import ResponseStore
+from gateway.response_runs.ending import Ending
+from gateway.response_runs.partial import CANCELLED
+from gateway.routes.body import json_answer
+from gateway.routes.response_reading import ResponseReading
+from gateway.routes.schemas import answers
+from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
+from gateway.server.request_state import state_of
+
+MOST_LISTED = 100
+_AWAY = {503: "The store is away; see Retry-After"}
+_UNKNOWN = {404: "The tenant has no such response"} | _AWAY
+_Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most entries of the page")]
+_Token = Annotated[
+    str, Query(pattern=r"^(resp_[0-9a-f]{32})?$", description="`next_page_token` of the page before")
+]
+
+
+def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *, timeout: float) -> APIRouter:
+    """``/responses`` and what is below it.
+
+    Args:
+        responses: Keeps the responses.
+        reading: Cancels and deletes them.
+        ending: Ends those that no gateway works on.
+        timeout: Seconds that a request may take.
+    """
+    routes = APIRouter(prefix="/responses", tags=["users"])
+
+    async def now(tenant: str, owned: Owned, deadline: Deadline) -> dict[str, Any]:
+        stored = await ending.settled(Principal(tenant, owned.owner), owned.stored, deadline)
+        return response_json(Owned(owned.owner, stored, owned.size))
+
+    async def known(tenant: str, name: str, deadline: Deadline) -> Owned:
+        found = await responses.find(tenant, name, deadline) if is_id(name, RESPONSE) else None
+        if found is None:
+            raise missing(name, "response_id")
+        return found
+
+    @routes.get(
+        "", summary="The responses of all users, the newest first", responses=answers(TENANT_RESPONSE_PAGE, _AWAY)
+    )
+    async def list_responses(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
+        """A page, perhaps shorter than `limit`; `next_page_token` gets the next one, and is null at the end. It has
+        no text of a question or an answer.
+        """
+        tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
+        page = await responses.page(tenant, limit, page_token, deadline)
+        listed = [await now(tenant, owned, deadline) for owned in page.found]
+        return json_answer({"responses": listed, "next_page_token": page.next_token or None})
+
+    @routes.get("/{response_id}", summary="What became of a response", responses=answers(TENANT_RESPONSE, _UNKNOWN))
+    async def show(request: Request, response_id: str) -> Response:
+        """Of any user, without a text."""
+        tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
+        return json_answer(await now(tenant, await known(tenant, response_id, deadline), deadline))
+
+    @routes.post(
+        "/{response_id}/cancel",
+        summary="Cancel a response of any user",
+        responses=answers(TENANT_RESPONSE, _UNKNOWN | {409: "It is over, or does not run in the background"}),
+    )
+    async def cancel(request: Request, response_id: str) -> Response:
+        """Only what runs in the background can be cancelled. Its user can read what there is of it."""
+        tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
+        owned = await known(tenant, response_id, deadline)
+        stored = owned.stored
+        if stored.runs and not stored.object.get("background"):
+            raise Conflict("Only a background response can be cancelled.", resource=response_id)
+        stored = await reading.cancel(Principal(tenant, owned.owner), stored, deadline)
+        if stored.status != CANCELLED:
+            raise Conflict(f"The response is over: it is {stored.status}.", resource=response_id)
+        return json_answer(response_json(Owned(owned.owner, stored, owned.size)))
+
+    @routes.delete(
+        "/{response_id}", summary="Delete a response of any user", responses=answers(DELETED_RESPONSE, _UNKNOWN)
+    )
+    async def delete(request: Request, response_id: str) -> Response:
+        """With its events. An answer that still comes ends."""
+        tenant, deadline = state_of(request.scope).principal.tenant, Deadline.after(timeout)
+        owned = await known(tenant, response_id, deadline)
+        await reading.delete(Principal(tenant, owned.owner), response_id, deadline)
+        return json_answer({"id": response_id, "deleted": True})
+
+    return routes
+
+
+def response_json(owned: Owned) -> dict[str, Any]:
+    """Return what an administrator sees of a response: members are named one by one, so that none has a text."""
+    said = owned.stored.object
+    issuer, user = keys.issuer_and_user(owned.owner)
+    usage = said.get("usage") or {}
+    reason = (said.get("error") or {}).get("code") or (said.get("incomplete_details") or {}).get("reason")
+    return {
+        "id": owned.stored.id,
+        "status": owned.stored.status,
+        "reason": reason,
+        "model": said.get("model"),
+        "background": bool(said.get("background")),
+        "user": user or None,
+        "issuer": issuer or None,
+        "frontend": owned.stored.profile or None,
+        "created_at": _moment(said.get("created_at")),
+        "completed_at": _moment(said.get("completed_at")),
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
+        "bytes": owned.size,
+    }
+
+
+def _moment(seconds: float | None) -> str | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat()
