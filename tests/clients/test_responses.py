@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from causeway_testing.model_answers import DONE, STREAM, Answer, chunk, sse
+from causeway_testing.model_answers import DONE, STREAM, Answer, Fault, chunk, sse
 from causeway_testing.recipes import NODE, PYTHON
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -50,6 +50,23 @@ async def test_openai_for_python(platform: Any) -> None:
     assert found["conversation"] == ["user", "assistant"] * 2
     assert (found["read"], found["asked"]) == ("At six.", ["function_call_output"])
     assert (found["tokens"], found["error"]) == (True, [404, True])
+
+
+async def test_openai_for_python_in_the_background(platform: Any) -> None:
+    """Polled to its end, read again behind each event, resumed, and cancelled; its strict types hold."""
+    platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
+    found = await platform.outcome(PYTHON, HERE / "python" / "background_client.py")
+    assert found["accepted"] == ["queued", True, []]
+    status, text = found["polled"]
+    assert (status, ANSWER in text) == ("completed", True)
+    assert found["numbers"] == list(range(len(found["numbers"])))
+    assert found["first"] == ["response.created", "response.queued", "response.in_progress"]
+    assert found["last"] == "response.completed"
+    assert found["again"] == [True] * len(found["numbers"])
+    assert found["resumed"]
+    assert (found["cancelled"], found["cancelled_again"]) == ("cancelled", "cancelled")
+    assert (found["delta"], found["end"]) == ("At six, ", "response.output_text.delta")
+    assert found["kept"] == ["cancelled", "At six, "]
 
 
 async def test_openai_for_node(platform: Any) -> None:

@@ -22,7 +22,7 @@ TENANT_RESPONSE: Schema = {
         "background": {"type": "boolean"},
         "user": {**_NAME, "description": "Null where the request named none"},
         "issuer": {**_NAME, "description": "Of the token that named the user; null: the user is a key's"},
-        "frontend": {**_NAME, "description": "Null: the default one"},
+        "frontend": {**_TEXT, "description": "Name of its front end"},
         "created_at": _TIME,
         "completed_at": _TIME,
         "input_tokens": _TOKENS,

@@ -112,7 +112,7 @@ def response_json(owned: Owned) -> dict[str, Any]:
         "background": bool(said.get("background")),
         "user": user or None,
         "issuer": issuer or None,
-        "frontend": owned.stored.profile or None,
+        "frontend": owned.stored.profile,
         "created_at": _moment(said.get("created_at")),
         "completed_at": _moment(said.get("completed_at")),
         "input_tokens": usage.get("input_tokens"),
