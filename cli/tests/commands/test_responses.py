@@ -39,7 +39,7 @@ def test_responses_are_listed(gateway: Any, cli: Callable[..., Any]) -> None:
 
 
 def test_one_is_shown(gateway: Any, cli: Callable[..., Any]) -> None:
-    """What is known of it; exit code 1 where there is none."""
+    """What is known of it; exit code 1 where no response has the id."""
     shown = cli("responses", "show", "resp_b", "--url", gateway.url).stdout.splitlines()
     assert shown[:3] == ["Response: resp_b", "Status: failed", "Reason: server_error"]
     assert "Background: no" in shown

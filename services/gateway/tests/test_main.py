@@ -1,11 +1,7 @@
 """The process as a whole: how it starts, refuses to start, and ends."""
 
 import asyncio
-import contextlib
-import os
 import signal
-import sys
-import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +10,7 @@ import httpx
 import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
+from causeway_testing.gateway.process import answers, gateway, spawn
 from causeway_testing.servers import free_ports
 from gateway.clients.generator import DESCRIPTOR
 from gateway.main import serve
@@ -54,50 +51,6 @@ async def target(generator: Generator) -> AsyncIterator[str]:
     await server.start()
     yield f"127.0.0.1:{server.port}"
     await server.stop(0)
-
-
-async def spawn(**settings: object) -> asyncio.subprocess.Process:
-    """The gateway, with services and a NATS that are not there unless the settings say otherwise."""
-    nowhere = free_ports(4)
-    targets = {
-        f"{name}_target": f"127.0.0.1:{port}"
-        for name, port in zip(("retriever", "generator", "guardrails"), nowhere, strict=False)
-    }
-    named = {"nats_url": f"nats://127.0.0.1:{nowhere[3]}", "log_format": "json", **targets, **settings}
-    environment = {f"CAUSEWAY_{name.upper()}": str(value) for name, value in named.items()}
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "gateway",
-        env=os.environ | environment,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-
-
-@contextlib.asynccontextmanager
-async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A gateway that listens."""
-    [port] = free_ports(1)
-    process = await spawn(gateway_port=port, **settings)
-    try:
-        await answers(port)
-        yield process, port
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.communicate()
-
-
-async def answers(port: int) -> None:
-    end = time.monotonic() + 90
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
-        while time.monotonic() < end:
-            with contextlib.suppress(httpx.TransportError):
-                assert (await client.get("/healthz")).status_code == 200
-                return
-            await asyncio.sleep(0.05)
-    raise TimeoutError("the gateway does not answer")
 
 
 async def test_it_starts_and_ends_without_anyone_else(tmp_path: Path) -> None:

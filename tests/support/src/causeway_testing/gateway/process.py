@@ -1,0 +1,59 @@
+"""The gateway as a process of its own."""
+
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import httpx
+
+from causeway_testing.servers import free_ports
+
+_START_SECONDS = 90.0
+
+
+async def spawn(**settings: object) -> asyncio.subprocess.Process:
+    """Start the gateway, with services and a NATS that are not there unless the settings say otherwise."""
+    nowhere = free_ports(4)
+    targets = {
+        f"{name}_target": f"127.0.0.1:{port}"
+        for name, port in zip(("retriever", "generator", "guardrails"), nowhere, strict=False)
+    }
+    named = {"nats_url": f"nats://127.0.0.1:{nowhere[3]}", "log_format": "json", **targets, **settings}
+    environment = {f"CAUSEWAY_{name.upper()}": str(value) for name, value in named.items()}
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "gateway",
+        env=os.environ | environment,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+
+
+@contextlib.asynccontextmanager
+async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """Start a gateway; yield its process and its port once it listens. Killed at the end."""
+    [port] = free_ports(1)
+    process = await spawn(gateway_port=port, **settings)
+    try:
+        await answers(port)
+        yield process, port
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()
+
+
+async def answers(port: int) -> None:
+    """Wait until a gateway answers on a port."""
+    end = time.monotonic() + _START_SECONDS
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as client:
+        while time.monotonic() < end:
+            with contextlib.suppress(httpx.TransportError):
+                assert (await client.get("/healthz")).status_code == 200
+                return
+            await asyncio.sleep(0.05)
+    raise TimeoutError("the gateway does not answer")
