@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.slow
 
 EXAMPLES = int(os.environ.get("CAUSEWAY_FUZZ_EXAMPLES", "200"))
-PAGES = {"/docs", "/docs/oauth2-redirect", "/static-offline-docs/{path:path}", "/openapi.json"}
+CONSOLE = {"/", "/console/{path:path}"}
+PAGES = {"/docs", "/docs/oauth2-redirect", "/static-offline-docs/{path:path}", "/openapi.json", *CONSOLE}
 ROUTES = [f"{route.method} {route.path.replace(':path}', '}')}" for route in TABLE if route.path not in PAGES]
 # Not documented for each route: the path that a parameter makes may be another one, or lack its last word.
 EVERYWHERE = {"404", "405", "307"}
