@@ -1,4 +1,6 @@
+import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 import nats.errors
 import pytest
@@ -48,3 +50,29 @@ async def test_what_comes_after_is_told(bucket: KeyValue) -> None:
         assert told == [(b"new", None), (b"", "DEL")]
         with pytest.raises(nats.errors.TimeoutError):
             assert await key_value.update(watcher, 0.2) or await key_value.update(watcher, 0.2)
+
+
+async def test_recent_names(bucket: KeyValue) -> None:
+    """Those of the pattern; none of a bucket or a pattern without keys."""
+    assert await key_value.recent_names(bucket) == []
+    for name in ("a.1", "a.2", "b.1"):
+        await bucket.put(name, b"x")
+    assert sorted(await key_value.recent_names(bucket, "a.*")) == ["a.1", "a.2"]
+    assert sorted(await key_value.recent_names(bucket)) == ["a.1", "a.2", "b.1"]
+    assert await key_value.recent_names(bucket, "c.*") == []
+
+
+async def test_recent_names_come_in_pages(bucket: KeyValue, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each page is asked for behind those before."""
+    jetstream: Any = bucket._js
+    asked: list[int] = []
+
+    async def answer(subject: str, request: bytes, **_: float) -> dict[str, Any]:
+        offset = json.loads(request)["offset"]
+        asked.append(offset)
+        page = [f"{bucket._pre}a.{number}" for number in range(5)][offset : offset + 2]
+        return {"state": {"subjects": dict.fromkeys(page, 1)}, "total": 5}
+
+    monkeypatch.setattr(jetstream, "_api_request", answer)
+    assert await key_value.recent_names(bucket) == [f"a.{number}" for number in range(5)]
+    assert asked == [0, 2, 4]

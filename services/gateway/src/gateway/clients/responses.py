@@ -94,7 +94,7 @@ class NatsResponses:
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        listed = await reached(key_value.names(bucket, keys.tenant_responses(tenant)), deadline, _WHAT)
+        listed = await reached(key_value.recent_names(bucket, keys.tenant_responses(tenant)), deadline, _WHAT)
         last = _age(token) or _AFTER_ALL
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
         older.sort(key=_age, reverse=True)
@@ -105,7 +105,8 @@ class NatsResponses:
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        listed = await reached(key_value.names(bucket, keys.tenant_responses(tenant, name)), deadline, _WHAT)
+        pattern = keys.tenant_responses(tenant, name)
+        listed = await reached(key_value.recent_names(bucket, pattern), deadline, _WHAT)
         return await _owned(bucket, listed[0], deadline) if listed else None
 
     async def _make_room(self, bucket: KeyValue, tenant: str, owner: str, deadline: Deadline) -> None:
