@@ -255,11 +255,3 @@ def test_pictures_are_found_by_what_they_belong_to(
     assert key.startswith(keys.index_pictures(*other).removesuffix(">")) == (one == other)
     assert key.startswith(keys.document_pictures(*one, first, "ab" * 32).removesuffix(">"))
     assert not key.startswith(keys.document_pictures(*one, first, "cd" * 32).removesuffix(">"))
-
-
-@given(name)
-def test_an_owner_names_the_issuer_and_the_user(user: str) -> None:
-    """As they were put together; the user of a key has no issuer."""
-    assert keys.issuer_and_user(keys.user_of("https://id.example.com", user)) == ("https://id.example.com", user)
-    if not keys.is_issued(user):
-        assert keys.issuer_and_user(user) == ("", user)

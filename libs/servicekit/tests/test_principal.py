@@ -2,8 +2,9 @@ import pytest
 from causeway.identity.v1 import principal_pb2
 from hypothesis import given
 from hypothesis import strategies as st
+from servicekit import keys
 from servicekit.errors import Unauthenticated
-from servicekit.principal import LOCAL, ROLES, Principal
+from servicekit.principal import LOCAL, ROLES, Principal, issuer_and_user
 
 names = st.lists(st.text(), max_size=4).map(tuple)
 principals = st.builds(Principal, tenant=st.text(min_size=1), user=st.text(), oids=names, groups=names, roles=names)
@@ -46,3 +47,12 @@ def test_an_administrator_may_do_everything(roles: tuple[str, ...], may: tuple[s
     """The other roles include none."""
     principal = Principal("north", roles=roles)
     assert tuple(role for role in ROLES if principal.has_role(role)) == may
+
+
+@given(st.text())
+def test_an_owner_names_the_issuer_and_the_user(user: str) -> None:
+    """As they were put together; the user of a key has no issuer."""
+    issuer = "https://id.example.com"
+    assert issuer_and_user(Principal("t", user, issuer=issuer).owner) == (issuer, user)
+    if not keys.is_issued(user):
+        assert issuer_and_user(Principal("t", user).owner) == ("", user)

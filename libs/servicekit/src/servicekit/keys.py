@@ -204,11 +204,6 @@ def response_key(tenant: str, owner: str, name: str) -> str:
     return f"{token(tenant)}.{token(owner)}.{name}"
 
 
-def tenant_responses(tenant: str, name: str = "*") -> str:
-    """Pattern of the keys of a tenant's responses and conversations, or of the one that has a name."""
-    return f"{token(tenant)}.*.{name}"
-
-
 def response_log(tenant: str, owner: str, name: str) -> str:
     """Subject of the events of a response."""
     return f"causeway.responses.log.{response_key(tenant, owner, name)}"
@@ -296,14 +291,6 @@ def member_object(outer: str, number: int) -> str:
 def user_of(issuer: str, user: str) -> str:
     """Name of a user whom a provider names: different issuers, and API keys, never share one."""
     return f"{_ISSUED}{issuer} {user}"  # the address of an issuer has no space
-
-
-def issuer_and_user(owner: str) -> tuple[str, str]:
-    """Return the issuer and the user of a `user_of`; no issuer where the user is a key's."""
-    if not is_issued(owner):
-        return "", owner
-    issuer, _, user = owner.removeprefix(_ISSUED).partition(" ")
-    return issuer, user
 
 
 def is_issued(user: str) -> bool:

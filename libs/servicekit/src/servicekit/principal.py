@@ -77,3 +77,11 @@ class Principal:
 
 LOCAL = Principal(tenant="local", roles=ROLES)
 """The caller of a stack without authentication, which listens on loopback only."""
+
+
+def issuer_and_user(owner: str) -> tuple[str, str]:
+    """Return the issuer and the user of a `Principal.owner`; no issuer where the user is a key's."""
+    if not keys.is_issued(owner):
+        return "", owner
+    issuer, _, user = owner.partition(":")[2].partition(" ")
+    return issuer, user

@@ -1,4 +1,4 @@
-"""The names of the queue of responses that run in the background."""
+"""The names of a tenant's responses, and of the queue of those that run in the background."""
 
 from servicekit.keys import token
 
@@ -16,3 +16,8 @@ def response_job(tenant: str, name: str) -> str:
 def response_jobs_of(tenant: str) -> str:
     """Pattern of the subjects of a tenant's responses that wait or run in the background."""
     return f"causeway.responses.job.{token(tenant)}.*"
+
+
+def tenant_responses(tenant: str, name: str = "*") -> str:
+    """Pattern of the keys of a tenant's responses and conversations, or of the one that has a name."""
+    return f"{token(tenant)}.*.{name}"

@@ -9,7 +9,7 @@ from dataclasses import replace
 import msgspec
 from nats.js.errors import KeyNotFoundError, KeyWrongLastSequenceError
 from nats.js.kv import KeyValue
-from servicekit import key_value, keys
+from servicekit import key_value, keys, response_job_keys
 from servicekit.deadline import Deadline
 from servicekit.errors import PayloadTooLarge
 from servicekit.principal import Principal
@@ -94,7 +94,9 @@ class NatsResponses:
     async def page(self, tenant: str, count: int, token: str, deadline: Deadline) -> OwnedPage:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        listed = await reached(key_value.recent_names(bucket, keys.tenant_responses(tenant)), deadline, _WHAT)
+        listed = await reached(
+            key_value.recent_names(bucket, response_job_keys.tenant_responses(tenant)), deadline, _WHAT
+        )
         last = _age(token) or _AFTER_ALL
         older = [name for name in listed if is_id(_id(name), RESPONSE) and _age(name) < last]
         older.sort(key=_age, reverse=True)
@@ -105,7 +107,7 @@ class NatsResponses:
     async def find(self, tenant: str, name: str, deadline: Deadline) -> Owned | None:
         """See `ports.responses.ResponseStore`."""
         bucket = await self._bucket()
-        pattern = keys.tenant_responses(tenant, name)
+        pattern = response_job_keys.tenant_responses(tenant, name)
         listed = await reached(key_value.recent_names(bucket, pattern), deadline, _WHAT)
         return await _owned(bucket, listed[0], deadline) if listed else None
 

@@ -4,10 +4,9 @@ from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict
-from servicekit.principal import Principal
+from servicekit.principal import Principal, issuer_and_user
 
 from gateway.dialects.responses.continuation import missing
 from gateway.domain.responses import RESPONSE, Owned, is_id
@@ -101,7 +100,7 @@ def router(responses: ResponseStore, reading: ResponseReading, ending: Ending, *
 def response_json(owned: Owned) -> dict[str, Any]:
     """Return what an administrator sees of a response: members are named one by one, so that none has a text."""
     said = owned.stored.object
-    issuer, user = keys.issuer_and_user(owned.owner)
+    issuer, user = issuer_and_user(owned.owner)
     usage = said.get("usage") or {}
     reason = (said.get("error") or {}).get("code") or (said.get("incomplete_details") or {}).get("reason")
     return {
