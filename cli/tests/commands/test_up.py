@@ -17,7 +17,6 @@ from causeway.cli.commands.up import command_name
 
 pytestmark = pytest.mark.slow
 
-STATIC = Path(__file__).resolve().parents[3] / "services/gateway/src/gateway/static"
 SERVICES = ["nats", "retriever", "generator", "guardrails", "ingest", "gateway"]
 
 
@@ -125,6 +124,9 @@ def _pid(data: Path, service: str) -> int | None:
 
 def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
     """Plain lines for what gets ready, then the URL and a first curl; --verbose shows the logs; Ctrl-C ends it."""
+    page = tmp_path / "modules" / "static" / "index.html"  # in the gateway's package, once the console is built
+    page.parent.mkdir()
+    page.touch()
     process = start("--port", "0", "--verbose")
     first = process.stdout.readline()
     assert first.startswith("Causeway is ready at http://127.0.0.1:")
@@ -132,7 +134,7 @@ def test_for_people(start: Callable[..., Any], tmp_path: Path) -> None:
     assert process.wait(60) == 0
     told = process.stdout.read()
     assert f"curl {first.split()[-1]}/documents" in told
-    assert (f"The console is at {first.split()[-1]}/" in told) is (STATIC / "index.html").is_file()
+    assert f"The console is at {first.split()[-1]}/" in told
     shown = (tmp_path / "stderr").read_text()
     assert "gateway is ready" in shown
     assert "guardrails | guardrails serves on" in shown
