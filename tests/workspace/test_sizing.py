@@ -1,0 +1,93 @@
+"""docs/sizing.md: the figures that it takes from manifests and settings are theirs."""
+
+import inspect
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from gateway.settings import Settings
+from generator.configuration.schema import DeploymentEntry
+from manifests import K8S
+from servicekit.server import GrpcServer
+
+SCALED = ("gateway", "generator", "guardrails", "retriever", "ingest")
+
+
+@pytest.fixture(scope="module")
+def rows(root: Path) -> dict[str, list[list[str]]]:
+    """Return the cells behind the first one of each table row of the part about manifests, by the first one."""
+    part = (root / "docs/sizing.md").read_text().partition("\n## The manifests\n")[2]
+    found: dict[str, list[list[str]]] = {}
+    for line in re.findall(r"^\| (.*) \|$", part, re.MULTILINE):
+        first, *others = (cell.strip() for cell in line.split("|"))
+        found.setdefault(first, []).append(others)
+    return found
+
+
+def _read(*path: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(K8S.joinpath(*path).read_text()))
+
+
+def _pair(resources: dict[str, str]) -> str:
+    return f"{resources['cpu']}, {resources['memory']}"
+
+
+@pytest.mark.parametrize("service", SCALED)
+def test_services_have_what_the_page_says(rows: dict[str, list[list[str]]], service: str) -> None:
+    """Requests, limits, replicas and the target of the autoscaler are those of `base`."""
+    [deployment] = _read("base", service, "deployment.yaml")
+    [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
+    resources = deployment["spec"]["template"]["spec"]["containers"][0]["resources"]
+    [metric] = autoscaler["metrics"]
+    assert rows[service][0][:4] == [
+        _pair(resources["requests"]),
+        _pair(resources["limits"]),
+        f"{autoscaler['minReplicas']} to {autoscaler['maxReplicas']}",
+        f"{metric['resource']['target']['averageUtilization']} %",
+    ]
+
+
+@pytest.mark.parametrize("store", ["nats", "qdrant"])
+def test_stores_have_what_the_page_says(rows: dict[str, list[list[str]]], store: str) -> None:
+    """Requests, limits, replicas and the size of the volume are those of `base`."""
+    [found] = [each["spec"] for each in _read("base", store, "stateful-set.yaml")]
+    resources = found["template"]["spec"]["containers"][0]["resources"]
+    [claim] = found["volumeClaimTemplates"]
+    assert rows[store][0] == [
+        _pair(resources["requests"]),
+        _pair(resources["limits"]),
+        str(found["replicas"]),
+        "",
+        claim["spec"]["resources"]["requests"]["storage"],
+    ]
+
+
+def test_keda_scales_as_the_page_says(rows: dict[str, list[list[str]]]) -> None:
+    """Replicas and thresholds are those of the component `keda`."""
+    objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
+    [answers] = [each["metadata"] for each in objects["gateway"]["triggers"] if each["name"] == "answers"]
+    jobs = objects["ingest"]["advanced"]["scalingModifiers"]
+    for service, one in [("gateway", f"{answers['threshold']} answers"), ("ingest", f"{jobs['target']} jobs")]:
+        spec = objects[service]
+        assert rows[service][1] == [f"{spec['minReplicaCount']} to {spec['maxReplicaCount']}", one]
+
+
+def test_admission_limits_are_those_of_the_settings(rows: dict[str, list[list[str]]]) -> None:
+    """The limits of one process are the defaults of its settings, which no manifest overrides."""
+    fields = Settings.model_fields
+    limits = {
+        f"`CAUSEWAY_{name.upper()}`": fields[name].default
+        for name in ("max_answers", "max_requests", "max_connections")
+    } | {
+        "`max_concurrency` of a deployment, for each generator": DeploymentEntry.model_fields[
+            "max_concurrency"
+        ].default,
+        "gRPC calls at once of generator, retriever and guardrails": inspect.signature(GrpcServer.__init__)
+        .parameters["max_concurrent_calls"]
+        .default,
+    }
+    assert {name: rows[name][0] for name in limits} == {name: [str(value)] for name, value in limits.items()}
+    settings = "".join(path.read_text() for path in K8S.rglob("*.yaml"))
+    assert [name for name in limits if name.strip("`") + "=" in settings] == []
