@@ -1,7 +1,7 @@
 """Bodies of the routes that FastAPI only dispatches: read once, checked by their protocol, answered as bytes."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -15,6 +15,11 @@ _JSON = "application/json"
 _LARGE = 1024 * 1024
 
 
+def media_type_of(headers: Mapping[str, str]) -> str:
+    """Return the media type of a body, without its parameters and in lower case; empty where none is said."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def json_body(request: Request) -> bytes:
     """The body, not yet parsed; the request keeps no copy of it.
 
@@ -22,7 +27,7 @@ async def json_body(request: Request) -> bytes:
         UnsupportedMedia: It is said to be something else than JSON.
         Cancelled: The client left.
     """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = media_type_of(request.headers)
     if media not in (_JSON, "") and not media.endswith("+json"):
         raise UnsupportedMedia(f"Content-Type must be application/json, not {media}.", field="content-type")
     try:

@@ -24,6 +24,7 @@ from gateway.dialects.mcp.registration import PATH
 from gateway.identity.caller import Caller
 from gateway.ports.documents import Catalogue
 from gateway.ports.index_management import Indexes
+from gateway.routes.body import media_type_of
 from gateway.server.public_address import PublicAddress
 from gateway.server.request_state import state_of
 from gateway.server.responses import JSON, respond
@@ -218,7 +219,7 @@ class _Exchange:
 
 def _require_json(headers: Headers) -> None:
     """Refuse what the package `mcp` would refuse with a text that is no message of the protocol."""
-    media = headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = media_type_of(headers)
     if media != _JSON_MEDIA:
         raise UnsupportedMedia(
             f"Content-Type must be {_JSON_MEDIA}, not {media or 'missing'}.", field="content-type"

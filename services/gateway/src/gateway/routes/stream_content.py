@@ -23,6 +23,7 @@ from gateway.dialects.orchestrator.registration import STREAM_CONTENT
 from gateway.domain import Chunking, DetectionContext, Detector, DetectorKind, Direction
 from gateway.frontends.profiles import GuardrailsWire
 from gateway.ports.answering import Guardrails, Watch
+from gateway.routes.body import media_type_of
 from gateway.server.request_state import state_of
 from gateway.server.responses import NOSNIFF, refuse
 
@@ -70,7 +71,7 @@ class StreamContent:
     async def _serve(self, scope: Scope, headers: Mapping[str, str], receive: Receive, answer: "_Answer") -> None:
         if scope["method"] != "POST":
             raise MethodNotAllowed(f"{STREAM_CONTENT} does not take {scope['method']}.")
-        if headers.get("content-type", "").partition(";")[0].strip().lower() != MEDIA.decode():
+        if media_type_of(headers) != MEDIA.decode():
             raise UnsupportedMedia("Content-Type must be application/x-ndjson.", field="content-type")
         principal, deadline = state_of(scope).principal, Deadline.after(self._timeout)
         around = DetectionContext(headers={n: v for n, v in headers.items() if n in self._passed_headers})

@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from gateway.dialects.json_fields import Fields, members, value
 from gateway.dialects.ragengine import documents as ragengine
 from gateway.domain.documents import Upload
+from gateway.routes.body import media_type_of
 from gateway.routes.uploads import file_names
 
 _JSON = "application/json"
@@ -68,7 +69,7 @@ def media_type(request: Request) -> str:
     Raises:
         UnsupportedMedia: It is neither a form of several parts nor JSON.
     """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = media_type_of(request.headers)
     if media not in (_FORM, _JSON):
         raise UnsupportedMedia(f"Content-Type must be {_FORM} or {_JSON}, not {media}.", field="content-type")
     return media

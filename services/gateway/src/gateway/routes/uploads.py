@@ -10,6 +10,8 @@ from fastapi import Request, UploadFile
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, PayloadTooLarge, RateLimited, UnsupportedMedia
 
+from gateway.routes.body import media_type_of
+
 _LONGEST_NAME = 512
 _PLAIN = (".txt", ".md", ".markdown")
 _BYTES_A_CHARACTER = 4  # at most, in any encoding
@@ -23,7 +25,7 @@ def multipart(request: Request) -> None:
     Raises:
         UnsupportedMedia: The body is something else.
     """
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = media_type_of(request.headers)
     if media != "multipart/form-data":
         raise UnsupportedMedia(f"Content-Type must be multipart/form-data, not {media}.", field="content-type")
 
