@@ -2,11 +2,11 @@
 
 import enum
 import json
-import sys
 from typing import Annotated, Any
 
 import typer
 from causeway.cli import rebuilding, render
+from causeway.cli.confirmation import Yes, confirmed
 from causeway.cli.errors import UsageError
 from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
@@ -58,7 +58,6 @@ Unset = Annotated[
     typer.Option("--unset", metavar="SETTING", help=f"Is the platform's again, any of {', '.join(Setting)}."),
 ]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Show how far it is, and end when it is over.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 EXAMPLES = (
     "causeway index list",
@@ -244,9 +243,8 @@ def delete(
     async def remove(library: Library) -> bool:
         if not yes:
             count = (await library.index(name))["documents"]
-            if not sys.stdin.isatty():
-                raise UsageError(f"{name!r} holds {count:,} documents; say --yes to remove it")
-            if not typer.confirm(f"Remove {name!r} with its {count:,} documents, for good?", err=True):
+            question = f"Remove {name!r} with its {count:,} documents, for good?"
+            if not confirmed(question, f"{name!r} holds {count:,} documents; say --yes to remove it"):
                 return False
         await library.delete_index(name)
         return True

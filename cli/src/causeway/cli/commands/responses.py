@@ -1,20 +1,19 @@
 """``causeway responses``: what became of the stored responses of all users; cancelling and deleting them."""
 
 import json
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 from causeway.cli import render
-from causeway.cli.errors import RequestRefused, UsageError
+from causeway.cli.confirmation import Yes, confirmed
+from causeway.cli.errors import RequestRefused
 from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Most = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="Most responses to show.")]
 Id = Annotated[str, typer.Argument(metavar="ID", help="Id of a response.", show_default=False)]
 Ids = Annotated[list[str], typer.Argument(metavar="ID…", help="Ids of responses.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 EXAMPLES = (
     "causeway responses list",
@@ -118,11 +117,8 @@ def delete(
     Exit code 1 where one of them is unknown.
     """
     what = render.counted(len(response_ids), "response")
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"say --yes to delete {what}")
-        if not typer.confirm(f"Delete {what}, for good?", err=True):
-            raise typer.Exit(1)
+    if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
+        raise typer.Exit(1)
 
     async def remove(library: Library, response_id: str) -> None:
         await library.delete_response(response_id)

@@ -1,18 +1,16 @@
 """``causeway users``: deleting what a user has stored."""
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 from causeway.cli import render
-from causeway.cli.errors import UsageError
+from causeway.cli.confirmation import Yes, confirmed
 from causeway.cli.library import Library, asked
 from causeway.cli.options import DEFAULT_DATA_DIR, ApiKey, DataDir, Json, Url
 
 Name = Annotated[str, typer.Argument(metavar="USER", help="The user's name.", show_default=False)]
 Issuer = Annotated[str, typer.Option("--issuer", help="Of the tokens that name the user.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 EXAMPLES = (
     "causeway users delete ann@example.com --yes",
@@ -31,11 +29,9 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete the responses, conversations, chats and sessions of a user, for good. Documents stay."""
-    if not yes:
-        if not sys.stdin.isatty():
-            raise UsageError(f"say --yes to delete what {name!r} has stored")
-        if not typer.confirm(f"Delete what {name!r} has stored, for good?", err=True):
-            raise typer.Exit(1)
+    what = f"what {name!r} has stored"
+    if not yes and not confirmed(f"Delete {what}, for good?", f"say --yes to delete {what}"):
+        raise typer.Exit(1)
 
     async def remove(library: Library) -> dict[str, int]:
         return await library.delete_user(name, issuer)

@@ -1,0 +1,24 @@
+"""Asking before something is removed for good."""
+
+import sys
+from typing import Annotated
+
+import typer
+from causeway.cli.errors import UsageError
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+def confirmed(question: str, refusal: str) -> bool:
+    """Ask on the terminal, and return whether the answer is yes.
+
+    Args:
+        question: What is asked.
+        refusal: What is said where there is no terminal to ask on.
+
+    Raises:
+        UsageError: There is no terminal.
+    """
+    if not sys.stdin.isatty():
+        raise UsageError(refusal)
+    return typer.confirm(question, err=True)
