@@ -17,13 +17,13 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import BucketNotFoundError, NotFoundError
+from nats.js.errors import BucketNotFoundError
 from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
 from servicekit import keys, telemetry
 from servicekit.nats_client import ClosingClient
-from servicekit.stream_room import STREAM_BYTES, set_aside
+from servicekit.stream_room import STREAM_BYTES, ensure_stream, set_aside
 from servicekit.tls import Certificates
 
 _log = structlog.get_logger(__name__)
@@ -149,7 +149,7 @@ async def ingest_transport(
         Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=10)
-    stream = await _stream(
+    stream = await ensure_stream(
         jetstream,
         StreamConfig(
             name=keys.INGEST_STREAM,
@@ -163,7 +163,7 @@ async def ingest_transport(
             duplicate_window=120,
         ),
     )
-    await _stream(
+    await ensure_stream(
         jetstream,
         StreamConfig(
             name=keys.INGEST_DEAD_STREAM,
@@ -308,16 +308,6 @@ async def quotas_bucket(client: Client, *, replicas: int = 1) -> KeyValue:
                 replicas=replicas,
             )
         )
-
-
-async def _stream(jetstream: JetStreamContext, config: StreamConfig) -> int:
-    assert config.name is not None
-    try:
-        info = await jetstream.stream_info(config.name)
-    except NotFoundError:
-        with set_aside(config.name, config.max_bytes or 0):
-            info = await jetstream.add_stream(config)
-    return int(info.created.timestamp()) if info.created else 0
 
 
 def trace_headers() -> dict[str, str]:

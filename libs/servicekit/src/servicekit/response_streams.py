@@ -11,10 +11,9 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import NotFoundError
 
 from servicekit import keys, response_job_keys
-from servicekit.stream_room import RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, set_aside
+from servicekit.stream_room import RESPONSE_JOB_BYTES, RESPONSE_LOG_BYTES, ensure_stream
 
 ACK_WAIT = 6.0
 """Seconds after which the job of a gateway that is silent goes to another one."""
@@ -37,27 +36,25 @@ async def response_log(
         Unavailable: It does not have as many.
     """
     jetstream = client.jetstream(timeout=2)
-    try:
-        await jetstream.stream_info(keys.RESPONSE_LOG_STREAM)
-    except NotFoundError:
-        with set_aside(keys.RESPONSE_LOG_STREAM, size, "CAUSEWAY_RESPONSE_LOG_BYTES"):
-            await jetstream.add_stream(
-                StreamConfig(
-                    name=keys.RESPONSE_LOG_STREAM,
-                    subjects=[keys.RESPONSE_LOG_SUBJECTS],
-                    max_bytes=size,
-                    max_age=days * 86400,
-                    discard=DiscardPolicy.OLD,
-                    storage=StorageType.FILE,
-                    num_replicas=replicas,
-                    # A tombstone takes the place of a log in one step.
-                    allow_rollup_hdrs=True,
-                    allow_msg_ttl=True,
-                    allow_direct=True,
-                    deny_delete=True,
-                    republish=RePublish(src=keys.RESPONSE_LOG_SUBJECTS, dest=keys.RESPONSE_LIVE_SUBJECTS),
-                )
-            )
+    await ensure_stream(
+        jetstream,
+        StreamConfig(
+            name=keys.RESPONSE_LOG_STREAM,
+            subjects=[keys.RESPONSE_LOG_SUBJECTS],
+            max_bytes=size,
+            max_age=days * 86400,
+            discard=DiscardPolicy.OLD,
+            storage=StorageType.FILE,
+            num_replicas=replicas,
+            # A tombstone takes the place of a log in one step.
+            allow_rollup_hdrs=True,
+            allow_msg_ttl=True,
+            allow_direct=True,
+            deny_delete=True,
+            republish=RePublish(src=keys.RESPONSE_LOG_SUBJECTS, dest=keys.RESPONSE_LIVE_SUBJECTS),
+        ),
+        "CAUSEWAY_RESPONSE_LOG_BYTES",
+    )
     return jetstream
 
 
@@ -72,21 +69,18 @@ async def response_jobs(client: Client, *, replicas: int = 1) -> JetStreamContex
         Unavailable: The server has no room.
     """
     jetstream = client.jetstream(timeout=2)
-    try:
-        await jetstream.stream_info(response_job_keys.RESPONSE_JOB_STREAM)
-    except NotFoundError:
-        with set_aside(response_job_keys.RESPONSE_JOB_STREAM, RESPONSE_JOB_BYTES):
-            await jetstream.add_stream(
-                StreamConfig(
-                    name=response_job_keys.RESPONSE_JOB_STREAM,
-                    subjects=[response_job_keys.RESPONSE_JOB_SUBJECTS],
-                    retention=RetentionPolicy.WORK_QUEUE,
-                    discard=DiscardPolicy.NEW,
-                    max_bytes=RESPONSE_JOB_BYTES,
-                    storage=StorageType.FILE,
-                    num_replicas=replicas,
-                )
-            )
+    await ensure_stream(
+        jetstream,
+        StreamConfig(
+            name=response_job_keys.RESPONSE_JOB_STREAM,
+            subjects=[response_job_keys.RESPONSE_JOB_SUBJECTS],
+            retention=RetentionPolicy.WORK_QUEUE,
+            discard=DiscardPolicy.NEW,
+            max_bytes=RESPONSE_JOB_BYTES,
+            storage=StorageType.FILE,
+            num_replicas=replicas,
+        ),
+    )
     await jetstream.add_consumer(
         response_job_keys.RESPONSE_JOB_STREAM,
         ConsumerConfig(

@@ -3,7 +3,9 @@
 import contextlib
 from collections.abc import Iterator
 
-from nats.js.errors import APIError
+from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
+from nats.js.errors import APIError, NotFoundError
 
 from servicekit.errors import Unavailable
 
@@ -50,6 +52,26 @@ def set_aside(name: str, size: int, setting: str = STREAM_SETTING) -> Iterator[N
             f"NATS has no room for {name}, which may take {size} bytes: give JetStream more (max_file_store), or "
             f"set {setting} lower."
         ) from error
+
+
+async def ensure_stream(jetstream: JetStreamContext, config: StreamConfig, setting: str = STREAM_SETTING) -> int:
+    """Make a stream where it is missing, and return when it was made, in seconds.
+
+    Args:
+        jetstream: Makes it.
+        config: What it is; one that is there stays as it is.
+        setting: The setting that has its size.
+
+    Raises:
+        Unavailable: The server does not have the bytes that it sets aside.
+    """
+    assert config.name is not None
+    try:
+        info = await jetstream.stream_info(config.name)
+    except NotFoundError:
+        with set_aside(config.name, config.max_bytes or 0, setting):
+            info = await jetstream.add_stream(config)
+    return int(info.created.timestamp()) if info.created else 0
 
 
 def is_full(error: BaseException) -> bool:
