@@ -11,10 +11,8 @@ import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
 from causeway_testing import responses
-from causeway_testing.gateway.process import gateway
+from causeway_testing.gateway.process import gateway, generator_server
 from causeway_testing.servers import eventually, nats_server
-from gateway.clients.generator import DESCRIPTOR
-from servicekit.server import GrpcServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]  # it starts processes
 
@@ -62,13 +60,8 @@ def generator() -> Generator:
 
 @pytest.fixture
 async def target(generator: Generator) -> AsyncIterator[str]:
-    def add(server: Any) -> None:
-        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(generator, server)
-
-    server = GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
-    await server.start()
-    yield f"127.0.0.1:{server.port}"
-    await server.stop(0)
+    async with generator_server(generator) as found:
+        yield found
 
 
 def client_of(port: int) -> httpx.AsyncClient:

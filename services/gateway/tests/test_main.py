@@ -10,14 +10,12 @@ import httpx
 import pytest
 from causeway.generator.v1 import generator_pb2 as pb
 from causeway.generator.v1 import generator_pb2_grpc
-from causeway_testing.gateway.process import answers, gateway, spawn
+from causeway_testing.gateway.process import answers, gateway, generator_server, spawn
 from causeway_testing.servers import free_ports
-from gateway.clients.generator import DESCRIPTOR
 from gateway.main import serve
 from gateway.server.http_server import listen
 from gateway.settings import Settings
 from servicekit.errors import InvalidRequest, Unavailable
-from servicekit.server import GrpcServer
 
 pytestmark = pytest.mark.slow  # each test starts processes
 
@@ -44,13 +42,8 @@ def generator() -> Generator:
 
 @pytest.fixture
 async def target(generator: Generator) -> AsyncIterator[str]:
-    def add(server: Any) -> None:
-        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(generator, server)
-
-    server = GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
-    await server.start()
-    yield f"127.0.0.1:{server.port}"
-    await server.stop(0)
+    async with generator_server(generator) as found:
+        yield found
 
 
 async def test_it_starts_and_ends_without_anyone_else(tmp_path: Path) -> None:

@@ -6,8 +6,12 @@ import os
 import sys
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
+from causeway.generator.v1 import generator_pb2_grpc
+from gateway.clients.generator import DESCRIPTOR
+from servicekit.server import GrpcServer
 
 from causeway_testing.servers import free_ports
 
@@ -45,6 +49,19 @@ async def gateway(**settings: object) -> AsyncIterator[tuple[asyncio.subprocess.
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         await process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def generator_server(servicer: generator_pb2_grpc.GeneratorServiceServicer) -> AsyncIterator[str]:
+    """Serve a generator, which a gateway finds at the target that is yielded."""
+
+    def add(server: Any) -> None:
+        generator_pb2_grpc.add_GeneratorServiceServicer_to_server(servicer, server)
+
+    server = GrpcServer("127.0.0.1:0", [(DESCRIPTOR, add)])
+    await server.start()
+    yield f"127.0.0.1:{server.port}"
+    await server.stop(0)
 
 
 async def answers(port: int) -> None:
