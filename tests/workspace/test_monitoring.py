@@ -76,6 +76,21 @@ def test_every_metric_exists(where: str, expression: str) -> None:
     assert named <= declared() | PROCESS | FOREIGN, where
 
 
+def test_scalers_ask_for_metrics_that_exist() -> None:
+    """KEDA never scales by a metric that nobody measures."""
+    file = ROOT / "deploy" / "k8s" / "components" / "keda" / "scaled-object.yaml"
+    queries = [
+        trigger["metadata"]["query"]
+        for scaler in yaml.safe_load_all(file.read_text())
+        for trigger in scaler["spec"]["triggers"]
+        if trigger["type"] == "prometheus"
+    ]
+    assert len(queries) == 2
+    for query in queries:
+        assert metrics_of(query)
+        assert metrics_of(query) <= declared()
+
+
 def test_dashboards_show_one_installation() -> None:
     """Each selector of a graph names the platform and the chosen namespace, and the variable knows all of them."""
     for path in GRAFANA.glob("*.json"):

@@ -68,10 +68,41 @@ def test_keda_scales_as_the_page_says(rows: dict[str, list[list[str]]]) -> None:
     """Replicas and thresholds are those of the component `keda`."""
     objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
     [answers] = [each["metadata"] for each in objects["gateway"]["triggers"] if each["name"] == "answers"]
+    [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
     jobs = objects["ingest"]["advanced"]["scalingModifiers"]
-    for service, one in [("gateway", f"{answers['threshold']} answers"), ("ingest", f"{jobs['target']} jobs")]:
+    told = {
+        "gateway": f"{answers['threshold']} answers",
+        "generator": f"{calls['threshold']} answers",
+        "ingest": f"{jobs['target']} jobs",
+    }
+    assert objects.keys() == told.keys()
+    for service, one in told.items():
         spec = objects[service]
         assert rows[service][1] == [f"{spec['minReplicaCount']} to {spec['maxReplicaCount']}", one]
+
+
+@pytest.mark.parametrize("service", ["gateway", "generator", "guardrails", "retriever"])
+def test_autoscalers_reach_what_1000_streams_need(root: Path, service: str) -> None:
+    """Each autoscaler may start the replicas that the table of streams has for 1,000, KEDA's, too."""
+    page = (root / "docs/sizing.md").read_text()
+    [needed] = re.findall(rf"^\| {service}\b[^|]*: cores; replicas \|[^|]*\| [\d.]+; (\d+) \|", page, re.MULTILINE)
+    [autoscaler] = [each["spec"] for each in _read("base", service, "autoscaler.yaml")]
+    most = [autoscaler["maxReplicas"]] + [
+        each["spec"]["maxReplicaCount"]
+        for each in _read("components", "keda", "scaled-object.yaml")
+        if each["metadata"]["name"] == service
+    ]
+    assert min(most) >= int(needed)
+
+
+def test_keda_counts_the_calls_that_fill_a_generator() -> None:
+    """Generators are scaled by answers that run and wait, well below the calls that one takes."""
+    objects = {each["metadata"]["name"]: each["spec"] for each in _read("components", "keda", "scaled-object.yaml")}
+    [calls] = [each["metadata"] for each in objects["generator"]["triggers"] if each["name"] == "answers"]
+    counted = set(re.findall(r"sum\((\w+)\{", calls["query"]))
+    assert counted == {"causeway_deployment_busy", "causeway_deployment_waiting"}
+    most = inspect.signature(GrpcServer.__init__).parameters["max_concurrent_calls"].default
+    assert int(calls["threshold"]) <= most // 2
 
 
 def test_admission_limits_are_those_of_the_settings(rows: dict[str, list[list[str]]]) -> None:
