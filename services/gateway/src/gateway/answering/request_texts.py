@@ -15,8 +15,9 @@ from gateway.domain import Action, Detections, Direction, Finding, Message, Turn
 _SETTINGS = frozenset((
     "frequency_penalty", "ignore_eos", "logit_bias", "logprobs", "max_completion_tokens", "max_tokens", "metadata",
     "min_p", "min_tokens", "modalities", "n", "parallel_tool_calls", "presence_penalty", "prompt_cache_key",
-    "reasoning_effort", "repetition_penalty", "safety_identifier", "seed", "service_tier", "stop", "stop_token_ids",
-    "store", "temperature", "top_k", "top_logprobs", "top_p", "user", "verbosity",
+    "prompt_cache_options", "prompt_cache_retention", "reasoning_effort", "repetition_penalty", "safety_identifier",
+    "seed", "service_tier", "stop", "stop_token_ids", "store", "temperature", "top_k", "top_logprobs", "top_p",
+    "user", "verbosity",
 ))
 # fmt: on
 """Parameters that tell a model nothing: how it speaks, and who asks."""

@@ -66,7 +66,7 @@ async def test_an_answer_in_one_piece(client: httpx.AsyncClient, fakes: Any) -> 
         ("user", "When?"),
     ]
     parameters = json.loads(prompt.parameters_json)
-    assert parameters == {"temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 20}
+    assert parameters == {"temperature": 0.5, "top_p": 0.9, "max_completion_tokens": 20, "user": "ann"}
 
 
 async def test_the_events_of_a_text(client: httpx.AsyncClient) -> None:
@@ -240,7 +240,8 @@ async def test_a_stream_that_fails(client: httpx.AsyncClient, fakes: Any) -> Non
     for error, code in ((Unavailable("Gone."), "server_error"), (RateLimited("Later."), "rate_limit_exceeded")):
         fakes.generator.script = [[Start(b"{}"), Delta(0, "At")], error]
         events = await streamed(client, input="When?")
-        assert events[-1].type == "response.failed"
+        assert [event.type for event in events[-2:]] == ["error", "response.failed"]
+        assert (events[-2].code, events[-2].message) == (code, final(events).error.message)
         assert (final(events).error.code, final(events).output_text) == (code, "At")
     fakes.generator.script = [Unavailable("Gone.")]
     assert (await client.post(PATH, json={"input": "When?", "stream": True})).status_code == 503
@@ -263,7 +264,7 @@ async def test_tools_that_are_not_offered(client: httpx.AsyncClient) -> None:
         ({"input": 3}, "input"),
         ({"input": "x", "surprise": 1}, "surprise"),
         ({"input": "x", "background": True, "store": False}, "background"),
-        ({"input": "x", "prompt": {"id": "p"}}, "prompt"),
+        ({"input": "x", "prompt": {"version": "1"}}, "prompt.id"),
         ({"input": "x", "temperature": 3}, "temperature"),
         ({"input": "x", "truncation": "some"}, "truncation"),
         ({"input": "x", "include": ["all"]}, "include"),

@@ -3,6 +3,7 @@
 import json
 import re
 import typing
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,15 @@ from servicekit.errors import Unavailable
 
 ROOT = Path(__file__).resolve().parents[5]
 PATH = "/v1/responses"
-STATES = {"supported", "ignored", "refused", "dropped", "not sent"}
+STATES = ("supported", "ignored", "refused", "not sent", "out of scope")
+PAGE = (ROOT / "docs" / "responses.md").read_text().partition("## The reference, property by property")[2]
 SEARCH = {"type": "file_search", "vector_store_ids": ["docs"]}
 
 
 def tables() -> dict[str, dict[str, tuple[str, str]]]:
     """Of each table the properties, with their state and their test."""
-    page = (ROOT / "docs" / "responses.md").read_text().partition("## The reference, property by property")[2]
     found = {}
-    for part in page.split("\n### ")[1:]:
+    for part in PAGE.split("\n### ")[1:]:
         rows = re.findall(r"^\| `([^`]+)` \| ([a-z ]+) \| [^|]* \| `(\w+)` \|$", part, re.MULTILINE)
         found[part.partition("\n")[0]] = {name: (state, test) for name, state, test in rows}
     return found
@@ -85,20 +86,21 @@ def test_the_tables_are_complete(table: str, properties: set[str]) -> None:
 def test_the_request_is_read_as_the_table_says() -> None:
     """What is refused and what is known are the lists of the code."""
     assert named("Request", "refused") == set(request.REFUSED)
-    assert set(TABLES["Request"]) == ({*request.READ, *request.IGNORED, *request.REFUSED} - {"client_metadata"})
+    assert set(TABLES["Request"]) == {*request.READ, *request.REFUSED}
     assert set(request.INCLUDABLE) == set(TABLES["Values of `include`"])
 
 
-@pytest.mark.parametrize("name", sorted(named("Request", "ignored")))
-async def test_members_that_change_nothing(client: httpx.AsyncClient, fakes: Any, name: str) -> None:
-    """The model is asked the same with them."""
-    objects = ("access_programs", "image", "prompt_cache_options")
-    value: Any = {} if name in objects else "in_memory"
-    answer = await client.post(PATH, json={"input": "When?", name: value})
-    responses.response(answer.json())
-    await client.post(PATH, json={"input": "When?"})
-    with_it, without = fakes.generator.prompts
-    assert with_it == without
+def test_the_tables_are_counted() -> None:
+    """The page says how many properties have which state, and the part of those in scope that are supported."""
+    found = Counter(state for table in TABLES.values() for state, _ in table.values())
+    scope = found.total() - found["out of scope"]
+    listed = ", ".join(f"{found[state]} {state}" for state in STATES[1:-1])
+    part = round(100 * found["supported"] / scope)
+    said = (
+        f"Of {found.total()} properties {scope} are in scope. "
+        f"{found['supported']} of these are supported ({part} %), {listed}."
+    )
+    assert said in " ".join(PAGE.split())
 
 
 @pytest.mark.parametrize("name", sorted(named("Request", "refused")))
@@ -123,7 +125,7 @@ async def test_every_other_item_is_refused(client: httpx.AsyncClient, fakes: Any
 
 async def test_items_of_tools_that_are_not_offered(client: httpx.AsyncClient, fakes: Any) -> None:
     """They are named, and neither the model nor the store gets them."""
-    dropped = sorted(named("Items of an input", "dropped"))
+    dropped = sorted(named("Items of an input", "out of scope"))
     assert set(dropped) == set(items.HOSTED)
     asked = [{"role": "user", "content": "When?"}, *({"type": kind, "id": "x"} for kind in dropped)]
     answer = await client.post(PATH, json={"input": asked})
@@ -135,7 +137,7 @@ async def test_items_of_tools_that_are_not_offered(client: httpx.AsyncClient, fa
 
 async def test_every_other_tool_is_dropped(client: httpx.AsyncClient) -> None:
     """And named."""
-    dropped = sorted(named("Tools", "dropped"))
+    dropped = sorted(named("Tools", "out of scope"))
     body = {"input": "When?", "tools": [{"type": kind} for kind in dropped], "store": False}
     answer = await client.post(PATH, json=body)
     assert answer.headers["x-causeway-dropped-tools"] == ", ".join(dropped)

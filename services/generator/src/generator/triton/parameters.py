@@ -16,7 +16,8 @@ from generator.openai_emulation import invalid
 _HARMLESS = frozenset(
     (
         "messages", "model", "stream", "stream_options", "user", "metadata", "store", "service_tier",
-        "prompt_cache_key", "prompt_cache_retention", "safety_identifier", "parallel_tool_calls",
+        "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier",
+        "parallel_tool_calls",
     )
 )  # fmt: skip
 # What others mean where they ask for nothing.

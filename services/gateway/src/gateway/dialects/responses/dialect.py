@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from servicekit.errors import CausewayError, InvalidRequest
+from servicekit.errors import CausewayError, InvalidRequest, NotFound
 
 from gateway.dialects.exchange import ChatRequest, Exchange, Media
 from gateway.dialects.openai.chat import OpenAiChat
@@ -54,6 +54,7 @@ class Responses:
         body = continuation.resolved(request.body, request.before)
         asked = requests.read(body, request.before.items, refuse_unknown=strict)
         frontend, search = request.frontend, asked.tools.search
+        _check_prompt(request, asked)
         frontend.check_messages(asked.count, "input")
         frontend.check_answer_tokens(asked.said.get("max_output_tokens"), "max_output_tokens")
         if frontend.max_messages is not None or frontend.max_answer_tokens is not None:
@@ -82,6 +83,19 @@ class Responses:
         return problem(error, NAMES)
 
 
+def _check_prompt(request: ChatRequest, asked: Asked) -> None:
+    """Check that the prompt of a request names an assistant that the caller may use.
+
+    Raises:
+        NotFound: It does not.
+    """
+    if asked.said.get("prompt") is None:
+        return
+    if not request.frontend.serving(asked.model, request.principal).assistant:
+        name = asked.model[:100]
+        raise NotFound(f"prompt.id: there is no assistant {name!r}.", field="prompt.id", resource=name)
+
+
 def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> tuple[str, ...]:
     """The indexes of a file search; none where there is no such search.
 
@@ -90,7 +104,7 @@ def _indexes(request: ChatRequest, asked: Asked, search: FileSearch | None) -> t
     """
     if search is None:
         return ()
-    frontend = request.frontend.serving(asked.said.text("model"), request.principal)
+    frontend = request.frontend.serving(asked.model, request.principal)
     return frontend.indexes_for(search.indexes, search.path)
 
 
@@ -117,7 +131,7 @@ def _tool(request: ChatRequest, asked: Asked) -> SearchTool | None:
 
     A front end that answers each chat from its indexes searches in any case.
     """
-    frontend = request.frontend.serving(asked.said.text("model"), request.principal)
+    frontend = request.frontend.serving(asked.model, request.principal)
     most = min(frontend.searches, asked.said.get("max_tool_calls") or frontend.searches)
     if frontend.always_searches or not most:
         return None

@@ -158,10 +158,11 @@ class ResponsesExchange:
             self._usage = Usage(prompt, answered, _encode(usage))
 
     def render_failure(self, error: CausewayError) -> bytes:
-        """See `Exchange`: the response ends as failed."""
+        """See `Exchange`: an event tells of the error, and the response ends as failed."""
         if not self._begun:
             self._begin()
         self._output.end("incomplete")
+        self._events.add("error", **error_of(error), param=error.field)
         self._add_last(self._object("failed", error))
         return self._events.taken()
 

@@ -9,7 +9,7 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects import json_fields, turn_settings
 from gateway.dialects.json_fields import Fields
-from gateway.dialects.responses import items
+from gateway.dialects.responses import items, service_options
 from gateway.dialects.responses import tools as tool_kinds
 from gateway.dialects.responses.tools import Tools
 
@@ -21,24 +21,18 @@ READ = (
     *("metadata", "model", "parallel_tool_calls", "previous_response_id", "reasoning", "service_tier", "store"),
     *("stream", "stream_options", "temperature", "text", "tool_choice", "tools", "top_logprobs", "top_p"),
     "truncation",
+    *service_options.READ,
 )
-"""Members of the reference that decide about the answer."""
+"""Members of the reference that are read."""
 
-REPEATED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", "user")
-"""Members that change nothing here and that the response repeats."""
-
-IGNORED = (
-    *("access_programs", "client_metadata", "image", "prompt_cache_options"),
-    *REPEATED,
-)
+IGNORED = ("client_metadata",)
 """Members that change nothing here."""
 
-REFUSED: Mapping[str, tuple[Any, ...]] = {
-    "context_management": (None, []),
-    "moderation": (None,),
-    "prompt": (None,),
+REFUSED: Mapping[str, str] = {
+    "context_management": "is not supported: truncation: auto leaves out the oldest exchanges instead",
+    "moderation": "is not supported: name detectors of the platform in detectors instead",
 }
-"""Members that would change the answer and are not supported, with the values that ask for nothing."""
+"""Members that would change the answer and are not supported, with what their refusals say."""
 
 INCLUDABLE = (
     *("file_search_call.results", "message.output_text.logprobs", "reasoning.encrypted_content"),
@@ -61,7 +55,8 @@ class Asked:
     """A request.
 
     Attributes:
-        said: Its members that decide about the answer.
+        said: Its members.
+        model: Name of the model or assistant that it asks; empty: it names none.
         body: The chat that it becomes, as a request of OpenAI's chat completions.
         paths: Where the messages of that chat stand in the request.
         count: How many items there are, those that it continues included.
@@ -76,6 +71,7 @@ class Asked:
     """
 
     said: Fields
+    model: str
     body: bytes
     paths: list[str]
     count: int
@@ -104,10 +100,10 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
     for name in raw:
         if name not in READ and name not in IGNORED and name not in OURS and name not in REFUSED:
             raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
-    said = json_fields.pick(raw, ("index_name", *READ, *REPEATED, *REFUSED))
-    for name, nothing in REFUSED.items():
-        if said.get(name) not in nothing:
-            raise said.wrong(name, "is not supported here")
+    said = json_fields.pick(raw, ("index_name", *READ, *REFUSED))
+    for name, reason in REFUSED.items():
+        if said.get(name) not in (None, []):
+            raise said.wrong(name, reason)
     tools = tool_kinds.read(said, refuse_unknown=refuse_unknown)
     include = _include(said)
     talk = items.Conversation(drops=not refuse_unknown)
@@ -124,16 +120,20 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
         **{name: msgspec.Raw(bytes(raw[name])) for name in OURS if name in raw},
         "messages": talk.messages,
         **_parameters(said, logprobs=logprobs),
+        **service_options.forwarded(said),
         **tool_kinds.parameters(tools, said),
     }
-    for name in ("model", "stream"):
-        if name in raw:
-            chat[name] = msgspec.Raw(bytes(raw[name]))
+    if "stream" in raw:
+        chat["stream"] = msgspec.Raw(bytes(raw["stream"]))
+    if model := service_options.prompt_name(said) or said.text("model"):
+        chat["model"] = model
     shown = _shown(said, tools)
     count = len(before) + len(listed)
     padded = said.object("stream_options").flag("include_obfuscation")
     body = _encode(chat)
-    return Asked(said, body, talk.paths, count, own, tools, include, summary, logprobs, shown, talk.dropped, padded)
+    return Asked(
+        said, model, body, talk.paths, count, own, tools, include, summary, logprobs, shown, talk.dropped, padded
+    )
 
 
 def _include(said: Fields) -> frozenset[str]:
@@ -233,5 +233,5 @@ def _shown(said: Fields, tools: Tools) -> dict[str, Any]:
         "top_logprobs": said.get("top_logprobs") or 0,
         "top_p": said.get("top_p"),
         "truncation": said.text("truncation") or "disabled",
-        **{name: said.text(name) or None for name in REPEATED},
+        **service_options.shown(said),
     }
