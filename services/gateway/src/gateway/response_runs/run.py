@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import structlog
 from servicekit.deadline import Deadline
@@ -25,6 +26,7 @@ _SECONDS, _BYTES = 0.05, 4096
 _MOST_WAITING = 64 * 1024
 _BEGIN_SECONDS = 5.0
 
+T = TypeVar("T")
 Answer = AsyncGenerator[Batch, None]
 Continue = Callable[[Stored], Awaitable[None]]
 
@@ -191,16 +193,9 @@ class Run:
     async def _append(self, entry: Entry) -> None:
         name = self._exchange.response_id
         if self._position or self._before.revision:
-            while True:
-                try:
-                    self._position = await self._log.append(
-                        self._principal, name, entry, self._position, self._deadline
-                    )
-                except Unavailable:
-                    self._deadline.timeout(_BEGIN_SECONDS)  # raises when it is over
-                    await asyncio.sleep(_SECONDS)
-                else:
-                    break
+            self._position = await self._patiently(
+                lambda: self._log.append(self._principal, name, entry, self._position, self._deadline)
+            )
         else:
             deadline = Deadline.after(min(_BEGIN_SECONDS, self._deadline.timeout() or _BEGIN_SECONDS))
             begun = self._exchange.record_begun(self._profile)
@@ -254,19 +249,26 @@ class Run:
         if not self._revision:
             return stored
         kept = replace(stored, revision=self._revision)
+        try:
+            replaced = await self._replaced(kept)
+        except PayloadTooLarge as error:
+            _log.warning("a response is too large to be stored", response=stored.id, error=error.message)
+            kept = replace(kept, object={**stored.object, "output": []}, items=())
+            replaced = await self._replaced(kept)
+        if not replaced:
+            known = await self._patiently(lambda: self._store.read(self._principal, stored.id, self._deadline))
+            if known is None or known.object != kept.object:
+                raise Conflict("The response was ended elsewhere.", resource=stored.id)
+        return kept
+
+    async def _replaced(self, stored: Stored) -> bool:
+        return await self._patiently(lambda: self._store.replace(self._principal, stored, self._deadline))
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Return what a call gives; it is repeated while NATS is away, until the deadline."""
         while True:
             try:
-                if await self._store.replace(self._principal, kept, self._deadline):
-                    return kept
-            except PayloadTooLarge as error:
-                _log.warning("a response is too large to be stored", response=stored.id, error=error.message)
-                kept = replace(kept, object={**stored.object, "output": []}, items=())
-                continue
+                return await call()
             except Unavailable:
                 self._deadline.timeout()  # raises when it is over
                 await asyncio.sleep(_SECONDS)
-                continue
-            known = await self._store.read(self._principal, stored.id, self._deadline)
-            if known is None or known.object != kept.object:
-                raise Conflict("The response was ended elsewhere.", resource=stored.id)
-            return kept

@@ -15,11 +15,11 @@ from gateway.response_runs.ending import Ending
 from gateway.response_runs.partial import CANCELLED
 from gateway.routes.body import json_answer
 from gateway.routes.response_reading import ResponseReading
+from gateway.routes.responses import MOST_LISTED
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_responses import DELETED_RESPONSE, TENANT_RESPONSE, TENANT_RESPONSE_PAGE
 from gateway.server.request_state import state_of
 
-MOST_LISTED = 100
 _AWAY = {503: "The store is away; see Retry-After"}
 _UNKNOWN = {404: "The tenant has no such response"} | _AWAY
 _Count = Annotated[int, Query(ge=1, le=MOST_LISTED, description="Most entries of the page")]
