@@ -24,11 +24,13 @@ class GatewayBeats:
     Args:
         client: Gives the connection; raises `Unavailable` while NATS is away.
         peers: Learns who is there.
+        every: Seconds between beats.
     """
 
-    def __init__(self, client: Callable[[], Awaitable[Client]], peers: Peers) -> None:
+    def __init__(self, client: Callable[[], Awaitable[Client]], peers: Peers, *, every: float = SECONDS) -> None:
         self._client = client
         self._peers = peers
+        self._every = every
         self._beating: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -51,7 +53,7 @@ class GatewayBeats:
                 await client.publish(keys.GATEWAY_BEATS_SUBJECT, self._peers.name.encode())
             except _FAILURES as error:
                 _log.debug("the other gateways do not hear of this one", error=str(error))
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(self._every)
 
     async def _heard(self, message: Msg) -> None:
         self._peers.hear(message.data.decode("latin-1"))

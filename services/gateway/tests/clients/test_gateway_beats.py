@@ -1,0 +1,101 @@
+"""What holds for gateways that tell each other of themselves, in one process and over a real NATS server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+
+import pytest
+from causeway_testing.servers import eventually
+from gateway.clients.gateway_beats import GatewayBeats
+from gateway.clients.nats_connection import NatsLink
+from gateway.response_runs.peers import Peers, runs_job
+from servicekit.errors import Unavailable
+from servicekit.tasks import ended
+
+EVERY = 0.01
+
+Beating = Callable[[Peers], AbstractAsyncContextManager[object]]
+
+
+def in_one_process() -> Beating:
+    """Gateways that are all in this process."""
+    all_: list[Peers] = []
+
+    @contextlib.asynccontextmanager
+    async def beating(peers: Peers) -> AsyncIterator[None]:
+        async def beat() -> None:
+            while True:
+                for each in all_:
+                    each.hear(peers.name)
+                await asyncio.sleep(EVERY)
+
+        all_.append(peers)
+        task = asyncio.create_task(beat())
+        try:
+            yield
+        finally:
+            await ended(task)
+
+    return beating
+
+
+@pytest.fixture(params=["one process", "nats"])
+def beating(request: pytest.FixtureRequest) -> Beating:
+    if request.param == "one process":
+        return in_one_process()
+    link: NatsLink = request.getfixturevalue("link")
+    return lambda peers: GatewayBeats(link.client, peers, every=EVERY)
+
+
+async def test_a_gateway_that_falls_silent_is_gone(beating: Beating) -> None:
+    """It is there as long as it beats; those that beat on are there all the time."""
+    here, there, silent = Peers(), Peers(), Peers()
+    async with beating(here), beating(there):
+        async with beating(silent):
+            # One that was never heard of is gone after as many beats as one that fell silent.
+            await eventually(lambda: here.gone("never.1"))
+            await eventually(lambda: not here.gone(silent.writer()))
+        await eventually(lambda: here.gone(silent.writer()))
+        await eventually(lambda: there.gone(silent.writer()))
+        assert not here.gone(there.writer())
+        assert not there.gone(here.writer())
+
+
+async def test_a_gateway_is_never_gone_for_itself(beating: Beating) -> None:
+    """Nor is what answers in the background, which the queue hands on; each writer has a name of its own."""
+    here = Peers()
+    mine, job = here.writer(), here.writer(background=True)
+    assert len({mine, job, here.writer()}) == 3
+    assert (runs_job(mine), runs_job(job)) == (False, True)
+    async with beating(here):
+        await eventually(lambda: here.gone("never.1"))
+        assert not here.gone(mine)
+        assert not here.gone(job)
+        assert not here.gone(Peers().writer(background=True))
+
+
+async def test_none_is_gone_while_nats_is_away() -> None:
+    """A gateway that does not hear itself says nothing of others."""
+    tries = 0
+
+    async def away() -> None:
+        nonlocal tries
+        tries += 1
+        raise Unavailable("away")
+
+    here = Peers()
+    async with GatewayBeats(away, here, every=0.001):  # type: ignore[arg-type]  # gives nothing
+        await eventually(lambda: tries > 10)
+        assert not here.gone("never.1")
+
+
+def test_the_names_that_are_kept_are_bounded() -> None:
+    """Gateways that started once and are gone are forgotten."""
+    here = Peers()
+    for number in range(5000):
+        here.hear(f"gateway{number}")
+        here.hear(here.name)
+    assert len(here._seen) <= 1001
+    assert here.gone("gateway0.1")
+    assert not here.gone("gateway4999.1")
