@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 IMAGES := gateway retriever generator guardrails ingest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
+.PHONY: help setup demo multilingual up up-llm test test-llm lint types unit e2e conformance fuzz clients clients-quick test-slow test-alerts test-console console-screenshot test-contracts test-faults test-proxies test-qdrant test-leaks soak images base-image nats-image e2e-containers e2e-kind e2e-cluster kind-up kind-load kind-deploy kind-test kind-down eval bench-gateway bench-guardrails bench-retrieval bench-rag bench-ingest bench-ocr bench-responses bench-response-log bench-overload bench-triton-gpu audit sbom format proto lock settings dashboards call-counts clean
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -196,6 +196,9 @@ bench-ocr: $(READY) $(VENV)/.ocr ## Errors in the text of scanned pages, turned 
 
 bench-responses: $(READY) ## A stream of the Responses API beside one of chat completions: CPU, times; writes bench/results
 	@$(BIN)/python bench/bench_responses.py $(if $(QUICK),--quick)
+
+bench-response-log: $(READY) ## Answers that are stored as they come: CPU, delays, resuming, 1,000 readers, 100,000 stored; writes bench/results
+	@$(BIN)/python bench/bench_response_log.py $(if $(QUICK),--quick)
 
 bench-overload: $(READY) ## Three times as many requests as can be answered: who waits, who is refused; writes bench/results
 	@$(BIN)/python bench/bench_overload.py

@@ -1,0 +1,266 @@
+"""What it costs that answers survive a lost connection: their events are written to a log before they are sent.
+
+Gateway and generator run on one core; the model server, the broker and the load on another. The model server stamps
+its tokens with the time. The same platform answers in turn without storing, storing, and in the background: what
+else the machine does meets all of them alike. Then answers are resumed, one is read by many, and many are stored.
+
+Usage: python bench/bench_response_log.py [--quick] [--results DIR]
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import platform
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import uvloop
+from causeway_testing.servers import free_ports
+from comparison import CONTENDER_CORE, LOAD_CORE
+from contenders import OURS, Running, contenders
+from load import percentile
+from processes import cpu_seconds, memory_mib, pinned, running, wait_for
+from response_streams import Seen, begin, post, read
+from stored_responses import stored_responses
+
+KINDS: dict[str, dict[str, Any]] = {
+    "not stored": {"store": False},
+    "stored": {"store": True},
+    "background": {"store": True, "background": True},
+}
+PLAIN = "not stored"
+TOKENS, PACE, STREAMS = 72, 0.02, 32
+READERS, READ_TOKENS, READ_PACE = 1000, 60, 0.5
+RESUMED = 200
+_WAIT, _FIRST_WORDS, _GATHER = 0.7, 8, 12.0
+CPU_RATIO, DELAY_MS, RESUME_MS, LAG_MS, READER_KIB = 1.4, 80.0, 50.0, 1000.0, 50.0
+Row = dict[str, Any]
+
+
+@contextlib.contextmanager
+def _serving(tokens: int, pace: float) -> Iterator[tuple[int, Running]]:
+    """The platform before a model server: the gateway's port, and its processes."""
+    [port] = free_ports(1)
+    program = str(Path(__file__).with_name("stamped_model.py"))
+    said = ("--port", str(port), "--tokens", str(tokens), "--pace", str(pace))
+    server = f"http://127.0.0.1:{port}"
+    with running(pinned(LOAD_CORE, sys.executable, program, *said)):
+        wait_for(f"{server}/v1/models")
+        with contenders()[OURS](server, CONTENDER_CORE) as platform_:
+            gateway = urlsplit(platform_.url).port
+            assert gateway is not None
+            uvloop.run(begin(gateway))
+            yield gateway, platform_
+
+
+async def _streams(port: int, platform_: Running, members: dict[str, Any], each: int) -> Row:
+    """So many streams at once, each client with several in turn."""
+
+    async def client() -> list[Seen]:
+        return [await post(port, members, keep=False) for _ in range(each)]
+
+    before = cpu_seconds(platform_.pids)
+    seen = [one for some in await asyncio.gather(*(client() for _ in range(STREAMS))) for one in some]
+    delays = [delay for one in seen for delay in one.delays]
+    return {
+        "cpu_ms": (cpu_seconds(platform_.pids) - before) / len(seen) * 1000,
+        "delay_p50_ms": percentile(delays, 0.5) * 1000,
+        "delay_p95_ms": percentile(delays, 0.95) * 1000,
+        "first_ms": statistics.median(one.first for one in seen) * 1000,
+    }
+
+
+def _beside(rounds: int, each: int, pace: float) -> list[Row]:
+    """Each kind of stream, in turn; medians."""
+    found: dict[str, list[Row]] = {kind: [] for kind in KINDS}
+    with _serving(TOKENS, pace) as (port, platform_):
+        for members in KINDS.values():
+            uvloop.run(_streams(port, platform_, members, 1))  # connections and caches
+        for _ in range(rounds):
+            for kind, members in KINDS.items():
+                found[kind].append(uvloop.run(_streams(port, platform_, members, each)))
+    rows = []
+    for kind, some in found.items():
+        plain = found[PLAIN]
+        ratio = statistics.median(one["cpu_ms"] / of["cpu_ms"] for one, of in zip(some, plain, strict=True))
+        added = statistics.median(
+            one["delay_p95_ms"] - of["delay_p95_ms"] for one, of in zip(some, plain, strict=True)
+        )
+        medians = {name: statistics.median(one[name] for one in some) for name in some[0]}
+        rows.append({"pace_ms": pace * 1000, "kind": kind, **medians, "cpu_ratio": ratio, "added_p95_ms": added})
+    return rows
+
+
+async def _resumed(port: int, count: int, clients: int) -> Row:
+    """Answers that are over are read from their middle on."""
+    done = await asyncio.gather(*(post(port, KINDS["stored"]) for _ in range(16)))
+    names, events = [one.name for one in done], min(one.events for one in done)
+    left = iter(range(count))
+    firsts: list[float] = []
+
+    async def client() -> None:
+        for number in left:
+            seen = await read(port, names[number % len(names)], events // 2)
+            firsts.append(seen.first)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return {"case": f"{clients} that are over, at once", **_quantiles(firsts)}
+
+
+async def _resumed_live(port: int, rounds: int) -> Row:
+    """Answers that still come, 32 at once, are read from behind their first words on."""
+
+    async def one() -> float:
+        name = await begin(port)
+        await asyncio.sleep(_WAIT)
+        return (await read(port, name, _FIRST_WORDS, keep=False)).first
+
+    firsts: list[float] = []
+    for _ in range(rounds):
+        firsts += await asyncio.gather(*(one() for _ in range(STREAMS)))
+    return {"case": f"{STREAMS} that still come, at once", **_quantiles(firsts)}
+
+
+async def _many_read(port: int, platform_: Running, readers: int) -> Row:
+    """One answer is read by many."""
+    gateway = platform_.pids[-1:]
+    before = memory_mib(gateway)
+    name = await begin(port)
+    since = time.perf_counter_ns() + int(_GATHER * 1e9)
+    reading = [asyncio.create_task(read(port, name, keep=False, since=since)) for _ in range(readers)]
+    await asyncio.sleep(_GATHER)
+    memory = memory_mib(gateway)
+    seen = await asyncio.gather(*reading)
+    delays = [delay for one in seen for delay in one.delays]
+    return {
+        "readers": readers,
+        "tokens_each": len(delays) / readers,
+        "lag_p50_ms": percentile(delays, 0.5) * 1000,
+        "lag_p95_ms": percentile(delays, 0.95) * 1000,
+        "kib_each": (memory - before) * 1024 / readers,
+    }
+
+
+def _measured(*, quick: bool) -> dict[str, Any]:
+    rounds, each = (1, 1) if quick else (5, 3)
+    beside = [row for pace in (0.0, PACE) for row in _beside(rounds, each, pace)]
+    with _serving(TOKENS, PACE) as (port, _):
+        resumed = [uvloop.run(_resumed(port, RESUMED, clients)) for clients in (1, STREAMS)]
+        resumed.append(uvloop.run(_resumed_live(port, rounds)))
+    with _serving(TOKENS, 0.0) as (port, _):
+        example = uvloop.run(post(port, KINDS["stored"]))
+    with _serving(READ_TOKENS, READ_PACE) as (port, platform_):
+        readers = uvloop.run(_many_read(port, platform_, READERS))
+    last = bytes(example.body).rstrip().rpartition(b"data: ")[2]
+    count = 5_000 if quick else 100_000
+    kept = asyncio.run(stored_responses(bytes(example.body), json.loads(last)["response"], count))
+    return {"beside": beside, "resumed": resumed, "readers": readers, "kept": {"count": count, **kept}}
+
+
+def _page(found: dict[str, Any]) -> str:
+    readers, kept = found["readers"], found["kept"]
+    lines = [
+        "# Answers whose events are kept",
+        "",
+        f"{found['date']}, {found['machine']}. Gateway and generator have one core; model server, broker and load "
+        "another; the broker's CPU is not counted. Load of the machine over the minute before the run and over its "
+        f"last one: {found['load_before']:.1f} and {found['load_after']:.1f}.",
+        "",
+        f"## {STREAMS} streams of {TOKENS} tokens at once",
+        "",
+        f"Wanted: at most {CPU_RATIO} times the CPU of a stream that is not stored, at most {DELAY_MS:.0f} ms more "
+        "for 95 % of the tokens. Kinds in turn, medians of the rounds.",
+        "",
+        "| ms/token | stream | CPU ms | times not stored | delay p50 ms | delay p95 ms | added p95 ms | "
+        "first event ms |",
+        "|--:|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in found["beside"]:
+        names = ("cpu_ms", "cpu_ratio", "delay_p50_ms", "delay_p95_ms", "added_p95_ms", "first_ms")
+        figures = " | ".join(f"{row[name]:.2f}" for name in names)
+        lines.append(f"| {row['pace_ms']:.0f} | {row['kind']} | {figures} |")
+    lines += [
+        "",
+        "## Resuming",
+        "",
+        "From the request with a cursor, connection included, to the first event; wanted: p95 at most "
+        f"{RESUME_MS:.0f} ms.",
+        "",
+        "| answers | p50 ms | p95 ms |",
+        "|---|--:|--:|",
+    ]
+    lines += [f"| {row['case']} | {row['p50_ms']:.1f} | {row['p95_ms']:.1f} |" for row in found["resumed"]]
+    lines += [
+        "",
+        "## Many readers of one answer",
+        "",
+        f"{readers['readers']} connections at one gateway, a token every {READ_PACE * 1000:.0f} ms: p50 of the lag "
+        f"{readers['lag_p50_ms']:.0f} ms, p95 {readers['lag_p95_ms']:.0f} ms (wanted: {LAG_MS:.0f}); "
+        f"{readers['kib_each']:.0f} KiB of the gateway's memory for each (wanted: {READER_KIB:.0f}).",
+        "",
+        f"## {kept['count']:,} stored responses",
+        "",
+        f"Each has {kept['log_kib']:.1f} KiB of events in three entries and {kept['state_kib']:.1f} KiB of state; "
+        f"the server writes to the disk without waiting here. Filling took {kept['fill_s']:.0f} s.",
+        "",
+        "| NATS | |",
+        "|---|--:|",
+        f"| memory, empty | {kept['memory_empty_mib']:.0f} MiB |",
+        f"| memory, filled | {kept['memory_filled_mib']:.0f} MiB |",
+        f"| to store one more | {kept['store_one_ms']:.1f} ms |",
+        f"| start | {kept['start_s']:.1f} s |",
+        f"| memory after a start | {kept['memory_restarted_mib']:.0f} MiB |",
+        f"| all become too old at once: until they are deleted | {kept['aged_s']:.1f} s |",
+        f"| CPU of that | {kept['aged_cpu_s']:.1f} s |",
+        f"| memory after that | {kept['memory_aged_mib']:.0f} MiB |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _quantiles(seconds: list[float]) -> Row:
+    return {f"p{share}_ms": percentile(seconds, share / 100) * 1000 for share in (50, 95)}
+
+
+def main() -> int:
+    """Measure, and write table and figures; 1 where a figure is too large."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="one round, and fewer stored responses")
+    parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
+    arguments = parser.parse_args()
+    load_before = os.getloadavg()[0]
+    os.sched_setaffinity(0, {LOAD_CORE})
+    os.environ["CAUSEWAY_BACKGROUND_ANSWERS"] = os.environ["CAUSEWAY_BACKGROUND_PER_TENANT"] = "100"
+    found = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+        "load_before": load_before,
+        **_measured(quick=arguments.quick),
+        "load_after": os.getloadavg()[0],
+    }
+    page = _page(found)
+    print(page)
+    arguments.results.mkdir(parents=True, exist_ok=True)
+    (arguments.results / "response_log.md").write_text(page)
+    (arguments.results / "response_log.json").write_text(json.dumps(found, indent=1) + "\n")
+    return int(_falls_short(found))
+
+
+def _falls_short(found: dict[str, Any]) -> bool:
+    return (
+        any(row["cpu_ratio"] > CPU_RATIO or row["added_p95_ms"] > DELAY_MS for row in found["beside"])
+        or any(row["p95_ms"] > RESUME_MS for row in found["resumed"])
+        or found["readers"]["lag_p95_ms"] > LAG_MS
+        or found["readers"]["kib_each"] > READER_KIB
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""Streams of responses as clients read them, with the time at which each piece came."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+from stamped_model import stamps
+
+_ID = b'"id":"resp_'
+_ID_SIZE = 32
+_START_SECONDS, _PAUSE = 60.0, 0.1
+PATH = "/v1/responses"
+
+
+@dataclass(slots=True)
+class Seen:
+    """What a client saw of a stream. Times in seconds.
+
+    Attributes:
+        first: From the request to the first event.
+        delays: Of each token, from the model server to the client.
+        body: The events.
+    """
+
+    first: float = 0.0
+    delays: list[float] = field(default_factory=list)
+    body: bytearray = field(default_factory=bytearray)
+
+    @property
+    def name(self) -> str:
+        """The id of the response."""
+        at = self.body.index(_ID) + len(_ID) - len("resp_")
+        return self.body[at : at + len("resp_") + _ID_SIZE].decode()
+
+    @property
+    def events(self) -> int:
+        """How many events came."""
+        return self.body.count(b"\n\n")
+
+
+async def post(port: int, members: dict[str, Any], *, keep: bool = True) -> Seen:
+    """Ask for a streamed response, and return what came."""
+    body = json.dumps({"model": "stub", "stream": True, "input": "Tell me something.", **members}).encode()
+    return await _seen(port, f"POST {PATH}", body, keep)
+
+
+async def begin(port: int) -> str:
+    """Have a response answered in the background, and return its id; wait until the gateway has found its NATS."""
+    body = {"model": "stub", "input": "Tell me something.", "background": True}
+    end = time.monotonic() + _START_SECONDS
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+        answer = await client.post(PATH, json=body)
+        while answer.status_code == 503 and time.monotonic() < end:
+            await asyncio.sleep(_PAUSE)
+            answer = await client.post(PATH, json=body)
+        return str(answer.raise_for_status().json()["id"])
+
+
+async def read(port: int, name: str, after: int = -1, *, keep: bool = True, since: int = 0) -> Seen:
+    """Read the events of a response behind a number.
+
+    Args:
+        port: Of the gateway.
+        name: Id of the response.
+        after: The number.
+        keep: Whether the events are kept.
+        since: Tokens that were sent before have no delay.
+    """
+    target = f"GET {PATH}/{name}?stream=true&starting_after={after}"
+    return await _seen(port, target, b"", keep, since)
+
+
+async def _seen(port: int, target: str, body: bytes, keep: bool, since: int = 0) -> Seen:
+    seen = Seen()
+    begin = time.perf_counter()
+    async with aclosing(_pieces(port, target, body)) as pieces:
+        async for piece in pieces:
+            now = time.perf_counter_ns()
+            seen.first = seen.first or now / 1e9 - begin
+            seen.delays += [(now - stamp) / 1e9 for stamp in stamps(piece) if stamp >= since]
+            if keep:
+                seen.body += piece
+    return seen
+
+
+async def _pieces(port: int, target: str, body: bytes) -> AsyncGenerator[bytes, None]:
+    """The chunks of an answer."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = f"{target} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nContent-Type: application/json\r\n"
+        writer.write(head.encode() + b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+        answered = await reader.readuntil(b"\r\n\r\n")
+        if not answered.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError((answered + await reader.read(1000)).decode())
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            yield (await reader.readexactly(size + 2))[:-2]
+    finally:
+        writer.close()

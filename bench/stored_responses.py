@@ -1,0 +1,158 @@
+"""100,000 stored responses: what NATS needs for them, how soon it starts, how soon it deletes them by age."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import nats
+from causeway_testing.servers import free_ports
+from gateway.clients.response_log import NatsResponseLog
+from gateway.clients.responses import NatsResponses
+from gateway.domain.response_log import Entry
+from gateway.domain.responses import RESPONSE, Stored, new_name
+from nats.aio.client import Client
+from processes import cpu_seconds, memory_mib
+from servicekit import keys
+from servicekit.bounded_buckets import responses_bucket
+from servicekit.broker import Broker
+from servicekit.deadline import Deadline
+from servicekit.principal import Principal
+from servicekit.response_streams import response_log
+
+_AT_ONCE = 64
+_USERS = 100
+_BYTES = 16 * 2**30
+_STREAMS = (keys.RESPONSE_LOG_STREAM, f"KV_{keys.RESPONSES_BUCKET}")
+_MIB = 2**20
+_BEGIN = 3
+_PAUSE = 0.05
+
+
+@contextlib.asynccontextmanager
+async def _server(directory: Path) -> AsyncIterator[tuple[Client, int, float]]:
+    """A NATS over a directory: a connection, its process, the seconds until it had its streams."""
+    [port] = free_ports(1)
+    command = Broker(directory, port).command()
+    config = directory / "nats.conf"
+    # 400,000 writes to the disk would take an hour; nothing is measured of them.
+    config.write_text(config.read_text().replace("sync_interval: always", "sync_interval: 2m"))
+    begin = time.perf_counter()
+    quiet = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
+    try:
+        client = await _connected(port)
+        with contextlib.suppress(nats.js.errors.NotFoundError):
+            for name in _STREAMS:
+                await client.jetstream(timeout=120).stream_info(name)
+        yield client, process.pid, time.perf_counter() - begin
+        await client.close()
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _connected(port: int) -> Client:
+    end = time.monotonic() + 120
+    while True:
+        try:
+            client = await nats.connect(f"nats://127.0.0.1:{port}", allow_reconnect=False, connect_timeout=5)
+            await client.jetstream(timeout=5).account_info()
+        except (OSError, nats.errors.Error, nats.js.errors.Error):
+            if time.monotonic() > end:
+                raise
+            await asyncio.sleep(0.02)
+        else:
+            return client
+
+
+async def stored_responses(events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
+    """Store a response so many times, and return what that takes.
+
+    Args:
+        events: Its events.
+        response: As it is stored.
+        count: How many are stored, of a hundred users.
+    """
+    with TemporaryDirectory(prefix="causeway-bench-") as directory:
+        found = await _filled(Path(directory), events, response, count)
+        async with _server(Path(directory)) as (client, pid, seconds):
+            found |= {"start_s": seconds, "memory_restarted_mib": memory_mib([pid])}
+            found |= await _aged(client, pid)
+    return found
+
+
+async def _filled(directory: Path, events: bytes, response: dict[str, Any], count: int) -> dict[str, float]:
+    async with _server(directory) as (client, pid, _):
+        found = {"memory_empty_mib": memory_mib([pid])}
+        bucket = await responses_bucket(client, size=_BYTES)
+        jetstream = await response_log(client, size=_BYTES)
+
+        async def the_bucket() -> Any:
+            return bucket
+
+        async def the_stream() -> Any:
+            return jetstream
+
+        store, log = NatsResponses(the_bucket, most=count), NatsResponseLog(the_stream, most=count)
+        left = iter(range(count))
+
+        async def fill() -> None:
+            for number in left:
+                user = Principal("tenant", f"user{number % _USERS}@example.com")
+                await _store_one(store, log, user, events, response)
+
+        begin = time.perf_counter()
+        await asyncio.gather(*(fill() for _ in range(_AT_ONCE)))
+        found["fill_s"] = time.perf_counter() - begin
+        for name, what in zip(_STREAMS, ("log", "state"), strict=True):
+            state = (await jetstream.stream_info(name)).state
+            found[f"{what}_kib"] = state.bytes / count / 1024
+        found["memory_filled_mib"] = memory_mib([pid])
+        begin = time.perf_counter()
+        await _store_one(store, log, Principal("tenant", "last@example.com"), events, response)
+        found["store_one_ms"] = (time.perf_counter() - begin) * 1000
+        return found
+
+
+async def _store_one(
+    store: NatsResponses, log: NatsResponseLog, user: Principal, events: bytes, response: dict[str, Any]
+) -> None:
+    """What an answer stores that comes at once: its begin, its text, its end."""
+    pieces = [piece + b"\n\n" for piece in events.split(b"\n\n")[:-1]]
+    last = len(pieces) - 1
+    name, deadline = f"{RESPONSE}_{new_name()}", Deadline.after(120)
+    bounds = ((0, _BEGIN), (_BEGIN, last), (last, last + 1))
+    position = 0
+    saved = Stored(name, "default", {**response, "id": name})
+    for first, end in bounds:
+        if end > last:
+            saved = await store.save(user, saved, deadline) if not saved.revision else saved
+            await store.replace(user, replace(saved, object=saved.object), deadline)
+        data = b"".join(pieces[first:end])
+        entry = Entry("0123456789abcdef.1", first, end - 1, data, ended=end > last)
+        position = await log.append(user, name, entry, position, deadline)
+        if not saved.revision:
+            saved = await store.save(user, saved, deadline)
+
+
+async def _aged(client: Client, pid: int) -> dict[str, float]:
+    """Let everything be too old at once, and wait until it is gone."""
+    jetstream = client.jetstream(timeout=120)
+    before, begin = cpu_seconds([pid]), time.perf_counter()
+    for name in _STREAMS:
+        config = (await jetstream.stream_info(name)).config
+        # The time within which NATS knows a message again must not be longer.
+        await jetstream.update_stream(replace(config, max_age=1.0, duplicate_window=1.0))
+    for name in _STREAMS:
+        while (await jetstream.stream_info(name)).state.messages:  # noqa: ASYNC110  # the server's
+            await asyncio.sleep(_PAUSE)
+    return {
+        "aged_s": time.perf_counter() - begin,
+        "aged_cpu_s": cpu_seconds([pid]) - before,
+        "memory_aged_mib": memory_mib([pid]),
+    }
