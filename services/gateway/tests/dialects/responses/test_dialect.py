@@ -116,6 +116,24 @@ async def test_a_custom_tool(client: httpx.AsyncClient, fakes: Any) -> None:
         assert "response.custom_tool_call_input.done" in [event.type for event in events]
 
 
+async def test_tools_of_a_namespace(client: httpx.AsyncClient, fakes: Any) -> None:
+    """The model calls a function, and the call has the names of the tool and of its namespace, also in an input."""
+    tools = [{"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, RUN]}]
+    calls = [call("{}", name="crm__find", id="c1"), call('{"input":"x"}', 1, name="crm__run", id="c2")]
+    fakes.generator.script = [[Start(b"{}"), *calls], [Finish(0, "tool_calls")]]
+    answer = await whole(client, input="Find.", tools=tools)
+    assert [(item.type, item.namespace, item.name) for item in answer.output] == [
+        ("function_call", "crm", "find"),
+        ("custom_tool_call", "crm", "run"),
+    ]
+    assert answer.tools[0].tools[0].name == "find"
+    results = [{"type": "function_call_output", "call_id": "c1", "output": "Ann"}]
+    results.append({"type": "custom_tool_call_output", "call_id": "c2", "output": "x"})
+    await whole(client, input=results, previous_response_id=answer.id, tools=tools)
+    called = json.loads(fakes.generator.prompts[1].messages[1].extra_json)["tool_calls"]
+    assert [each["function"]["name"] for each in called] == ["crm__find", "crm__run"]
+
+
 @pytest.mark.parametrize("summary", [None, "auto"])
 async def test_reasoning(client: httpx.AsyncClient, fakes: Any, summary: str | None) -> None:
     """As a summary where one is asked for, else as it is; it ends before the text begins."""

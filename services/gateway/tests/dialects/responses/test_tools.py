@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses import tools
+from gateway.dialects.responses.offered_tools import Offered, function_name
 from gateway.dialects.responses.tools import Tools
 from gateway.domain.text_documents import Equals
 from servicekit.errors import InvalidRequest
@@ -25,8 +26,34 @@ def test_functions_and_custom_tools_go_to_the_model() -> None:
     assert find == {"type": "function", "function": {k: v for k, v in FIND.items() if k != "type"}}
     assert run["function"]["parameters"]["required"] == ["input"]
     assert "[a-z]+" in run["function"]["description"]
-    assert (found.custom, found.dropped, found.search) == ({"run"}, [], None)
+    assert (found.functions, found.dropped, found.search) == ({"run": Offered("run", custom=True)}, [], None)
     assert [tool["type"] for tool in found.shown] == ["function", "custom"]
+
+
+CRM = {"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND, RUN]}
+
+
+def test_a_namespace() -> None:
+    """Each of its tools is a function, whose name begins with its own; the first one tells what it is."""
+    found = read(CRM, FIND, tool_choice={"type": "function", "name": "find", "namespace": "crm"})
+    assert [tool["function"]["name"] for tool in found.chat] == ["crm__find", "crm__run", "find"]
+    assert found.chat[0]["function"]["description"] == "Customers."
+    assert "Customers." not in found.chat[1]["function"]["description"]
+    assert found.functions == {"crm__find": Offered("find", "crm"), "crm__run": Offered("run", "crm", custom=True)}
+    assert [tool["type"] for tool in found.shown] == ["namespace", "function"]
+    assert [tool["name"] for tool in found.shown[0]["tools"]] == ["find", "run"]
+    assert found.chat_choice == {"type": "function", "function": {"name": "crm__find"}}
+    only = read(CRM, FIND, tool_choice={"type": "allowed_tools", "tools": [{"type": "namespace", "name": "crm"}]})
+    assert [tool["function"]["name"] for tool in only.chat] == ["crm__find", "crm__run"]
+
+
+def test_names_of_functions() -> None:
+    """They are as long as model servers take, and differ where the tools do."""
+    assert function_name("", "find") == "find"
+    assert function_name("mcp__crm__", "find") == "mcp__crm__find"
+    first, second = (function_name("crm", "x" * 70 + end) for end in "ab")
+    assert first != second
+    assert len(first) == len(second) == 64
 
 
 def test_file_search_names_indexes() -> None:
@@ -48,6 +75,9 @@ def test_file_search_names_indexes() -> None:
         (SEARCH | {"filters": {"type": "gt", "key": "a", "value": 1}}, "tools[0].filters.type"),
         (SEARCH | {"filters": {"type": "eq", "key": "a", "value": [1]}}, "tools[0].filters.value"),
         ({"type": "function"}, "tools[0].name"),
+        ({"type": "namespace", "tools": []}, "tools[0].name"),
+        (CRM | {"tools": [SEARCH]}, "tools[0].tools[0].type"),
+        (CRM | {"tools": [{"type": "function"}]}, "tools[0].tools[0].name"),
         ({}, "tools[0].type"),
         (7, "tools[0]"),
     ],

@@ -75,8 +75,9 @@ class ResponsesExchange:
         self._created = before.created or int(time.time())
         self._model = turn.shown_model
         self._events = Events(obfuscates=asked.obfuscates and not self.background)
-        custom = frozenset(asked.tools.custom)
-        self._output = Output(self._events, owner, custom, summarises=asked.summarises, logprobs=asked.logprobs)
+        self._output = Output(
+            self._events, owner, asked.tools.functions, summarises=asked.summarises, logprobs=asked.logprobs
+        )
         self._sources = sources
         self._nodes: list[dict[str, Any]] | None = None
         self._found: list[Detections] = []

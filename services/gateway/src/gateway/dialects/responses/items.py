@@ -8,6 +8,7 @@ import msgspec
 from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
+from gateway.dialects.responses.offered_tools import function_name
 
 Item = dict[str, Any]
 
@@ -101,13 +102,15 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
         return _message(said, into, path)
     if kind == "function_call":
         call_id, name = _required(said, "call_id"), _required(said, "name")
-        into.call(call_id, name, arguments := said.text("arguments"), path)
-        return {"type": kind, "call_id": call_id, "name": name, "arguments": arguments}
+        called = function_name(said.text("namespace"), name)
+        into.call(call_id, called, arguments := said.text("arguments"), path)
+        return {"type": kind, "call_id": call_id, "name": name, **_namespace(said), "arguments": arguments}
     if kind == "custom_tool_call":
         call_id, name = _required(said, "call_id"), _required(said, "name")
         text = said.text("input")
-        into.call(call_id, name, _encode({CUSTOM_INPUT: text}).decode(), path)
-        return {"type": kind, "call_id": call_id, "name": name, "input": text}
+        called = function_name(said.text("namespace"), name)
+        into.call(call_id, called, _encode({CUSTOM_INPUT: text}).decode(), path)
+        return {"type": kind, "call_id": call_id, "name": name, **_namespace(said), "input": text}
     if kind in _OUTPUTS:
         call_id = _required(said, "call_id")
         content, output = _content(said, "output", path)
@@ -121,6 +124,10 @@ def _read(item: Any, into: Conversation, path: str) -> Item | None:
         into.dropped.append(kind)
         return None
     raise said.wrong("type", f"is not supported here: {kind[:100]!r}")
+
+
+def _namespace(said: Fields) -> Item:
+    return {"namespace": namespace} if (namespace := said.text("namespace")) else {}
 
 
 def _message(said: Fields, into: Conversation, path: str) -> Item:

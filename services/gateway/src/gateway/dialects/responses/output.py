@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from gateway.dialects.responses.citations import Citations, files_of
+from gateway.dialects.responses.offered_tools import Functions, Offered
 from gateway.dialects.responses.parts import Call, Events, Message, Thinking
 from gateway.domain import Annotation, Delta, Passage, Reasoning, Refusal, ToolCall
 
@@ -14,7 +15,7 @@ class Output:
     Args:
         events: Gets the events.
         owner: Id of the response without its prefix; the items are named after it.
-        custom: Names of the custom tools.
+        functions: The tools that are called otherwise than their functions.
         summarises: Reasoning is shown as a summary.
         logprobs: Log probabilities are shown.
 
@@ -24,9 +25,9 @@ class Output:
     """
 
     def __init__(
-        self, events: Events, owner: str, custom: frozenset[str], *, summarises: bool, logprobs: bool
+        self, events: Events, owner: str, functions: Functions, *, summarises: bool, logprobs: bool
     ) -> None:
-        self._events, self._owner, self._custom = events, owner, custom
+        self._events, self._owner, self._functions = events, owner, functions
         self._summarises, self._logprobs = summarises, logprobs
         self.items: list[dict[str, Any]] = []
         self.results: dict[str, list[dict[str, Any]]] = {}
@@ -142,11 +143,11 @@ class Output:
         if call is None:
             self._end_thinking("completed")
             self._end_message("completed")
-            custom = piece.name in self._custom
-            item_id = self._id("ctc" if custom else "fc")
+            tool = self._functions.get(piece.name) or Offered(piece.name)
+            item_id = self._id("ctc" if tool.custom else "fc")
             if not piece.id:
                 piece = ToolCall(piece.index, f"call_{item_id}", piece.name, piece.arguments, piece.raw_json)
-            call = self._calls[piece.index] = Call(self._events, len(self.items), item_id, piece, custom=custom)
+            call = self._calls[piece.index] = Call(self._events, len(self.items), item_id, piece.id, tool)
             self.items.append(call.item)
         call.argue(piece.arguments)
 

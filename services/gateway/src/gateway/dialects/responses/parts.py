@@ -8,7 +8,7 @@ import msgspec
 
 from gateway.dialects.responses.citations import Citations
 from gateway.dialects.responses.items import CUSTOM_INPUT
-from gateway.domain import ToolCall
+from gateway.dialects.responses.offered_tools import Offered
 from gateway.domain.deltas import members_of
 
 _encode = msgspec.json.encode
@@ -206,13 +206,15 @@ class Thinking:
 class Call:
     """A call of a function, or of a custom tool, whose one text the model wrote as an argument."""
 
-    def __init__(self, events: Events, at: int, item_id: str, call: ToolCall, *, custom: bool) -> None:
-        self._events, self._at, self._custom = events, at, custom
+    def __init__(self, events: Events, at: int, item_id: str, call_id: str, tool: Offered) -> None:
+        self._events, self._at, self._custom = events, at, tool.custom
         self._pieces: list[str] = []
         self._place = {"item_id": item_id, "output_index": at}
-        kind = "custom_tool_call" if custom else "function_call"
-        self.item: dict[str, Any] = {"id": item_id, "type": kind, "call_id": call.id, "name": call.name}
-        self.item |= {"input": ""} if custom else {"arguments": "", "status": "in_progress"}
+        kind = "custom_tool_call" if tool.custom else "function_call"
+        self.item: dict[str, Any] = {"id": item_id, "type": kind, "call_id": call_id, "name": tool.name}
+        if tool.namespace:
+            self.item["namespace"] = tool.namespace
+        self.item |= {"input": ""} if tool.custom else {"arguments": "", "status": "in_progress"}
         events.add("response.output_item.added", item=self.item, output_index=at)
         self._head = _head("response.function_call_arguments")
         self._tail = b"," + _encode(self._place)[1:-1] + b',"sequence_number":'

@@ -6,11 +6,12 @@ from typing import Any
 import msgspec
 
 from gateway.dialects.responses.items import CUSTOM_INPUT
+from gateway.dialects.responses.offered_tools import function_name
 from gateway.domain import Message, Turn
 from gateway.domain.responses import Item
 
 _object = msgspec.json.Decoder(dict[str, Any])
-_KEPT = ("tools", "response_format")
+_WITHHELD = "withheld"
 
 
 def input_left(
@@ -61,15 +62,20 @@ def shown_left(shown: dict[str, Any], asked: Turn, judged: Turn | None) -> dict[
     return left
 
 
-def _tool(shown: Item, judged: dict[str, Item]) -> Item:
+def _tool(shown: Item, judged: dict[str, Item], namespace: str = "") -> Item:
     """A tool as it was offered to the model."""
-    function = judged.get(shown.get("name", ""))
+    if shown["type"] == "namespace":
+        inside = [_tool(each, judged, shown["name"]) for each in shown["tools"]]
+        # The names of its functions begin with its own, and the first one's description with its own.
+        name = _WITHHELD if all(each["name"] == _WITHHELD for each in inside) else shown["name"]
+        return {"type": "namespace", "name": name, "description": "", "tools": inside}
+    function = judged.get(function_name(namespace, shown.get("name", "")))
     if function is None:
         # Its name was changed, or it is the platform's own.
-        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": "withheld"} | _UNSAID
+        return shown if shown["type"] == "file_search" else {"type": shown["type"], "name": _WITHHELD} | _UNSAID
     if shown["type"] == "custom":
-        return {"type": "custom", "name": function["name"], "description": function.get("description", "")}
-    return shown | {name: value for name, value in function.items() if name in shown}
+        return {"type": "custom", "name": shown["name"], "description": function.get("description", "")}
+    return shown | {name: value for name, value in function.items() if name in shown and name != "name"}
 
 
 _UNSAID: Item = {"parameters": None, "strict": None}

@@ -10,6 +10,7 @@ from servicekit.errors import InvalidRequest
 
 from gateway.dialects.json_fields import Fields
 from gateway.dialects.responses.items import CUSTOM_INPUT
+from gateway.dialects.responses.offered_tools import Offered, function_name
 from gateway.domain.text_documents import Equals
 
 _KIND = re.compile(r"[a-z0-9_.-]{1,64}")
@@ -46,7 +47,8 @@ class Tools:
     Attributes:
         chat: Those for the model, as functions of chat completions.
         shown: All that are offered, as the response repeats them.
-        custom: Names of those whose input is one text.
+        functions: By the names of the functions, the tools that differ from them: custom ones, and those in
+            namespaces.
         search: The file search; None: the request has none.
         dropped: Kinds of the tools that are not offered here.
         choice: What the response says of the model's choice.
@@ -57,7 +59,7 @@ class Tools:
 
     chat: list[dict[str, Any]] = field(default_factory=list)
     shown: list[dict[str, Any]] = field(default_factory=list)
-    custom: set[str] = field(default_factory=set)
+    functions: dict[str, Offered] = field(default_factory=dict)
     search: FileSearch | None = None
     dropped: list[str] = field(default_factory=list)
     choice: Any = "auto"
@@ -88,18 +90,11 @@ def read(said: Fields, *, refuse_unknown: bool) -> Tools:
 def _take(tool: Fields, tools: Tools, *, refuse_unknown: bool) -> None:
     kind = tool.text("type")
     if kind == "function":
-        function: dict[str, Any] = {"name": _name(tool)}
-        if description := tool.text("description"):
-            function["description"] = description
-        if tool.get("parameters") is not None:
-            tool.object("parameters")
-            function["parameters"] = tool.get("parameters")
-        if tool.get("strict") is not None:
-            function["strict"] = tool.flag("strict")
-        tools.chat.append({"type": "function", "function": function})
-        tools.shown.append({"type": kind, "parameters": None, "strict": None, **function})
+        tools.shown.append(_function(tool, tools))
     elif kind == "custom":
-        _custom(tool, tools)
+        tools.shown.append(_custom(tool, tools))
+    elif kind == "namespace":
+        tools.shown.append(_namespace(tool, tools))
     elif kind == FILE_SEARCH:
         if tools.search is not None:
             raise tool.wrong("type", f"must not be {FILE_SEARCH} twice")
@@ -112,8 +107,57 @@ def _take(tool: Fields, tools: Tools, *, refuse_unknown: bool) -> None:
         tools.dropped.append(kind if _KIND.fullmatch(kind) else "unknown")
 
 
-def _custom(tool: Fields, tools: Tools) -> None:
-    """A tool that takes one text: a function with one argument, which is a string."""
+def _function(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
+    """Offer a function; return it as the response repeats it.
+
+    Args:
+        tool: As the request has it.
+        tools: Get it.
+        namespace: Name of the namespace that it is in; empty: none.
+        about: What the model is told before its description.
+    """
+    function: dict[str, Any] = {"name": _name(tool)}
+    if description := tool.text("description"):
+        function["description"] = description
+    if tool.get("parameters") is not None:
+        tool.object("parameters")
+        function["parameters"] = tool.get("parameters")
+    if tool.get("strict") is not None:
+        function["strict"] = tool.flag("strict")
+    _offer(function, Offered(function["name"], namespace), tools, about)
+    return {"type": "function", "parameters": None, "strict": None, **function}
+
+
+def _namespace(tool: Fields, tools: Tools) -> dict[str, Any]:
+    """Offer the tools of a namespace, each as a function whose name begins with that of the namespace.
+
+    The first one's description tells the model what the namespace is.
+    """
+    name, description = _name(tool), tool.text("description")
+    about, shown = description, []
+    for at, item in enumerate(tool.items("tools") or ()):
+        path = f"{tool.path('tools')}[{at}]"
+        each = Fields(item if isinstance(item, dict) else {}, path)
+        kind = each.one_of("type", ("function", "custom"))
+        if not kind:
+            raise each.wrong("type", "must be function or custom")
+        shown.append((_function if kind == "function" else _custom)(each, tools, name, about))
+        about = ""
+    return {"type": "namespace", "name": name, "description": description, "tools": shown}
+
+
+def _offer(function: dict[str, Any], tool: Offered, tools: Tools, about: str) -> None:
+    """Let the model call a tool as this function."""
+    called = function_name(tool.namespace, tool.name)
+    if called != tool.name or tool.custom:
+        tools.functions[called] = tool
+    if about:
+        function = function | {"description": f"{about}\n{function.get('description', '')}".strip()}
+    tools.chat.append({"type": "function", "function": function | {"name": called}})
+
+
+def _custom(tool: Fields, tools: Tools, namespace: str = "", about: str = "") -> dict[str, Any]:
+    """Offer a tool that takes one text, as a function with one argument, which is a string; see `_function`."""
     name, description, form = _name(tool), tool.text("description"), tool.object("format")
     shown: dict[str, Any] = {"type": "custom", "name": name}
     if description:
@@ -127,8 +171,6 @@ def _custom(tool: Fields, tools: Tools) -> None:
         shown["format"] |= {"syntax": syntax, "definition": definition}
         # No model server takes grammars beside a chat's functions: the model is told it in words.
         description += f"\nThe input must follow this {syntax} grammar:\n{definition}"
-    tools.custom.add(name)
-    tools.shown.append(shown)
     parameters = {
         "type": "object",
         "properties": {CUSTOM_INPUT: {"type": "string"}},
@@ -136,7 +178,8 @@ def _custom(tool: Fields, tools: Tools) -> None:
         "additionalProperties": False,
     }
     function = {"name": name, "description": description.strip(), "parameters": parameters}
-    tools.chat.append({"type": "function", "function": function})
+    _offer(function, Offered(name, namespace, custom=True), tools, about)
+    return shown
 
 
 def _file_search(tool: Fields) -> FileSearch:
@@ -198,10 +241,11 @@ def _choose(said: Fields, tools: Tools) -> None:
     if kind == "allowed_tools":
         _allow(chosen, tools)
     elif kind in ("function", "custom"):
-        name = _name(chosen)
-        _offered(chosen, tools, name)
+        name, namespace = _name(chosen), chosen.text("namespace")
+        called = function_name(namespace, name)
+        _offered(chosen, tools, called)
         tools.choice = {"type": kind, "name": name}
-        tools.chat_choice = {"type": "function", "function": {"name": name}}
+        tools.chat_choice = {"type": "function", "function": {"name": called}}
     elif kind == FILE_SEARCH and tools.search is not None:
         # Where the platform searches, the model then answers.
         tools.first_choice = FILE_SEARCH
@@ -214,10 +258,15 @@ def _allow(chosen: Fields, tools: Tools) -> None:
     """Leave only the tools that a choice names."""
     mode = chosen.one_of("mode", ("auto", "required")) or "auto"
     listed = [item for item in chosen.items("tools") or () if isinstance(item, dict)]
-    names = {item.get("name") for item in listed if item.get("type") in ("function", "custom")}
-    for item in listed:
-        if item.get("type") in ("function", "custom"):
-            _offered(chosen, tools, str(item.get("name")))
+    names = set()
+    for at, item in enumerate(listed):
+        said = Fields(item, f"{chosen.path('tools')}[{at}]")
+        if said.text("type") in ("function", "custom"):
+            called = function_name(said.text("namespace"), said.text("name"))
+            _offered(chosen, tools, called)
+            names.add(called)
+        elif said.text("type") == "namespace":
+            names |= {called for called, tool in tools.functions.items() if tool.namespace == said.text("name")}
     if all(item.get("type") != FILE_SEARCH for item in listed):
         tools.search = None
     tools.chat = [tool for tool in tools.chat if tool["function"]["name"] in names]

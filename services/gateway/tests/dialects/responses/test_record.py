@@ -1,0 +1,34 @@
+"""What is stored of a request after its detectors."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from gateway.dialects.responses import record
+from gateway.domain import Turn
+from servicekit.principal import Principal
+
+FIND = {"type": "function", "name": "find", "description": "For Ann.", "parameters": None, "strict": None}
+SHOWN = {"tools": [{"type": "namespace", "name": "crm", "description": "Customers.", "tools": [FIND]}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "description", "kept"),
+    [
+        ("crm__find", "For [name].", ("crm", "find", "For [name].")),
+        ("[name]__find", "For Ann.", ("withheld", "withheld", None)),
+    ],
+)
+def test_tools_of_a_namespace(name: str, description: str, kept: tuple[Any, ...]) -> None:
+    """They are as the model got them; a name that was changed is not there, nor that of its namespace."""
+
+    def parameters(name: str, description: str) -> bytes:
+        function = {"name": name, "description": description}
+        return json.dumps({"tools": [{"type": "function", "function": function}]}).encode()
+
+    asked = Turn(Principal("local"), "When?", parameters_json=parameters("crm__find", "For Ann."))
+    judged = replace(asked, parameters_json=parameters(name, description))
+    [space] = record.shown_left(SHOWN, asked, judged)["tools"]
+    [tool] = space["tools"]
+    assert (space["name"], tool["name"], tool.get("description")) == kept
