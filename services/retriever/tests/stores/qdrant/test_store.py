@@ -14,14 +14,15 @@ from causeway_testing.servers import free_ports
 from pydantic import SecretStr
 from qdrant_client import grpc as q
 from retriever.concurrency.scheduler import Scheduler
-from retriever.domain.document import Document
+from retriever.domain.document import Chunk, Document, Version
 from retriever.domain.index import IndexSpec
-from retriever.ports.store import EVERYTHING
+from retriever.ports.store import EVERYTHING, ChunkPoint, Terms
 from retriever.stores.qdrant.collection import QdrantCollection
 from retriever.stores.qdrant.connection import Connection
 from retriever.stores.qdrant.kind import QDRANT, QdrantSettings
 from retriever.stores.qdrant.layout import Layout
 from retriever.stores.qdrant.store import QdrantStore
+from servicekit import keys
 from servicekit.errors import DeadlineExceeded, InvalidRequest, NotFound, Unavailable
 
 SPEC = IndexSpec("local", "notes", "hashed-words-64", 64)
@@ -47,6 +48,20 @@ async def two(lease: float = LEASE) -> AsyncIterator[tuple[QdrantCollection, Qdr
         theirs = await other.find(SPEC.tenant, SPEC.name)
         assert theirs is not None
         yield mine, theirs
+
+
+def version(generation: int, count: int) -> tuple[Document, list[ChunkPoint]]:
+    """A version of a document with its chunks."""
+    document = Document("d", generation=generation, chunk_count=count)
+    points = [
+        ChunkPoint(
+            str(keys.point_id("c", "d", generation, number, "ferry")),
+            Chunk(number, "ferry", "ferry", 1, (), [1.0, *[0.0] * 63]),
+            Terms((1,), (1.0,)),
+        )
+        for number in range(count)
+    ]
+    return document, points
 
 
 async def gone(store: QdrantStore) -> None:
@@ -270,6 +285,46 @@ async def test_a_record_is_written_where_it_is_the_one_that_was_there() -> None:
         with pytest.raises(Unavailable, match="another process"):
             await mine.put_record(Document("d", generation=2))
         assert await theirs.versions() == {"d": 5}
+
+
+async def test_a_late_removal_spares_a_newer_version() -> None:
+    """A process that stops for longer than its lease, just before its removal reaches the server, removes nothing
+    that another process has stored since.
+    """
+    async with serving() as server, AsyncExitStack() as stack:
+        one = await stack.enter_async_context(opened(server, lease=LEASE))
+        other = await stack.enter_async_context(opened(server, lease=LEASE))
+        mine = await one.create(SPEC)
+        await mine.publish()
+        theirs = await other.find(SPEC.tenant, SPEC.name)
+        assert theirs is not None
+        await mine.mark("d")
+        await mine.add_chunks(*version(1, 3))
+        await mine.add_chunks(*version(2, 3))
+        await mine.put_record(version(2, 3)[0])
+        arrived, may_go_on = asyncio.Event(), asyncio.Event()
+
+        async def held(name: str) -> None:
+            if name == "Delete" and not arrived.is_set():
+                arrived.set()
+                await may_go_on.wait()
+
+        server.before = held
+        removal = asyncio.create_task(mine.remove_chunks("d", keep=2))
+        await arrived.wait()
+        await gone(one)
+        async with asyncio.timeout(60):
+            while await theirs.abandoned() != ["d"]:  # noqa: ASYNC110  # nobody tells
+                await asyncio.sleep(0.1)
+        await theirs.mark("d")
+        await theirs.add_chunks(*version(3, 3))
+        await theirs.put_record(version(3, 3)[0])
+        await theirs.remove_chunks("d", keep=3)
+        await theirs.unmark("d")
+        may_go_on.set()
+        await removal
+        assert len(await theirs.chunks_of(Version("d", 3), 0, 10)) == 3
+        assert await theirs.count_chunks(EVERYTHING) == 3
 
 
 async def test_what_was_begun_and_left_is_removed() -> None:

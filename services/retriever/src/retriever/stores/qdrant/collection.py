@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from qdrant_client import AsyncQdrantClient, models
+from qdrant_client import AsyncQdrantClient
 from servicekit import keys
 from servicekit.errors import NotFound, Unavailable
 
@@ -34,6 +34,7 @@ from retriever.stores.qdrant.searches import QdrantSearches
 from retriever.stores.qdrant.unsettled import Unsettled
 
 _POINTS = 64
+_REMOVED = 500
 _CURRENT_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 _FROZEN = "\0frozen"
@@ -180,10 +181,12 @@ class QdrantCollection:
             await self._points.write(AsyncQdrantClient.upsert, made, wait=True)
 
     async def remove_chunks(self, document_id: str, keep: int | None) -> None:
-        """Removes chunks."""
+        """Removes chunks: by id, and no others than were there while the lease was this process's."""
         self._check_lease(document_id)
-        others = models.FilterSelector(filter=schema.chunks_of(document_id, keep))
-        await self._points.write(AsyncQdrantClient.delete, others, wait=True)
+        ids = list(await self._points.said_by_any(schema.chunks_of(document_id, keep), fields=()))
+        for start in range(0, len(ids), _REMOVED):
+            self._check_lease(document_id)
+            await self._points.delete(ids[start : start + _REMOVED])
 
     async def put_record(self, document: Document) -> None:
         """Writes a record; of a document that was marked, where it is the one that was there then."""
@@ -249,7 +252,8 @@ class QdrantCollection:
 
     async def marked(self) -> list[str]:
         """Ids of the marked documents."""
-        return [said["document_id"] for said in await self._points.said_by_any(schema.of_kind(payload.MARK))]
+        found = await self._points.said_by_any(schema.of_kind(payload.MARK))
+        return [said["document_id"] for said in found.values()]
 
     async def abandoned(self) -> list[str]:
         """Ids of those whose lease has run out."""
@@ -266,7 +270,7 @@ class QdrantCollection:
             while True:
                 now = time.time()
                 found = await self._points.said_by_any(committing, ["holder", schema.UNTIL])
-                if all(said["holder"] == mine or said[schema.UNTIL] < now for said in found):
+                if all(said["holder"] == mine or said[schema.UNTIL] < now for said in found.values()):
                     return
                 await asyncio.sleep(_POLL_SECONDS)
 

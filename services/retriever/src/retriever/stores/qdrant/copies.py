@@ -117,8 +117,8 @@ class Copies:
             last = fresh[-1].id if fresh else last
             start = following if following is not None else last
 
-    async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> list[payload.Payload]:
-        """Return the payloads of all points that a filter holds for on any node; of one that differs, any.
+    async def said_by_any(self, wanted: models.Filter, fields: Sequence[str]) -> dict[str, payload.Payload]:
+        """Return the payloads of all points that a filter holds for on any node, by id; of one that differs, any.
 
         Raises:
             Missing: The collection is gone.
@@ -126,11 +126,11 @@ class Copies:
         """
 
         async def ask(read: Read | None) -> dict[str, payload.Payload]:
-            pages = self.pages(wanted, fields=list(fields), read=read)
+            pages = self.pages(wanted, fields=list(fields) or False, read=read)
             return {str(point.id): point.payload or {} async for points in pages for point in points}
 
         answers = [await ask(None)] if self.replicas == 1 else await self._connection.read_each(ask)
-        return list({id_: said for answer in answers for id_, said in answer.items()}.values())
+        return {id_: said for answer in answers for id_, said in answer.items()}
 
     async def _on_any_node(self, ids: Collection[str]) -> list[str]:
         answers = await self._connection.read_each(

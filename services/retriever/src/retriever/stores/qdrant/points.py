@@ -41,7 +41,7 @@ class Points:
 
     async def said_by_any(
         self, wanted: models.Filter, fields: Sequence[str] = ("document_id",)
-    ) -> list[payload.Payload]:
+    ) -> dict[str, payload.Payload]:
         """Return what any copy says; see `Copies.said_by_any`."""
         with self.there():
             return await self._location.copies.said_by_any(wanted, fields)
