@@ -61,7 +61,7 @@ UNIT := libs services cli tests/support tests/workspace tests/leaks
 unit: $(READY) $(VENV)/.triton $(VENV)/.pii $(VENV)/.console-packages ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
 	@$(NODE)/bin/node --test --test-reporter=dot 'console/tests/*.test.ts'
-	@$(BIN)/pytest --numprocesses auto --dist loadfile -m 'not slow' $(UNIT)
+	@$(BIN)/pytest --numprocesses auto --max-worker-restart 2 --dist loadfile -m 'not slow' $(UNIT)
 
 e2e: $(READY) $(VENV)/.npm ## Tests over public HTTP against a real stack on free ports
 	@echo "==> end-to-end tests"
@@ -83,7 +83,7 @@ test-llm: $(READY) $(VENV)/.llm ## Chats, streams, stops, rewriting, follow-ups,
 
 test-slow: $(READY) $(VENV)/.ocr $(VENV)/.multilingual ## Tests of the packages that take many seconds each: kills, compaction, starts of a whole stack, fuzz
 	@echo "==> slow tests"
-	@$(BIN)/pytest --numprocesses auto --dist worksteal -m slow $(UNIT)
+	@$(BIN)/pytest --numprocesses auto --max-worker-restart 2 --dist worksteal -m slow $(UNIT)
 
 test-alerts: $(READY) ## Each alert over series of its own; needs promtool, of Debian's package prometheus
 	@echo "==> alerts"

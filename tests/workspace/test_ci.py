@@ -13,6 +13,7 @@ demo test test-slow clients-quick test-console test-proxies test-contracts test-
 \t@env | grep ^CAUSEWAY_ || true
 \t@echo "options $$PYTEST_ADDOPTS"
 \t@[ "$@" != "$(FAILS)" ] || exit 3
+\t@[ "$@" != "$(FAILS_ONCE)" ] || [ "$$PYTEST_ADDOPTS" = --last-failed ] || exit 3
 """
 STEPS = [
     "demo",
@@ -68,21 +69,32 @@ def test_a_run_passes_in_a_clone_without_variables(checkout: Path) -> None:
     assert not list((checkout.parent / "tmp").iterdir())
     assert "CAUSEWAY_" not in done.stdout
     assert "input of the caller" not in done.stdout
-    assert done.stdout.count("options --reruns 1") == len(STEPS)
+    assert done.stdout.splitlines().count("options ") == len(STEPS)
     table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
     assert table == ["clone", *(f"make {target}" for target in STEPS), "all, exit code 0"]
 
 
 @pytest.mark.parametrize(("fails", "steps"), [("demo", 2), ("test", 3), ("test-alerts", 9)])
 def test_a_step_that_fails_ends_the_run(checkout: Path, fails: str, steps: int) -> None:
-    """The exit code is the step's, the table names the step, and no other one begins."""
+    """A step that fails twice ends the run: its exit code is the run's, and the table names it."""
     done = run(checkout, FAILS=fails)
     assert done.returncode == 2, done.stdout  # what make says of a recipe that failed
     *_, failed, whole = done.stdout.splitlines()
     assert failed.endswith(f"make {fails}: FAILED")
     assert whole.endswith("all, exit code 2")
-    assert sum(line.startswith("[") for line in done.stdout.splitlines()) == steps
+    assert sum(line.startswith("[") for line in done.stdout.splitlines()) == steps + 1
     assert not list((checkout.parent / "tmp").iterdir())
+
+
+def test_what_failed_is_tried_a_second_time(checkout: Path) -> None:
+    """A step whose failed tests pass the second time does not end the run, and the table names it."""
+    done = run(checkout, FAILS_ONCE="test")
+    assert done.returncode == 0, done.stdout
+    assert done.stdout.splitlines().count("options --last-failed") == 1
+    table = [line.split(maxsplit=2)[2] for line in done.stdout.splitlines()[-len(STEPS) - 2 :]]
+    expected = [f"make {target}" for target in STEPS]
+    expected[STEPS.index("test")] += ": passed the second time"
+    assert table == ["clone", *expected, "all, exit code 0"]
 
 
 def test_cases_beside_the_checkout_are_a_step(checkout: Path) -> None:

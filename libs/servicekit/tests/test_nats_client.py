@@ -30,13 +30,13 @@ async def server(tmp_path: Path) -> AsyncIterator[tuple[asyncio.subprocess.Proce
 async def test_what_waits_is_sent(server: tuple[asyncio.subprocess.Process, Client], log: Any) -> None:
     """A connection that is closed has sent what was published, and says nothing of it."""
     _, client = server
-    other = await connect(client.connected_url.geturl(), "test") if client.connected_url else client
-    subscription = await other.subscribe("a")
-    await other.flush()
-    await client.publish("a", b"last words")
-    await client.close()
-    assert (await subscription.next_msg(timeout=10)).data == b"last words"
-    await other.close()
+    assert client.connected_url is not None
+    async with await connect(client.connected_url.geturl(), "test") as other:
+        subscription = await other.subscribe("a")
+        await other.flush()
+        await client.publish("a", b"last words")
+        await client.close()
+        assert (await subscription.next_msg(timeout=10)).data == b"last words"
     assert client.is_closed
     assert log == []
 
