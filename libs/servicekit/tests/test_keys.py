@@ -118,7 +118,12 @@ def test_a_subject_says_where_a_job_waits(one: tuple[str, str], other: tuple[str
     """Its lane, and whose it is: patterns of a tenant and of an index match their own subjects alone."""
     subject = keys.ingest_subject(lane, *one)
     assert keys.ingest_lane_of(subject) == lane
-    assert subject.startswith(keys.ingest_lane(lane).removesuffix(">"))
+    taken = [each for each in range(keys.INGEST_LANES) if _matches(keys.ingest_lane(each), subject)]
+    assert taken == [lane]
+    without = f"causeway.ingest.job.{subject.partition(f'.job.{lane}.')[2]}"
+    assert _matches(keys.INGEST_WITHOUT_LANE, without)
+    assert not _matches(keys.INGEST_WITHOUT_LANE, subject)
+    assert keys.ingest_dead_subject_of(without) == keys.ingest_dead_subject(*one)
     assert _matches(keys.ingest_jobs_of(other[0]), subject) == (one[0] == other[0])
     assert _matches(keys.ingest_jobs_of(*other), subject) == (one == other) or not other[1]
     dead = keys.ingest_dead_subject_of(subject)
@@ -128,8 +133,10 @@ def test_a_subject_says_where_a_job_waits(one: tuple[str, str], other: tuple[str
 
 
 def _matches(pattern: str, subject: str) -> bool:
-    tokens = zip(pattern.split("."), subject.split("."), strict=True)
-    return all(wanted in ("*", token) for wanted, token in tokens)
+    wanted, found = pattern.split("."), subject.split(".")
+    return len(wanted) == len(found) and all(
+        each in ("*", token) for each, token in zip(wanted, found, strict=True)
+    )
 
 
 @given(name)

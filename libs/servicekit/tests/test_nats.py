@@ -12,7 +12,7 @@ from causeway_testing.servers import eventually, free_ports, nats_server
 from hypothesis import given
 from hypothesis import strategies as st
 from nats.aio.client import Client
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType
+from nats.js.api import AckPolicy, ConsumerConfig, DiscardPolicy, RetentionPolicy, StorageType
 from opentelemetry import context
 from servicekit import keys, telemetry
 from servicekit import nats as transport
@@ -132,7 +132,8 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
     for lane in range(keys.INGEST_LANES):
         consumer = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(lane))).config
         assert (consumer.ack_wait, consumer.max_deliver, consumer.max_ack_pending) == (transport.ACK_WAIT, -1, 1024)
-        assert consumer.filter_subject == f"causeway.ingest.job.{lane}.>"
+        taken = [consumer.filter_subject] if consumer.filter_subject else consumer.filter_subjects
+        assert taken == [f"causeway.ingest.job.{lane}.*.*", *(["causeway.ingest.job.*.*"] if lane == 0 else [])]
 
     states = (await jetstream.stream_info(f"KV_{keys.JOBS_BUCKET}")).config
     assert (states.max_msgs_per_subject, states.max_age, states.max_bytes) == (1, 7 * DAY, GIB)
@@ -140,6 +141,45 @@ async def test_the_limits_are_as_configured(client: Client) -> None:
 
     originals = (await jetstream.stream_info(f"OBJ_{keys.ORIGINALS_BUCKET}")).config
     assert (originals.storage, originals.discard, originals.max_age) == (StorageType.FILE, DiscardPolicy.NEW, 0)
+
+
+async def test_jobs_of_a_version_without_lanes_are_handed_out(client: Client) -> None:
+    """Its one consumer goes, and the first lane's takes its jobs; whoever comes second changes nothing."""
+    before = (await ingest_transport(client)).jetstream
+    for lane in range(keys.INGEST_LANES):
+        await before.delete_consumer(keys.INGEST_STREAM, keys.ingest_consumer(lane))
+    await before.add_consumer(
+        keys.INGEST_STREAM,
+        ConsumerConfig(durable_name="ingest-workers", ack_policy=AckPolicy.EXPLICIT, max_deliver=-1),
+    )
+    await before.publish("causeway.ingest.job.dA.aQ", b"old")
+    for _ in range(2):
+        after = (await ingest_transport(client)).jetstream
+    await after.publish(keys.ingest_subject(0, "t", "i"), b"new")
+    queue = await after.pull_subscribe_bind(keys.ingest_consumer(0), keys.INGEST_STREAM)
+    assert [each.data for each in await queue.fetch(2, timeout=5)] == [b"old", b"new"]
+    consumers = {each.name for each in await after.consumers_info(keys.INGEST_STREAM)}
+    assert consumers == {keys.ingest_consumer(lane) for lane in range(keys.INGEST_LANES)}
+
+
+async def test_lanes_of_an_earlier_version_take_their_new_patterns(client: Client) -> None:
+    """Consumers whose patterns match jobs without a lane, too, are changed and not refused."""
+    jetstream = (await ingest_transport(client)).jetstream
+    for lane in range(keys.INGEST_LANES):
+        await jetstream.add_consumer(
+            keys.INGEST_STREAM,
+            ConsumerConfig(
+                durable_name=keys.ingest_consumer(lane),
+                filter_subject=f"causeway.ingest.job.{lane}.>",
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=transport.ACK_WAIT,
+                max_deliver=-1,
+                max_ack_pending=1024,
+            ),
+        )
+    await ingest_transport(client)
+    first = (await jetstream.consumer_info(keys.INGEST_STREAM, keys.ingest_consumer(0))).config
+    assert first.filter_subjects == [keys.ingest_lane(0), keys.INGEST_WITHOUT_LANE]
 
 
 async def test_the_history_is_bounded(client: Client) -> None:

@@ -14,10 +14,11 @@ from servicekit.errors import InvalidRequest
 
 INGEST_STREAM = "CAUSEWAY_INGEST"
 INGEST_DEAD_STREAM = "CAUSEWAY_INGEST_DEAD"
-INGEST_LANES = 4
-"""Queues side by side, the first for tenants that have little in it (docs/ingest.md)."""
+INGEST_LANES = 4  # queues side by side, the first for tenants that have little in it (docs/ingest.md)
 INGEST_SUBJECTS = "causeway.ingest.job.>"
 INGEST_DEAD_SUBJECTS = "causeway.ingest.dead.>"
+INGEST_WITHOUT_LANE = "causeway.ingest.job.*.*"  # subjects of jobs that a version without lanes accepted
+INGEST_CONSUMER_WITHOUT_LANE = "ingest-workers"  # that version's only one
 JOBS_BUCKET = "causeway-jobs"
 ORIGINALS_BUCKET = "causeway-originals"
 HISTORY_BUCKET = "causeway-history"
@@ -27,8 +28,7 @@ QUOTAS_BUCKET = "causeway-quotas"
 MEMORY_BUCKET = "causeway-memory"
 RESPONSES_BUCKET = "causeway-responses"
 LINK_KEYS_BUCKET = "causeway-link-keys"
-GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"
-"""Where each gateway says that it is there; not stored."""
+GATEWAY_BEATS_SUBJECT = "causeway.gateways.beat"  # where each gateway says that it is there; not stored
 RESPONSE_LOG_STREAM = "CAUSEWAY_RESPONSE_LOG"
 RESPONSE_LOG_SUBJECTS = "causeway.responses.log.>"
 RESPONSE_LIVE_SUBJECTS = "causeway.responses.live.>"
@@ -94,8 +94,8 @@ def ingest_subject(lane: int, tenant: str, index: str) -> str:
 
 
 def ingest_lane(lane: int) -> str:
-    """Pattern of the subjects of a lane."""
-    return f"causeway.ingest.job.{lane}.>"
+    """Pattern of the subjects of a lane, which matches no subject without a lane."""
+    return f"causeway.ingest.job.{lane}.*.*"
 
 
 def ingest_consumer(lane: int) -> str:
@@ -124,8 +124,8 @@ def ingest_dead_subjects_of(tenant: str) -> str:
 
 
 def ingest_dead_subject_of(subject: str) -> str:
-    """`ingest_dead_subject` of the tenant and the index that an `ingest_subject` names."""
-    return INGEST_DEAD_SUBJECTS.removesuffix(">") + ".".join(subject.split(".")[4:])
+    """`ingest_dead_subject` of the tenant and the index that an `ingest_subject` names, with or without a lane."""
+    return INGEST_DEAD_SUBJECTS.removesuffix(">") + ".".join(subject.split(".")[-2:])
 
 
 def job_key(tenant: str, job_id: str) -> str:

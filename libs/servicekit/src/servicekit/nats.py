@@ -1,6 +1,7 @@
 """NATS: connections that come back, the platform's streams and buckets, the trace in message headers."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 
 import structlog
@@ -17,7 +18,7 @@ from nats.js.api import (
     StorageType,
     StreamConfig,
 )
-from nats.js.errors import BucketNotFoundError
+from nats.js.errors import BadRequestError, BucketNotFoundError, NotFoundError
 from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
@@ -32,6 +33,7 @@ GENERATION = "Causeway-Generation"
 """Header of a job that was sent again: the generation that it had at first."""
 ACK_WAIT = 30.0
 """Seconds after which a job whose worker fell silent goes to another one."""
+_NOT_UNIQUE = 10100  # of the server: another consumer of a work queue takes some of the same subjects
 
 
 async def connect(
@@ -173,20 +175,14 @@ async def ingest_transport(
             num_replicas=replicas,
         ),
     )
-    for lane in range(keys.INGEST_LANES):
-        await jetstream.add_consumer(
-            keys.INGEST_STREAM,
-            ConsumerConfig(
-                durable_name=keys.ingest_consumer(lane),
-                filter_subject=keys.ingest_lane(lane),
-                ack_policy=AckPolicy.EXPLICIT,
-                ack_wait=ACK_WAIT,
-                # The worker counts the attempts and buries what fails again and again; the server's own limit
-                # would leave a job in the queue that nobody is given.
-                max_deliver=-1,
-                max_ack_pending=1024,
-            ),
-        )
+    try:
+        await _consumers(jetstream)
+    except BadRequestError as error:
+        if error.err_code != _NOT_UNIQUE:
+            raise
+        with contextlib.suppress(NotFoundError):  # another process has removed it
+            await jetstream.delete_consumer(keys.INGEST_STREAM, keys.INGEST_CONSUMER_WITHOUT_LANE)
+        await _consumers(jetstream)
     try:
         jobs = await jetstream.key_value(keys.JOBS_BUCKET)
     except BucketNotFoundError:
@@ -216,6 +212,29 @@ async def ingest_transport(
             KeyValueConfig(bucket=keys.PICTURES_BUCKET, history=1, storage=StorageType.FILE, replicas=replicas)
         )
     return IngestTransport(client, jetstream, jobs, originals, pictures, stream)
+
+
+async def _consumers(jetstream: JetStreamContext) -> None:
+    """Make the consumers of the lanes, or give them what this version asks for.
+
+    The first lane comes last: what it takes beside its own is refused while another lane's pattern, as an earlier
+    version made it, matches that, too.
+    """
+    for lane in reversed(range(keys.INGEST_LANES)):
+        without = [] if lane else [keys.INGEST_WITHOUT_LANE]
+        await jetstream.add_consumer(
+            keys.INGEST_STREAM,
+            ConsumerConfig(
+                durable_name=keys.ingest_consumer(lane),
+                filter_subjects=[keys.ingest_lane(lane), *without],
+                ack_policy=AckPolicy.EXPLICIT,
+                ack_wait=ACK_WAIT,
+                # The worker counts the attempts and buries what fails again and again; the server's own limit
+                # would leave a job in the queue that nobody is given.
+                max_deliver=-1,
+                max_ack_pending=1024,
+            ),
+        )
 
 
 async def history_bucket(
