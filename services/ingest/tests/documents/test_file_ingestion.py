@@ -138,6 +138,19 @@ async def test_the_same_again_is_unchanged(rig: Rig) -> None:
     assert rig.index.stored == 1
 
 
+async def test_a_document_without_an_original_gets_one(rig: Rig) -> None:
+    """The first version did not record where the original is: the same content again is stored anew, with it."""
+    await rig.run(rig.upload(TWO_PAGES))
+    place = ("acme", "library", "id of notes.txt")
+    document, chunks = rig.index.documents[place]
+    rig.index.documents[place] = replace(document, original=""), chunks
+    again = rig.upload(TWO_PAGES, generation=2)
+    report = await Report.begin(rig.jobs, again, 1)
+    assert await rig.ingestion.run(again, report, is_alone) is State.SUCCEEDED
+    assert rig.index.documents[place][0].original == again.object_name
+    assert again.object_name in rig.originals.objects
+
+
 async def test_an_attempt_after_the_commit_is_a_success(rig: Rig) -> None:
     """A worker that died between commit and record leaves a job that succeeded, not one that changed nothing."""
     job = rig.upload(TWO_PAGES)

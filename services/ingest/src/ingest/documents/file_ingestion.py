@@ -98,7 +98,7 @@ class FileIngestion:
                 raise StaleGeneration("A newer version of the document is there already.")
         if job.url:
             job = await self._downloads.brought(job, there, report)
-        if there is not None:
+        if there is not None and there.original:  # the first version did not record it
             if await self._storing.has(job, job.document, there, alone):
                 return State.UNCHANGED
             if there.reads_as(job.document) and not there.may_have_members:

@@ -1,0 +1,133 @@
+"""Makes the data directories of earlier versions that `test_upgrade.py` opens.
+
+    git archive d7c68f0 | tar x -C /tmp/first && make -C /tmp/first setup
+    python tests/stack/upgrade/make.py first /tmp/first
+
+Each is an archive of what the version's own `causeway up` has written, without logs and configuration.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+import tarfile
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import nats
+from nats.js import JetStreamContext
+
+VERSIONS = {
+    "first": "d7c68f0",  # the last one before front end profiles, keys and histories
+    "keys": "cd6aaaa",  # the last one before the modules of the services were grouped
+}
+BRIDGE = b"# Bridge\n\nThe pivot bearing is renewed in March.\n\n## Tides\n\nHigh water at Kelsay is at six.\n"
+SECRET = b"# Secret\n\nThe code of the lock is known to Ann.\n"
+FERRY = b"# Ferry\n\nThe ferry leaves at nine.\n"
+PROFILES = "frontends:\n  - {name: help, mount: help, index: handbook}\n"
+_LEFT_OUT = {"nats.conf", "stack.json", "stack.lock", "LOCK"}
+
+
+@contextlib.asynccontextmanager
+async def _running(causeway: Path, data: Path, environment: dict[str, str]) -> AsyncIterator[httpx.AsyncClient]:
+    """The version's stack; killed at the end, as by a loss of power."""
+    process = await asyncio.create_subprocess_exec(
+        causeway, "up", "--port", "0", "--data-dir", data, env=os.environ | environment
+    )
+    try:
+        while not (data / "stack.json").exists():  # noqa: ASYNC110  # no event tells of a file
+            await asyncio.sleep(0.1)
+        url = json.loads((data / "stack.json").read_text())["url"]
+        async with httpx.AsyncClient(base_url=url, timeout=30) as http:
+            yield http
+    finally:
+        process.kill()
+        await process.wait()
+        await asyncio.sleep(3)  # its services notice
+
+
+async def _upload(http: httpx.AsyncClient, name: str, content: bytes, **fields: str) -> str:
+    response = await http.post("/documents", data={"index": "handbook"} | fields, files={"file": (name, content)})
+    job: str = response.raise_for_status().json()["jobs"][0]["id"]
+    return job
+
+
+async def _done(http: httpx.AsyncClient, job: str) -> None:
+    while (await http.get(f"/jobs/{job}")).json()["state"] != "succeeded":  # noqa: ASYNC110  # the job is polled
+        await asyncio.sleep(0.1)
+
+
+async def _keep(jetstream: JetStreamContext, stream: str) -> None:
+    """Keeps the messages of a stream for ever."""
+    config = (await jetstream.stream_info(stream)).config
+    config.max_age = 0
+    await jetstream.update_stream(config)
+
+
+async def _first(causeway: Path, data: Path) -> dict[str, Any]:
+    """A document, and a job that still waits."""
+    async with _running(causeway, data, {}) as http:
+        stack = json.loads((data / "stack.json").read_text())
+        # What became of jobs is kept for 30 days, but tests read it for years.
+        client = await nats.connect(stack["nats_url"])
+        await _keep(client.jetstream(), "KV_causeway-jobs")
+        await client.close()
+        done = await _upload(http, "bridge.md", BRIDGE)
+        await _done(http, done)
+        os.kill(stack["services"]["ingest"]["pid"], signal.SIGSTOP)
+        return {"done": done, "waiting": await _upload(http, "ferry.md", FERRY)}
+
+
+async def _keys(causeway: Path, data: Path) -> dict[str, Any]:
+    """Documents, one of them for Ann; keys of which one is bound to a front end; a conversation."""
+    told: dict[str, Any] = {}
+    profiles = data.with_suffix(".yaml")
+    profiles.write_text(PROFILES)
+    environment = {
+        "CAUSEWAY_AUTH": "keys",
+        "CAUSEWAY_FRONTENDS_FILE": str(profiles),
+        "CAUSEWAY_HISTORY_DAYS": "36500",  # the archive is read for years
+    }
+    async with _running(causeway, data, environment) as http:
+        for name, more in {"boss": "admin", "ann": "ask,ingest", "bob": "ask,ingest --profile help"}.items():
+            command = f"keys create --data-dir {data} --name {name} --json --roles {more}"
+            made = await asyncio.create_subprocess_exec(causeway, *command.split(), stdout=asyncio.subprocess.PIPE)
+            told[name] = json.loads((await made.communicate())[0])["key"]
+        http.headers["authorization"] = f"Bearer {told['boss']}"
+        await _done(http, await _upload(http, "bridge.md", BRIDGE))
+        await _done(http, await _upload(http, "secret.md", SECRET, oids="ann"))
+        said = {"id": "s1", "answers": [["When?", {"message": {"content": "At six."}}]]}
+        saved = await http.post("/chat_history", json=said, headers={"authorization": f"Bearer {told['ann']}"})
+        saved.raise_for_status()
+    return told
+
+
+def _kept(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    parts = member.name.split("/")
+    if parts[-1] in _LEFT_OUT or "logs" in parts or not (member.isfile() or member.isdir()):
+        return None
+    member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    return member
+
+
+def main() -> None:
+    """Makes one archive beside this file."""
+    name, checkout = sys.argv[1], Path(sys.argv[2])
+    causeway = checkout / ".venv" / "bin" / "causeway"
+    with tempfile.TemporaryDirectory() as temporary:
+        data = Path(temporary) / "data"
+        data.mkdir()
+        told = asyncio.run({"first": _first, "keys": _keys}[name](causeway, data))
+        (data / "told.json").write_text(json.dumps(told))
+        with tarfile.open(Path(__file__).with_name(f"{name}.tar.xz"), "w:xz") as archive:
+            archive.add(data, ".", filter=_kept)
+
+
+if __name__ == "__main__":
+    main()
