@@ -76,6 +76,8 @@ class Checks:
         Raises:
             BlockedQuestion: A detector stops it.
         """
+        if not changing(turn):
+            return turn, ()
         turn, found = await self._beside_input(turn, timeline, deadline)
         turn, more = await self._of_input(turn, changing(turn), "check input", timeline, deadline)
         return turn, found + more

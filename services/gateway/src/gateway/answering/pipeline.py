@@ -189,11 +189,13 @@ class Pipeline:
             with timeline.step("find index"):
                 await self._retriever.require(turn.principal, turn.retrieval.indexes, deadline)
             turn = replace(turn, retrieval=replace(turn.retrieval, indexes=()))
-        # Together: the search stays on the platform, nothing else happens before the verdict.
-        (checked, found_in_input), found = await together(
-            self._checks.of_input(turn, timeline, deadline),
-            self._context.search(turn, turn.query, timeline, deadline),
-        )
+        checks, found = self._checks.of_input(turn, timeline, deadline), None
+        if turn.retrieval.indexes:
+            # Together: the search stays on the platform, nothing else happens before the verdict.
+            search = self._context.search(turn, turn.query, timeline, deadline)
+            (checked, found_in_input), found = await together(checks, search)
+        else:
+            checked, found_in_input = await checks
         query = await self._rewriting.query(checked, timeline, deadline)
         if query.text != turn.query:
             found = await self._context.search(checked, query.text, timeline, deadline)

@@ -1,6 +1,6 @@
 """Checked access to JSON: whatever is wrong is refused with the path of the field."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, KeysView
 from typing import Any
 
 import msgspec
@@ -106,11 +106,12 @@ class Fields:
 
     def text(self, name: str) -> str:
         """A string; empty where nothing was said."""
-        return self._typed(name, str) or ""
+        # Most members are absent: they cost one look-up.
+        return "" if self._members.get(name) is None else self._typed(name, str)
 
     def flag(self, name: str) -> bool:
         """A boolean; false where nothing was said."""
-        return bool(self._typed(name, bool))
+        return False if self._members.get(name) is None else self._typed(name, bool)
 
     def integer(self, name: str, least: int, most: int) -> int | None:
         """A whole number within bounds; None where nothing was said."""
@@ -152,7 +153,7 @@ class Fields:
             raise self.wrong(name, "must be a string or a list of strings")
         return tuple(listed)
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> KeysView[str]:
         """The names of all members, also of those that are null."""
         return self._members.keys()
 

@@ -87,6 +87,15 @@ async def test_the_events_of_a_text(client: httpx.AsyncClient) -> None:
     assert pieces == final(events).output_text == "At nine."
 
 
+async def test_pieces_that_come_together(client: httpx.AsyncClient, fakes: Any) -> None:
+    """Each is an event of its own, in order; empty ones and those of other choices are none."""
+    pieces = [Delta(0, ""), Delta(0, "At "), Delta(1, "No."), Delta(0, "nine"), Delta(0, "."), Finish(0, "stop")]
+    fakes.generator.script = [[Start(b"{}"), *pieces]]
+    events = await streamed(client, input="When?")
+    assert [event.delta for event in events if event.type.endswith("delta")] == ["At ", "nine", "."]
+    assert final(events).output_text == "At nine."
+
+
 async def test_function_calls(client: httpx.AsyncClient, fakes: Any) -> None:
     """Two at once: each an item with its arguments, which come in pieces."""
     fakes.generator.script = [

@@ -151,7 +151,8 @@ class OpenAiChat:
             usage = known.object("stream_options").flag("include_usage")
             if detectors != Detectors():
                 conversation.check_readable(messages, policy=policy)
-            turn = _conversation(turn, raw, known, messages, tools, detectors)
+            kept = b"" if self._made.composed else turn.original.json
+            turn = _conversation(turn, raw, known, messages, tools, detectors, kept)
         if searches:
             named = bool(known.text("index_name"))
             turn = frontend_turn.with_question(turn, messages, must_ask=named and not takes_all)
@@ -238,9 +239,15 @@ def _ratio(raw: Raw) -> float | None:
 
 
 def _conversation(
-    turn: Turn, raw: Raw, known: Fields, messages: list[Message], tools: bytes, detectors: Detectors
+    turn: Turn,
+    raw: Raw,
+    known: Fields,
+    messages: list[Message],
+    tools: bytes,
+    detectors: Detectors,
+    kept: bytes,
 ) -> Turn:
-    """The turn of a request that is not passed through, its messages as they came."""
+    """The turn of a request that is not passed through, its messages as they came; `kept` is its JSON."""
     *history, last = messages
     asks = last.role == "user" and not last.content_json
     return replace(
@@ -255,6 +262,7 @@ def _conversation(
         or known.integer("max_tokens", 1, turn_settings.LONGEST_ANSWER),
         original=replace(
             turn.original,
+            json=kept,
             question_extra_json=last.extra_json if asks else b"",
             question_gaps=last.gaps if asks else (),
             tools_json=tools,

@@ -75,6 +75,9 @@ def with_profile(turn: Turn, asked: PromptOptions, parameters: dict[str, Any], *
     """
     if not (composed or parameters or turn.answers_as or replace(asked, rewrite=False) != PromptOptions()):
         return turn if asked == turn.prompting else replace(turn, prompting=asked)
+    plain = composed and not parameters and not turn.original.messages and b"null" not in turn.parameters_json
+    if plain and asked == turn.prompting:
+        return turn
     said = {name: raw for name, raw in _object.decode(turn.parameters_json).items() if bytes(raw) != b"null"}
     if any(name in said for name in _LIMITS):
         parameters = {name: value for name, value in parameters.items() if name not in _LIMITS}

@@ -108,7 +108,16 @@ class ResponsesExchange:
 
     def render(self, batch: Batch) -> bytes:
         """See `Exchange`."""
+        texts: list[str] = []
         for event in batch:
+            if type(event) is Delta and not (event.delta_json or event.choice_json):
+                # Nearly every event is one: those of a batch are written together.
+                if event.choice == 0:
+                    texts.append(event.text)
+                continue
+            if texts:
+                self._say(texts)
+                texts = []
             if type(event) is Delta:
                 if event.choice == 0:
                     if not self._begun:
@@ -137,7 +146,14 @@ class ResponsesExchange:
                 self._whole(members_of(event.raw_json))
             elif type(event) is Done:
                 self._end()
+        if texts:
+            self._say(texts)
         return self._events.taken()
+
+    def _say(self, texts: list[str]) -> None:
+        if not self._begun:
+            self._begin()
+        self._output.say(texts)
 
     def _whole(self, completion: dict[str, Any]) -> None:
         """Take an answer that the model server gave in one piece, of which the first choice counts."""

@@ -58,6 +58,12 @@ class Output:
             message = self._message
             (message if message is not None else self._speak()).text(delta.text, delta.choice_json)
 
+    def say(self, texts: list[str]) -> None:
+        """Take pieces of text that have nothing beside them."""
+        if pieces := [text for text in texts if text]:
+            message = self._message
+            (message if message is not None else self._speak()).texts(pieces)
+
     def rest_on(self, passages: Iterable[Passage]) -> None:
         """Let marks of these passages be citations."""
         self._files |= files_of(passages)

@@ -58,6 +58,16 @@ class Events:
         self.out.append(b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, self._number))
         self._number += 1
 
+    def pieces(self, head: bytes, pieces: list[str], tail: bytes) -> None:
+        """Write events as `piece` does, for pieces that came together."""
+        if self._obfuscates:
+            for piece in pieces:
+                self.piece(head, piece, tail)
+            return
+        numbered = enumerate(pieces, self._number)
+        self.out += [b"%b%b%b%d}\n\n" % (head, _encode(piece), tail, number) for number, piece in numbered]
+        self._number += len(pieces)
+
     @property
     def count(self) -> int:
         """How many there are, those that were taken included."""
@@ -93,12 +103,19 @@ class Message:
         self._head = self._tail = b""
         events.add("response.output_item.added", item=self.item, output_index=at)
 
+    def texts(self, pieces: list[str]) -> None:
+        """Append pieces of text that have nothing beside them."""
+        if self._cites:
+            for piece in pieces:
+                self.text(piece, b"")
+            return
+        self._text_part()
+        self._pieces += pieces
+        self._events.pieces(self._head, pieces, self._tail)
+
     def text(self, piece: str, choice_json: bytes) -> None:
         """Append a piece of text."""
-        if self._part is None or self._part["type"] != "output_text":
-            self._begin({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
-        part = self._part
-        assert part is not None
+        part = self._text_part()
         self._pieces.append(piece)
         if choice_json and self._shows_logprobs:
             tokens = _logprobs(choice_json)
@@ -134,10 +151,18 @@ class Message:
     def end(self, status: str) -> None:
         """End it as ``completed`` or ``incomplete``."""
         if not self.item["content"]:
-            self._begin({"type": "output_text", "text": "", "annotations": [], "logprobs": []})
+            self._text_part()
         self._end_part()
         self.item["status"] = status
         self._events.add("response.output_item.done", item=self.item, output_index=self._at)
+
+    def _text_part(self) -> dict[str, Any]:
+        """The part that texts are appended to."""
+        part = self._part
+        if part is None or part["type"] != "output_text":
+            part = {"type": "output_text", "text": "", "annotations": [], "logprobs": []}
+            self._begin(part)
+        return part
 
     def _begin(self, part: dict[str, Any]) -> None:
         self._end_part()

@@ -34,6 +34,9 @@ REFUSED: Mapping[str, str] = {
 }
 """Members that would change the answer and are not supported, with what their refusals say."""
 
+_TAKEN = ("index_name", *READ, *REFUSED)
+_KNOWN = frozenset((*READ, *IGNORED, *OURS, *REFUSED))
+
 INCLUDABLE = (
     *("file_search_call.results", "message.output_text.logprobs", "reasoning.encrypted_content"),
     *("message.input_image.image_url", "web_search_call.results", "web_search_call.action.sources"),
@@ -98,9 +101,9 @@ def read(body: bytes, before: Sequence[items.Item], *, refuse_unknown: bool) -> 
     """
     raw = json_fields.members(body)
     for name in raw:
-        if name not in READ and name not in IGNORED and name not in OURS and name not in REFUSED:
+        if name not in _KNOWN:
             raise InvalidRequest(f"{name[:100]} is not a parameter of this request.", field=name[:100])
-    said = json_fields.pick(raw, ("index_name", *READ, *REFUSED))
+    said = json_fields.pick(raw, _TAKEN)
     for name, reason in REFUSED.items():
         if said.get(name) not in (None, []):
             raise said.wrong(name, reason)

@@ -10,6 +10,15 @@ FORWARDED = ("prompt_cache_key", "prompt_cache_retention", "safety_identifier", 
 READ = ("access_programs", "image", "prompt", "prompt_cache_options", *FORWARDED)
 """All members that are read here."""
 
+_UNSAID: dict[str, Any] = {
+    **dict.fromkeys(READ),
+    # No item of an input is changed: what cannot be taken is refused or named in a header.
+    "input_transformations": [],
+    "moderation": None,
+    "prompt_cache_diagnostics": None,
+}
+"""What the response says of a request that says nothing."""
+
 _CACHE_MODES = ("implicit", "explicit")
 _CACHE_TIMES = ("30m", "12h")
 _COMPRESSIONS = ("auto", "enabled", "disabled")
@@ -22,6 +31,8 @@ def forwarded(said: Fields) -> dict[str, Any]:
     Raises:
         InvalidRequest: One is wrong.
     """
+    if said.names().isdisjoint(READ):
+        return {}
     found: dict[str, Any] = {name: text for name in FORWARDED if (text := said.text(name))}
     if options := _cache_options(said):
         found["prompt_cache_options"] = options
@@ -34,17 +45,16 @@ def shown(said: Fields) -> dict[str, Any]:
     Raises:
         InvalidRequest: A member asks for what the platform does not have.
     """
+    if said.names().isdisjoint(READ):
+        return _UNSAID
     options = _cache_options(said)
     compared = said.object("prompt_cache_options").text("comparison_response_id")
     cache = {"mode": "implicit", "ttl": "30m"} | options if options else None
     if cache and compared:
         cache["comparison_response_id"] = compared
-    return {
+    return _UNSAID | {
         "access_programs": _programs(said),
         "image": _image(said),
-        # No item of an input is changed: what cannot be taken is refused or named in a header.
-        "input_transformations": [],
-        "moderation": None,
         "prompt": _prompt(said),
         "prompt_cache_diagnostics": {"type": "unavailable"} if compared else None,
         "prompt_cache_options": cache,
@@ -58,9 +68,9 @@ def prompt_name(said: Fields) -> str:
     Raises:
         InvalidRequest: It asks for what assistants do not have, or for another model beside it.
     """
-    prompt = said.object("prompt")
     if said.get("prompt") is None:
         return ""
+    prompt = said.object("prompt")
     if not (name := prompt.text("id")):
         raise prompt.wrong("id", "must be the name of an assistant")
     if prompt.text("version"):
