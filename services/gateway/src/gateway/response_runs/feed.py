@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 import structlog
 from servicekit.deadline import Deadline
@@ -126,6 +127,43 @@ class Feed:
         return True
 
 
+@dataclass(slots=True)
+class _Cursor:
+    """How far one reader is.
+
+    Attributes:
+        name: Id of the response.
+        after: Number of the last event that the reader has or does not want.
+        position: Of the last entry that was read.
+        ended: Nothing follows.
+    """
+
+    name: str
+    after: int
+    position: int = 0
+    ended: bool = False
+
+    def passed(self, entries: Sequence[Entry]) -> bytes:
+        """Pass entries, and return the events in them that are wanted.
+
+        Raises:
+            NotFound: The response was deleted.
+            InvalidRequest: The first ones that are wanted are not kept any more.
+        """
+        wanted = []
+        for entry in entries:
+            if entry.deleted:
+                raise NotFound("The response was deleted.", resource=self.name)
+            self.position, self.ended = entry.position, entry.ended
+            if entry.last > self.after:
+                if entry.first > self.after + 1:
+                    message = "starting_after: the events behind this one are not kept any more."
+                    raise InvalidRequest(message, field="starting_after")
+                wanted.append(entry.after(self.after))
+                self.after = entry.last
+        return b"".join(wanted)
+
+
 class Feeds:
     """The logs that are read at a gateway.
 
@@ -160,35 +198,37 @@ class Feeds:
             NotFound: The response was deleted, or its events are not kept any more.
             InvalidRequest: Its first events are not kept any more.
         """
-        position = 0
+        cursor = _Cursor(name, after)
+        if over:
+            # No subscription: nothing comes any more, but for the last event of one that has ended just now.
+            while not cursor.ended and (found := await self._stored(principal, name, cursor.position)):
+                if data := cursor.passed(found):
+                    yield data
+            # The server that was asked may not have got it yet; the leader has.
+            if not cursor.position and not await self._log.last(principal, name, Deadline.after(_SECONDS)):
+                raise NotFound("The events of the response are not kept any more.", resource=name)
+            if cursor.ended:
+                return
         async with self._feed(principal, name) as feed:
-            while True:
+            while not cursor.ended:
+                position = cursor.position
                 entry = feed.behind(position) if position else None
                 entries = [entry] if entry is not None else await self._read(feed, principal, name, position)
-                if over and not entries and not position:
-                    raise NotFound("The events of the response are not kept any more.", resource=name)
                 if not entries and not await feed.more(position, beat):
                     yield b""
-                for entry in entries:
-                    if entry.deleted:
-                        raise NotFound("The response was deleted.", resource=name)
-                    position = entry.position
-                    if entry.last > after:
-                        if entry.first > after + 1:
-                            message = "starting_after: the events behind this one are not kept any more."
-                            raise InvalidRequest(message, field="starting_after")
-                        yield entry.after(after)
-                        after = entry.last
-                    if entry.ended:
-                        return
+                if data := cursor.passed(entries):
+                    yield data
 
-    async def _read(self, feed: Feed, principal: Principal, name: str, position: int) -> list[Entry]:
+    async def _stored(self, principal: Principal, name: str, position: int) -> Sequence[Entry]:
+        return await self._log.read(principal, name, position, Deadline.after(_SECONDS))
+
+    async def _read(self, feed: Feed, principal: Principal, name: str, position: int) -> Sequence[Entry]:
         """What the log has behind a position; nothing where that was the last entry."""
         if position and feed.last.position <= position:
             return []
         for _ in range(_TRIES):
-            if found := await self._log.read(principal, name, position, Deadline.after(_SECONDS)):
-                return list(found)
+            if found := await self._stored(principal, name, position):
+                return found
             if feed.last.position <= position:
                 return []
             await asyncio.sleep(_PAUSE)  # the server that was asked has not got it yet
