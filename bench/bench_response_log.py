@@ -150,7 +150,7 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
 
 
 def _measured(*, quick: bool) -> dict[str, Any]:
-    rounds, each = (1, 1) if quick else (5, 3)
+    rounds, each = (1, 1) if quick else (3, 2)
     beside = [row for pace in (0.0, PACE) for row in _beside(rounds, each, pace)]
     with _serving(TOKENS, PACE) as (port, _):
         resumed = [uvloop.run(_resumed(port, RESUMED, clients)) for clients in (1, STREAMS)]

@@ -12,7 +12,7 @@ import structlog
 from nats.aio.client import Client
 from nats.js.errors import NotFoundError
 
-from servicekit import keys, metrics
+from servicekit import keys, metrics, response_job_keys
 from servicekit.record_streams import RECORD_STREAMS, age_of, horizon
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +30,9 @@ STREAMS = (
     *RECORD_STREAMS,
     f"KV_{keys.HISTORY_BUCKET}",
     f"KV_{keys.API_KEYS_BUCKET}",
+    f"KV_{keys.RESPONSES_BUCKET}",
     keys.RESPONSE_LOG_STREAM,
+    response_job_keys.RESPONSE_JOB_STREAM,
 )
 """The streams that the gateway looks at."""
 

@@ -121,6 +121,8 @@ def build(
     reading = ResponseReading(
         services.responses, services.response_log, ending, access, services.calls, heartbeat=beat
     )
+    metrics.readers.set_function(lambda: reading.feeds.readers)
+    metrics.followed.set_function(lambda: reading.feeds.followed)
     acceptance = Acceptance(services.response_jobs, services.responses, services.response_log)
     dialect = Responses(settings.similarity_threshold)
     chats = {

@@ -166,6 +166,28 @@ async def test_it_is_followed_while_it_comes(leaving: Leaving, client: httpx.Asy
     assert not any(fakes.response_log.watchers.values())
 
 
+async def test_readers_share_a_subscription(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
+    """The metrics tell how many read, and how many responses; one that is over needs no subscription."""
+    fakes.generator.gate = asyncio.Event()
+
+    async def shown() -> tuple[str, str]:
+        lines = dict(line.rsplit(" ", 1) for line in (await client.get("/metrics")).text.splitlines())
+        return lines["causeway_responses_readers"], lines["causeway_responses_followed"]
+
+    got, serving = await leaving(input="When?", stream=True)
+    name = responses.events(got)[0].response.id
+    reading = [asyncio.ensure_future(client.get(f"{PATH}/{name}?stream=true")) for _ in range(3)]
+    async with asyncio.timeout(30):
+        while await shown() != ("3.0", "1.0"):  # noqa: ASYNC110  # seen from outside alone
+            await asyncio.sleep(0.01)
+    fakes.generator.gate.set()
+    await serving
+    [first, *others] = [(await each).text for each in reading]
+    assert others == [first, first]
+    assert await shown() == ("0.0", "0.0")
+    assert (await client.get(f"{PATH}/{name}?stream=true")).text == first
+
+
 async def test_a_gateway_that_died(leaving: Leaving, client: httpx.AsyncClient, fakes: Any) -> None:
     """A reader of its response ends it as failed, with what there is; the one that comes back adds nothing."""
     fakes.generator.gate = asyncio.Event()

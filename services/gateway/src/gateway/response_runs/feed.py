@@ -182,6 +182,11 @@ class Feeds:
         """How many read now."""
         return sum(feed.readers for feed in self._feeds.values())
 
+    @property
+    def followed(self) -> int:
+        """How many logs they read."""
+        return len(self._feeds)
+
     async def read(
         self, principal: Principal, name: str, after: int, beat: float, *, over: bool = False
     ) -> AsyncGenerator[bytes, None]:

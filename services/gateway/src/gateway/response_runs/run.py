@@ -1,12 +1,14 @@
 """One answer whose events are written to its log before they are sent."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import structlog
+from servicekit import metrics
 from servicekit.deadline import Deadline
 from servicekit.errors import BrokenOff, CausewayError, Conflict, Internal, PayloadTooLarge, Unavailable
 from servicekit.principal import Principal
@@ -25,6 +27,18 @@ _SECONDS, _BYTES = 0.05, 4096
 """How long, and how many bytes of, events are collected before they are written together."""
 _MOST_WAITING = 64 * 1024
 _BEGIN_SECONDS = 5.0
+
+_writes = metrics.durations(
+    __name__,
+    "causeway.responses.log.write",
+    "Seconds until events of a response are in its log, waits for NATS included.",
+)
+_unkept = metrics.counter(
+    __name__,
+    "causeway.responses.unkept",
+    "{response}",
+    "Responses that were answered although they could not be stored.",
+)
 
 T = TypeVar("T")
 Answer = AsyncGenerator[Batch, None]
@@ -188,9 +202,11 @@ class Run:
             # What is not kept is answered all the same.
             _log.warning("a response is not stored", response=self._exchange.response_id, error=error.message)
             self._exchange.store = False
+            _unkept.add(1)
         return data
 
     async def _append(self, entry: Entry) -> None:
+        begin = time.perf_counter()
         name = self._exchange.response_id
         if self._position or self._before.revision:
             self._position = await self._patiently(
@@ -203,6 +219,7 @@ class Run:
             saved = await self._store.save(self._principal, begun, deadline)
             self._revision = saved.revision
         self.goes_on = True
+        _writes.record(time.perf_counter() - begin)
 
     def _new(self, entry: Entry) -> Entry:
         """The part of an entry that the log does not have.

@@ -34,6 +34,9 @@ class ResponseReading:
         access: Says who may see them.
         calls: The answers that run, at all gateways.
         heartbeat: Seconds of silence after which a stream gets a sign of life.
+
+    Attributes:
+        feeds: The logs that are read at the moment.
     """
 
     def __init__(
@@ -47,7 +50,7 @@ class ResponseReading:
         heartbeat: float,
     ) -> None:
         self._store, self._log, self._ending, self._access = store, log, ending, access
-        self._feeds = Feeds(log, ending.look)
+        self.feeds = Feeds(log, ending.look)
         self._calls, self._heartbeat = calls, heartbeat
 
     async def find(self, principal: Principal, frontend: Frontend, name: str, deadline: Deadline) -> Stored:
@@ -72,7 +75,7 @@ class ResponseReading:
             NotFound: It has no log: its front end kept none, or it is too old.
             InvalidRequest: The events behind the number are not kept any more.
         """
-        events = self._feeds.read(principal, stored.id, after, self._heartbeat, over=not stored.runs)
+        events = self.feeds.read(principal, stored.id, after, self._heartbeat, over=not stored.runs)
         # What is wrong is a status as long as nothing was sent.
         try:
             first = await anext(events, None)
@@ -84,7 +87,7 @@ class ResponseReading:
 
     def follow(self, principal: Principal, name: str) -> AsyncGenerator[bytes, None]:
         """Yield the events of a response that has just been accepted, also those to come."""
-        return _lines(None, self._feeds.read(principal, name, -1, self._heartbeat), name)
+        return _lines(None, self.feeds.read(principal, name, -1, self._heartbeat), name)
 
     async def cancel(self, principal: Principal, stored: Stored, deadline: Deadline) -> Stored:
         """Cancel a response, wherever it runs, and return it; what is over stays as it is.

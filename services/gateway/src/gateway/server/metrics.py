@@ -68,6 +68,10 @@ class Metrics:
         self.running = Gauge("num_requests_running", "Requests that are being answered", registry=registry)
         self.answers = Gauge("causeway_answers_running", "Requests that have a place", registry=registry)
         self.waiting = Gauge("causeway_answers_waiting", "Requests that wait for a place", registry=registry)
+        self.readers = Gauge(
+            "causeway_responses_readers", "Connections that read responses which still come", registry=registry
+        )
+        self.followed = Gauge("causeway_responses_followed", "Responses that they read", registry=registry)
         self._count = Histogram(
             "rag_retrieve_result_count", "Passages of an answer", registry=registry, buckets=_COUNTS
         )
