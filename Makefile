@@ -108,9 +108,9 @@ clients-quick: $(READY) $(VENV)/.clients ## Those of them that are installed wit
 	@echo "==> clients that are installed quickly"
 	@$(BIN)/pytest -m 'not slow' tests/clients
 
-test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: what clients see, what is lost (nothing)
+test-faults: $(READY) ## Kill, freeze, cut off, fill up and restart a stack: what clients see, what is lost (nothing); ROUNDS=3 for few
 	@echo "==> faults"
-	@$(BIN)/pytest tests/stack --ignore tests/stack/soak
+	@CAUSEWAY_RESPONSE_ROUNDS=$(or $(ROUNDS),200) $(BIN)/pytest tests/stack --ignore tests/stack/soak
 
 test-proxies: $(READY) $(VENV)/.envoy ## nginx, HAProxy, Caddy and Envoy as docs/deploy.md configures them, before a platform
 	@echo "==> proxies"
@@ -124,8 +124,9 @@ test-leaks: $(READY) ## Secrets in every split and every dialect: no code point 
 	@echo "==> leaks"
 	@CAUSEWAY_LEAKS=all $(BIN)/pytest tests/leaks
 
-soak: $(READY) ## 10,000 mixed requests with clients that leave: no leak, no stuck stream, no error
+soak: $(READY) ## 10,000 mixed requests with clients that leave, 1,000 rounds of faults (ROUNDS): no leak, no stuck stream, no error
 	@$(BIN)/pytest tests/stack/soak -s
+	@CAUSEWAY_RESPONSE_ROUNDS=$(or $(ROUNDS),1000) $(BIN)/pytest tests/stack/test_response_faults.py -s
 
 # A base image of your own is named with BASE_IMAGE, another client with DOCKER, and a way out with certificates of its
 # own with CERTIFICATES (a file).

@@ -1,0 +1,265 @@
+"""Answers survive what happens to the processes that make them, round after round.
+
+In each round 32 responses in the background and 32 whose clients wait are under way, and readers come and go, when
+one process is killed, frozen or stopped at a random moment. CAUSEWAY_RESPONSE_ROUNDS says how many rounds there are
+(3), CAUSEWAY_RESPONSE_SEED which ones.
+"""
+
+import asyncio
+import collections
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from causeway_testing.model_server import ModelServer
+from causeway_testing.parts import Part, parts
+
+pytestmark = pytest.mark.timeout(0)  # so many rounds
+
+ROUNDS = int(os.environ.get("CAUSEWAY_RESPONSE_ROUNDS", "3"))
+SEED = int(os.environ.get("CAUSEWAY_RESPONSE_SEED", str(time.time_ns())))
+RUNNING = 32
+READERS = 8
+TOKENS, PACE = 12, 0.1
+TEXT = "".join(f"word{number} " for number in range(TOKENS))
+BEGIN_SECONDS = 1.0
+FAULT_SECONDS = 2.0
+FROZEN_SECONDS = 8.0
+STUCK_SECONDS = 60.0
+"""From the end of a fault until each response has ended: on a busy machine, 10 s on an idle one."""
+WHOLE = 6
+"""Responses of a round that are read again from every cursor, the others from one."""
+AT_ONCE = 16
+PATH = "/v1/responses"
+OVER = ("completed", "failed", "incomplete")
+
+
+@dataclass
+class Answer:
+    """A response, and what clients saw of it.
+
+    Attributes:
+        name: Its id.
+        background: No client waits for it.
+        seen: What each client got: the number of the event before it, and the events.
+    """
+
+    name: str
+    background: bool
+    seen: list[tuple[int, str]] = field(default_factory=list)
+
+
+class Round:
+    """One round.
+
+    Args:
+        found: The processes.
+        clients: Of the gateways.
+        dice: Decides.
+        counts: How often something happened.
+    """
+
+    def __init__(
+        self,
+        found: dict[str, Part],
+        clients: Sequence[httpx.AsyncClient],
+        dice: random.Random,
+        counts: collections.Counter[str],
+    ) -> None:
+        self._parts, self._clients, self._dice, self._counts = found, clients, dice, counts
+        self._answers: list[Answer] = []
+        self._begun = asyncio.Event()
+        self._fault = ""
+
+    async def run(self) -> None:
+        """Begin the answers, break something, and look at every answer once all is well again."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(2 * RUNNING):
+                group.create_task(self._answer(background=number % 2 == 0))
+            for _ in range(READERS):
+                group.create_task(self._read_some())
+            group.create_task(self._break())
+        whole = self._dice.sample(self._answers, WHOLE)
+        checks = [(answer, answer in whole, self._dice.random()) for answer in self._answers]
+        for begin in range(0, len(checks), AT_ONCE):
+            async with asyncio.TaskGroup() as group:
+                for answer, every, cursor in checks[begin : begin + AT_ONCE]:
+                    group.create_task(self._check(answer, every=every, cursor=cursor))
+
+    async def _until(self, ask: Callable[[httpx.AsyncClient], Awaitable[Any]], what: str) -> Any:
+        """Ask any gateway, again and again, until there is an answer."""
+        end = time.monotonic() + STUCK_SECONDS
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                if (found := await ask(self._dice.choice(self._clients))) is not None:
+                    return found
+            assert time.monotonic() < end, f"{what} after {self._fault}"
+            await asyncio.sleep(0.1)
+
+    async def _break(self) -> None:
+        await asyncio.sleep(self._dice.uniform(0, FAULT_SECONDS))
+        part = self._parts[self._dice.choice(list(self._parts))]
+        kind = self._dice.choice(("kill", "freeze", "stop"))
+        self._fault = f"{kind} {part.name}"
+        self._counts[self._fault] += 1
+        if kind == "freeze":
+            part.freeze()
+            await asyncio.sleep(self._dice.uniform(0.2, FROZEN_SECONDS))
+            part.thaw()
+            return
+        await part.stop(signal.SIGKILL if kind == "kill" else signal.SIGTERM)
+        await asyncio.sleep(self._dice.uniform(0, 1))
+        await part.start()
+
+    async def _answer(self, *, background: bool) -> None:
+        await asyncio.sleep(self._dice.uniform(0, BEGIN_SECONDS))
+        await self._until(self._accepted if background else self._streamed, "no response begins")
+
+    async def _accepted(self, client: httpx.AsyncClient) -> Answer | None:
+        answer = await client.post(PATH, json={"model": "stub", "input": "When?", "background": True})
+        if answer.status_code != 200:
+            assert answer.status_code in (429, 503), answer.text
+            return None
+        return self._begin(Answer(answer.json()["id"], background=True))
+
+    async def _streamed(self, client: httpx.AsyncClient) -> Answer | None:
+        """A client that waits, until its connection breaks."""
+        pieces: list[str] = []
+        try:
+            body = {"model": "stub", "input": "When?", "stream": True}
+            async with client.stream("POST", PATH, json=body) as streamed:
+                if streamed.status_code != 200:
+                    return None
+                async for piece in streamed.aiter_text():
+                    pieces.append(piece)  # noqa: PERF401  # what came before a break counts
+        except httpx.TransportError:
+            if not (events := whole("".join(pieces))):
+                return None
+        else:
+            events = whole("".join(pieces))
+            if not kept(events[-1]):
+                self._counts["answered, not kept"] += 1
+                return Answer("", background=False)
+        name = said(events[0])["response"]["id"]
+        return self._begin(Answer(name, background=False, seen=[(-1, "".join(events))]))
+
+    def _begin(self, answer: Answer) -> Answer:
+        self._answers.append(answer)
+        self._begun.set()
+        return answer
+
+    async def _read_some(self) -> None:
+        """A reader that follows responses from some event on, leaves, and takes another one."""
+        await self._begun.wait()
+        for _ in range(4):
+            answer = self._dice.choice(self._answers)
+            after, seconds = self._dice.randint(-1, 4), self._dice.uniform(0.2, 2)
+            pieces: list[str] = []
+            with contextlib.suppress(httpx.TransportError, TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await follow(self._dice.choice(self._clients), answer.name, after, pieces)
+            answer.seen.append((after, "".join(whole("".join(pieces)))))
+
+    async def _check(self, answer: Answer, *, every: bool, cursor: float) -> None:
+        """Nothing is lost, doubled, out of order or stuck, and every replay is the same."""
+
+        async def over(client: httpx.AsyncClient) -> Any:
+            found = await client.get(f"{PATH}/{answer.name}")
+            assert found.status_code in (200, 404, 503), found.text
+            if found.status_code == 404:
+                return {}
+            return found.json() if found.status_code == 200 and found.json()["status"] in OVER else None
+
+        if not answer.name:
+            return
+        state = await self._until(over, f"{answer.name} does not end")
+        if not state:
+            # What begins while NATS is away is answered without being kept.
+            assert not answer.background, f"{answer.name} is lost after {self._fault}"
+            assert "nats" in self._fault, f"{answer.name} is lost after {self._fault}"
+            self._counts["broken off, not kept"] += 1
+            return
+        events = await self._until(partial(replay, name=answer.name, after=-1), "no replay")
+        self._counts[f"{'background' if answer.background else 'foreground'} {state['status']}"] += 1
+        assert [said(event)["sequence_number"] for event in events] == list(range(len(events)))
+        last = said(events[-1])
+        assert (last["type"], last["response"]["status"]) == (f"response.{state['status']}", state["status"])
+        text = "".join(said(each)["delta"] for each in events if "output_text.delta" in each)
+        assert TEXT.startswith(text)
+        assert text == TEXT or state["status"] != "completed"
+        assert text == "".join(part["text"] for item in state["output"] for part in item["content"])
+        for after, seen in answer.seen:
+            assert "".join(events[after + 1 :]).startswith(seen), (self._fault, answer.name, after)
+        cursors = range(-1, len(events)) if every else [int(cursor * len(events)) - 1]
+        for after in cursors:
+            again = await self._until(partial(replay, name=answer.name, after=after), "no replay")
+            assert again == events[after + 1 :]
+            self._counts["replays"] += 1
+
+
+def client_of(gateway: Part) -> httpx.AsyncClient:
+    """A client of one gateway, with as many connections as it needs."""
+    url, limits = f"http://127.0.0.1:{gateway.port}", httpx.Limits(max_connections=None)
+    return httpx.AsyncClient(base_url=url, trust_env=False, timeout=STUCK_SECONDS, limits=limits)
+
+
+def whole(body: str) -> list[str]:
+    """The complete events of a stream, without signs of life."""
+    return [f"{block}\n\n" for block in body.split("\n\n")[:-1] if not block.startswith(":")]
+
+
+def said(event: str) -> Any:
+    """What an event says."""
+    return json.loads(event.partition("data: ")[2])
+
+
+def kept(event: str) -> bool:
+    """Whether the last event of a stream says that the response is stored."""
+    return bool(said(event).get("response", {}).get("store"))
+
+
+async def follow(client: httpx.AsyncClient, name: str, after: int, pieces: list[str]) -> int:
+    """Read the events behind a number to the end of the stream; return the status."""
+    query = {"stream": "true", "starting_after": str(after)}
+    async with client.stream("GET", f"{PATH}/{name}", params=query) as streamed:
+        if streamed.status_code == 200:
+            async for piece in streamed.aiter_text():
+                pieces.append(piece)  # noqa: PERF401  # as above
+        return streamed.status_code
+
+
+async def replay(client: httpx.AsyncClient, name: str, after: int) -> list[str] | None:
+    """The events behind a number; None where they cannot be had at the moment."""
+    pieces: list[str] = []
+    return whole("".join(pieces)) if await follow(client, name, after, pieces) == 200 else None
+
+
+async def test_no_event_is_lost(tmp_path: Path) -> None:
+    """Whatever is killed, frozen or stopped, each accepted response ends, and is the same for every reader."""
+    dice, counts = random.Random(SEED), collections.Counter[str]()
+    settings = {"BACKGROUND_PER_TENANT": "1000", "SHUTDOWN_GRACE": "5"}
+    begin, done = time.monotonic(), 0
+    async with contextlib.AsyncExitStack() as stack:
+        model = await stack.enter_async_context(ModelServer.started(tokens=TOKENS, pace=PACE))
+        found = await stack.enter_async_context(parts(tmp_path, model.url, **settings))
+        clients = [
+            await stack.enter_async_context(client_of(part)) for name, part in found.items() if "gateway" in name
+        ]
+        try:
+            for _ in range(ROUNDS):
+                await Round(found, clients, dice, counts).run()
+                done += 1
+        finally:
+            print(f"seed {SEED}: {done} rounds in {time.monotonic() - begin:.0f} s: {dict(counts)}")  # noqa: T201  # the result
+    assert counts["background completed"]
+    assert counts["foreground completed"]

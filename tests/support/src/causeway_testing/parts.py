@@ -1,0 +1,114 @@
+"""Processes of a small platform that are killed, frozen and started again: NATS, a generator, two gateways."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from servicekit.broker import Broker
+
+from causeway_testing.servers import free_ports
+
+_START_SECONDS = 90.0
+_PAUSE = 0.05
+
+
+@dataclass
+class Part:
+    """A process that keeps its port and its settings when it starts again.
+
+    Attributes:
+        name: For the log.
+        port: Where it listens.
+        command: What starts it.
+        environment: Its settings.
+        log: Where its output goes.
+    """
+
+    name: str
+    port: int
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    process: asyncio.subprocess.Process | None = field(default=None, init=False)
+
+    async def start(self) -> None:
+        """Start it, and wait until it listens."""
+        with self.log.open("ab") as log:
+            environment = {**os.environ, **self.environment}
+            self.process = await asyncio.create_subprocess_exec(
+                *self.command, env=environment, stdout=log, stderr=log
+            )
+        end = time.monotonic() + _START_SECONDS
+        while not await self._listens():
+            assert self.process.returncode is None, f"{self.name} ended: {self.log.read_text()[-2000:]}"
+            assert time.monotonic() < end, f"{self.name} does not listen"
+            await asyncio.sleep(_PAUSE)
+
+    async def stop(self, sign: signal.Signals = signal.SIGKILL) -> None:
+        """Stop it, and wait for its end."""
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(sign)
+            self.process.send_signal(signal.SIGCONT)
+            await self.process.wait()
+
+    def freeze(self) -> None:
+        """Let it do nothing any more."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGCONT)
+
+    async def _listens(self) -> bool:
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            writer.close()
+            return True
+        return False
+
+
+@contextlib.asynccontextmanager
+async def parts(directory: Path, model_url: str, **settings: str) -> AsyncIterator[dict[str, Part]]:
+    """Start a NATS, a generator before a model server, and two gateways; yield them by name.
+
+    Args:
+        directory: For their data and their output.
+        model_url: Of the model server.
+        settings: Of the gateways, in capitals, without the prefix.
+    """
+    nats, model, one, two = free_ports(4)
+    log = {"CAUSEWAY_LOG_FORMAT": "json"}
+    generator = {
+        "CAUSEWAY_GENERATOR_PORT": str(model),
+        "CAUSEWAY_OPENAI_BASE_URL": model_url,
+        "CAUSEWAY_OPENAI_MODELS": "stub",
+        "CAUSEWAY_MODEL": "stub",
+    }
+    gateway = {
+        "CAUSEWAY_GENERATOR_TARGET": f"127.0.0.1:{model}",
+        "CAUSEWAY_NATS_URL": f"nats://127.0.0.1:{nats}",
+        **{f"CAUSEWAY_{name}": value for name, value in settings.items()},
+    }
+    programs: dict[str, tuple[int, Sequence[str], dict[str, str]]] = {
+        "nats": (nats, Broker(directory / "nats", nats).command(), {}),
+        "generator": (model, (sys.executable, "-m", "generator"), generator),
+        "gateway one": (one, (sys.executable, "-m", "gateway"), gateway | {"CAUSEWAY_GATEWAY_PORT": str(one)}),
+        "gateway two": (two, (sys.executable, "-m", "gateway"), gateway | {"CAUSEWAY_GATEWAY_PORT": str(two)}),
+    }
+    found = {
+        name: Part(name, port, command, log | environment, directory / f"{name.replace(' ', '-')}.log")
+        for name, (port, command, environment) in programs.items()
+    }
+    try:
+        await asyncio.gather(*(part.start() for part in found.values()))
+        yield found
+    finally:
+        await asyncio.gather(*(part.stop() for part in found.values()))
