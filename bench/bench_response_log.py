@@ -40,7 +40,8 @@ PLAIN = "not stored"
 TOKENS, PACE, STREAMS = 72, 0.02, 32
 READERS, READ_TOKENS, READ_PACE = 1000, 60, 0.5
 RESUMED = 200
-_WAIT, _FIRST_WORDS, _GATHER = 0.7, 8, 12.0
+_WAIT, _FIRST_WORDS = 0.7, 8
+_GATHER, _BETWEEN = 15.0, 0.01
 CPU_RATIO, DELAY_MS, RESUME_MS, LAG_MS, READER_KIB = 1.4, 80.0, 50.0, 1000.0, 50.0
 Row = dict[str, Any]
 
@@ -135,8 +136,11 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
     before = memory_mib(gateway)
     name = await begin(port)
     since = time.perf_counter_ns() + int(_GATHER * 1e9)
-    reading = [asyncio.create_task(read(port, name, keep=False, since=since)) for _ in range(readers)]
-    await asyncio.sleep(_GATHER)
+    reading = []
+    for _ in range(readers):
+        reading.append(asyncio.create_task(read(port, name, keep=False, since=since)))
+        await asyncio.sleep(_BETWEEN)
+    await asyncio.sleep(max(0.0, (since - time.perf_counter_ns()) / 1e9))
     memory = memory_mib(gateway)
     seen = await asyncio.gather(*reading)
     delays = [delay for one in seen for delay in one.delays]
