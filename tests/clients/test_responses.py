@@ -83,6 +83,20 @@ async def test_openai_for_node(platform: Any) -> None:
     }
 
 
+async def test_openai_for_node_in_the_background(platform: Any) -> None:
+    """Polled to its end, read again behind each event, and cancelled while it is read."""
+    platform.model.script(Answer((sse(chunk({"content": "At six, "})), Fault.HANG), content_type=STREAM))
+    found = await platform.outcome(NODE, HERE / "node" / "responses.mjs", "background")
+    assert found["accepted"] == ["queued", True]
+    status, text = found["polled"]
+    assert (status, ANSWER in text) == ("completed", True)
+    assert found["numbers"] == list(range(len(found["numbers"])))
+    assert found["ends"] == ["response.created", "response.completed"]
+    assert found["again"] == [True] * len(found["numbers"])
+    assert (found["cancelled"], found["seen"]) == ("cancelled", ["response.output_text.delta", "At six, "])
+    assert found["kept"] == ["cancelled", "At six, "]
+
+
 async def test_the_vercel_ai_sdk(platform: Any) -> None:
     """Its default provider over two turns, the second of which names items of the first."""
     platform.model.script(TIDE_CALL, SIX, said("At seven."))

@@ -8,6 +8,8 @@ import { z } from "zod";
 const baseURL = `${process.env.CAUSEWAY_URL}/v1`;
 const apiKey = process.env.CAUSEWAY_KEY;
 const question = "When is high water at Kelsay?";
+const renewed = "When will the pivot bearing be renewed?";
+const search = { type: "file_search", vector_store_ids: ["handbook"] };
 const Tide = z.object({ place: z.string(), hour: z.number() });
 const place = z.object({ place: z.string() });
 
@@ -44,6 +46,50 @@ async function openai() {
   };
 }
 
+async function background() {
+  const { responses } = new OpenAI({ baseURL, apiKey, maxRetries: 0 });
+  const asked = { model: "extractive", input: renewed, tools: [search], background: true };
+  let answer = await responses.create(asked);
+  const accepted = [answer.status, answer.background];
+  while (answer.status === "queued" || answer.status === "in_progress") {
+    await new Promise((done) => setTimeout(done, 50));
+    answer = await responses.retrieve(answer.id);
+  }
+  const events = await all(await responses.retrieve(answer.id, { stream: true }));
+  const again = [];
+  for (const { sequence_number: starting_after } of events) {
+    again.push(await all(await responses.retrieve(answer.id, { stream: true, starting_after })));
+  }
+  const begun = await responses.create({ model: "scripted", input: question, background: true });
+  let cancelled;
+  const seen = [];
+  for await (const event of await responses.retrieve(begun.id, { stream: true })) {
+    seen.push(event);
+    if (event.type === "response.output_text.delta" && !cancelled) {
+      cancelled = (await responses.cancel(begun.id)).status;
+    }
+  }
+  const kept = await responses.retrieve(begun.id);
+  return {
+    accepted,
+    polled: [answer.status, answer.output_text],
+    numbers: events.map(({ sequence_number }) => sequence_number),
+    ends: [events[0].type, events.at(-1).type],
+    again: again.map((some, at) => JSON.stringify(some) === JSON.stringify(events.slice(at + 1))),
+    cancelled,
+    seen: [seen.at(-1).type, seen.at(-1).delta],
+    kept: [kept.status, kept.output_text],
+  };
+}
+
+async function all(stream) {
+  const events = [];
+  for await (const event of stream) {
+    events.push(event);
+  }
+  return events;
+}
+
 async function aiSdk() {
   const causeway = createOpenAI({ baseURL, apiKey });
   const tools = {
@@ -66,4 +112,4 @@ async function aiSdk() {
   };
 }
 
-console.log(JSON.stringify(await { openai, aiSdk }[process.argv[2]]()));
+console.log(JSON.stringify(await { openai, background, aiSdk }[process.argv[2]]()));
