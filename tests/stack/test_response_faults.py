@@ -245,7 +245,7 @@ async def replay(client: httpx.AsyncClient, name: str, after: int) -> list[str] 
 
 
 async def test_no_event_is_lost(tmp_path: Path) -> None:
-    """Whatever is killed, frozen or stopped, each accepted response ends, and is the same for every reader."""
+    """Each accepted response ends, and is the same for every reader, after a process was killed or frozen."""
     dice, counts = random.Random(SEED), collections.Counter[str]()
     settings = {"BACKGROUND_PER_TENANT": "1000", "SHUTDOWN_GRACE": "5"}
     begin, done = time.monotonic(), 0
