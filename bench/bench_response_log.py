@@ -4,7 +4,7 @@ Gateway and generator run on one core; the model server, the broker and the load
 its tokens with the time. The same platform answers in turn without storing, storing, and in the background: what
 else the machine does meets all of them alike. Then answers are resumed, one is read by many, and many are stored.
 
-Usage: python bench/bench_response_log.py [--quick] [--results DIR]
+Usage: python bench/bench_response_log.py [--quick] [--stored COUNT] [--results DIR]
 """
 
 import argparse
@@ -153,7 +153,7 @@ async def _many_read(port: int, platform_: Running, readers: int) -> Row:
     }
 
 
-def _measured(*, quick: bool) -> dict[str, Any]:
+def _measured(stored: int, *, quick: bool) -> dict[str, Any]:
     rounds, each = (1, 1) if quick else (3, 2)
     beside = [row for pace in (0.0, PACE) for row in _beside(rounds, each, pace)]
     with _serving(TOKENS, PACE) as (port, _):
@@ -164,14 +164,13 @@ def _measured(*, quick: bool) -> dict[str, Any]:
     with _serving(READ_TOKENS, READ_PACE) as (port, platform_):
         readers = uvloop.run(_many_read(port, platform_, READERS))
     last = bytes(example.body).rstrip().rpartition(b"data: ")[2]
-    count = 5_000 if quick else 100_000
-    kept = asyncio.run(stored_responses(bytes(example.body), json.loads(last)["response"], count))
+    kept = asyncio.run(stored_responses(bytes(example.body), json.loads(last)["response"], stored))
     return {
         "rounds": rounds,
         "beside": beside,
         "resumed": resumed,
         "readers": readers,
-        "kept": {"count": count, **kept},
+        "kept": {"count": stored, **kept},
     }
 
 
@@ -242,7 +241,8 @@ def _quantiles(seconds: list[float]) -> Row:
 def main() -> int:
     """Measure, and write table and figures; 1 where a figure is too large."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one round, and fewer stored responses")
+    parser.add_argument("--quick", action="store_true", help="one round instead of three")
+    parser.add_argument("--stored", type=int, default=100_000, help="responses that are stored (100,000)")
     parser.add_argument("--results", type=Path, default=Path(__file__).parent / "results")
     arguments = parser.parse_args()
     load_before = os.getloadavg()[0]
@@ -252,7 +252,7 @@ def main() -> int:
         "date": datetime.now(UTC).date().isoformat(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
         "load_before": load_before,
-        **_measured(quick=arguments.quick),
+        **_measured(arguments.stored, quick=arguments.quick),
         "load_after": os.getloadavg()[0],
     }
     page = _page(found)
