@@ -167,6 +167,8 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     page.get_by_label("Search the passages").fill("")
     page.get_by_role("button", name="roses.md").click()
     expect(page.get_by_role("dialog")).to_contain_text("Roses are cut in March.")
+    passages = page.get_by_role("dialog").get_by_role("region", name="Passages")
+    expect(passages.get_by_role("listitem")).to_have_count(1)
     visited.check()
     page.get_by_role("button", name="Delete", exact=True).click()
     page.get_by_role("button", name="Delete for good").click()

@@ -158,6 +158,9 @@ def test_nor_do_lists_and_searches(harbour: Harbour, caller: str) -> None:
     listed = http.get(f"/indexes/{INDEX}/documents").raise_for_status()
     assert _shown(listed.text) == SEES[caller]
     assert listed.json()["total_items"] == len(SEES[caller])
+    for each in harbour.north["chief"].get("/documents", params={"index": INDEX}).json()["documents"]:
+        passages = http.get(f"/indexes/{INDEX}/documents/{each['document_id']}/passages")
+        assert passages.status_code == (200 if each["sourcefile"] in SEES[caller] else 404)
     for name, (text, _) in FILES.items():
         status = 200 if name in SEES[caller] else 404
         response = http.get(f"/content/{name}")
@@ -263,6 +266,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
     http = harbour.south[caller]
     names = {
         "index": INDEX,
+        "document_id": "x",
         "job_id": harbour.jobs[0],
         "path": "public.md",
         "response_id": f"resp_{0:032}",

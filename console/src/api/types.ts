@@ -41,7 +41,19 @@ export interface DocumentInfo {
   sha256: string
   size_bytes: number
   has_original: boolean
+  /** Who may see it; with both lists empty all callers of the tenant. */
+  oids: string[]
+  groups: string[]
   updated_at: string
+}
+
+export interface DocumentPassage {
+  id: string
+  number: number
+  page: number | null
+  headings: string[]
+  text: string
+  sourcepage: string
 }
 
 export interface JobWarning {

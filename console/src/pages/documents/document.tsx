@@ -1,13 +1,15 @@
-import { useQuery } from '@tanstack/react-query'
+import { keepPreviousData, useQuery } from '@tanstack/react-query'
 import { lazy, Suspense, useState } from 'react'
-import { get, send, submit } from '../../api/http.ts'
-import type { DocumentInfo, Found } from '../../api/types.ts'
+import { passagesOf } from '../../api/documents.ts'
+import { get, send } from '../../api/http.ts'
+import type { DocumentInfo } from '../../api/types.ts'
 import { bytes } from '../../logic/format.ts'
 import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
 
 const PdfPage = lazy(() => import('../ask/pdf.tsx'))
 const MOST_TEXT = 200_000
-const MOST_CHUNKS = 100
+const FIRST_PASSAGES = 20
+const MORE_PASSAGES = 100
 
 interface Props {
   index: string
@@ -43,14 +45,11 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
     },
     enabled: !isPdf,
   })
-  // The name of a document is a part of what is searched for in each of its passages.
-  const chunks = useQuery({
-    queryKey: ['chunks', index, document.document_id],
-    queryFn: async () => {
-      const query = document.sourcefile.replace(/\.\w+$/, '').replace(/[-_./]+/g, ' ')
-      const found = await submit<{ results: Found[] }>('retrieve', { index_name: index, query, retrieval_mode: 'text', max_node_count: MOST_CHUNKS })
-      return found.results.filter((each) => each.doc_id === document.document_id)
-    },
+  const [shown, setShown] = useState(FIRST_PASSAGES)
+  const passages = useQuery({
+    queryKey: ['passages', index, document.document_id, shown],
+    queryFn: () => passagesOf(index, document.document_id, shown),
+    placeholderData: keepPreviousData,
   })
   return (
     <Panel title={document.sourcefile} open onClose={onClose} wide description={`${document.content_type} · ${bytes(document.size_bytes)} · SHA-256 ${document.sha256.slice(0, 16)}…`}>
@@ -62,22 +61,29 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
         </Suspense>
       )}
       {text.data && <pre className="document" tabIndex={0}>{text.data.text}</pre>}
-      <h3 className="apart">Passages {chunks.data && <span className="muted">found by its name: {chunks.data.length}</span>}</h3>
-      {chunks.isPending && <Loading what="the passages" />}
-      {chunks.error && <Failure error={chunks.error} />}
-      {chunks.data?.length === 0 && <p className="muted">None is found by the name of the document. Search the index for words of it.</p>}
-      <section>
-      <ol className="passages">
-        {chunks.data?.map((each) => (
-          <li key={each.node_id}>
-            <header>
-              <b>{each.sourcepage}</b>
-              <span className="muted fine">{each.headings.join(' › ')}</span>
-            </header>
-            <p className="excerpt" tabIndex={0}>{each.text}</p>
-          </li>
-        ))}
-      </ol>
+      <section aria-label="Passages">
+        <h3 className="apart">Passages {passages.data && <span className="muted">{passages.data.total}</span>}</h3>
+        {passages.isPending && <Loading what="the passages" />}
+        {passages.error && <Failure error={passages.error} retry={() => void passages.refetch()} />}
+        <ol className="passages">
+          {passages.data?.passages.map((each) => (
+            <li key={each.id}>
+              <header>
+                <span className="rank">{each.number + 1}</span>
+                <b>{each.page ? `Page ${each.page}` : each.sourcepage}</b>
+                <span className="muted fine">{each.headings.join(' › ')}</span>
+              </header>
+              <p className="excerpt" tabIndex={0}>{each.text}</p>
+            </li>
+          ))}
+        </ol>
+        {passages.data && passages.data.passages.length < passages.data.total && (
+          <div className="pager">
+            <Button disabled={passages.isFetching} onClick={() => setShown(shown + MORE_PASSAGES)}>
+              Show more passages
+            </Button>
+          </div>
+        )}
       </section>
       {writes && (
         <div className="actions">

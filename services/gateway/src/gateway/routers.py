@@ -19,6 +19,7 @@ from gateway.routes import (
     models,
     originals,
     retrieve,
+    stored_documents,
     text_documents,
     users,
 )
@@ -64,6 +65,7 @@ def routers(
             services.originals,
             timeout=settings.answer_timeout,
         ),
+        stored_documents.router(services.catalogue, timeout=settings.answer_timeout),
         index_configuration.router(services.indexes, timeout=settings.answer_timeout),
         retrieve.router(services.retriever, timeout=settings.answer_timeout),
         models.router(services.generator, services.embedder, timeout=settings.answer_timeout),

@@ -1,6 +1,7 @@
 """What holds for the port, on the fake and on the adapter that speaks to a real server backed by that fake."""
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -10,7 +11,7 @@ from causeway_testing.gateway.retrieval import FakeDocument, FakeRetriever
 from causeway_testing.servers import free_ports, grpc_service
 from gateway.clients.retriever import DESCRIPTOR, GrpcRetriever
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode, Tuning
-from gateway.domain.documents import Removal, StoredDocument, TextRange
+from gateway.domain.documents import Removal, StoredDocument, StoredPassage, TextRange
 from gateway.ports.answering import Retriever
 from gateway.ports.documents import Catalogue
 from servicekit.channel import open_channel
@@ -128,6 +129,32 @@ class Servicer(retriever_pb2_grpc.RetrieverServiceServicer):
         text = document_pb2.DocumentText(text=read.text, is_truncated=read.is_truncated)
         return retriever_pb2.GetDocumentResponse(document=document, text=text)
 
+    async def ListChunks(  # noqa: N802  # the contract's name
+        self, request: retriever_pb2.ListChunksRequest, context: Any
+    ) -> retriever_pb2.ListChunksResponse:
+        page = await self._fake.passages(
+            Principal.from_proto(request.principal),
+            request.index,
+            request.document_id,
+            request.first_number,
+            request.page_size,
+            Deadline.of(context),
+        )
+        document = _document(page.stored)
+        document.chunk_count = page.total
+        chunks = [
+            retriever_pb2.ListedChunk(
+                id=each.id,
+                number=each.number,
+                page=each.page,
+                headings=each.headings,
+                text=each.text,
+                sourcepage=each.sourcepage,
+            )
+            for each in page.passages
+        ]
+        return retriever_pb2.ListChunksResponse(document=document, chunks=chunks)
+
     async def DeleteDocuments(  # noqa: N802  # the contract's name
         self, request: retriever_pb2.DeleteDocumentsRequest, context: Any
     ) -> retriever_pb2.DeleteDocumentsResponse:
@@ -233,6 +260,21 @@ async def test_a_document_is_read_in_parts(catalogue: Catalogue) -> None:
     for principal, index, document in ((LOCAL, "docs", "no"), (LOCAL, "nowhere", "d1"), (STRANGER, "docs", "0")):
         with pytest.raises(NotFound):
             await catalogue.read(principal, index, document, TextRange(1), soon())
+
+
+async def test_passages_of_a_document_are_listed(catalogue: Catalogue, fake: FakeRetriever) -> None:
+    """From a number on, with how many there are; those of a document that is hidden are not."""
+    fake.indexes["docs"] += [replace(FULL, id="p3", text="and comes back at ten", headings=(), page=0)]
+    page = await catalogue.passages(LOCAL, "docs", "d1", 0, 10, soon())
+    assert (page.stored.document_id, page.total) == ("d1", 2)
+    first, second = page.passages
+    assert first == StoredPassage("p1", 0, 3, ("Ferries", "Times"), FULL.text, "guide.pdf#page=3")
+    assert (second.number, second.page, second.headings) == (1, 0, ())
+    assert (await catalogue.passages(LOCAL, "docs", "d1", 1, 1, soon())).passages == (second,)
+    assert (await catalogue.passages(LOCAL, "docs", "d1", 2, 1, soon())).passages == ()
+    for principal, index, document in ((LOCAL, "docs", "no"), (LOCAL, "nowhere", "d1"), (STRANGER, "docs", "0")):
+        with pytest.raises(NotFound):
+            await catalogue.passages(principal, index, document, 0, 10, soon())
 
 
 async def test_documents_are_listed_in_pages(catalogue: Catalogue) -> None:

@@ -230,6 +230,8 @@ async def test_documents_are_listed(client: httpx.AsyncClient, fakes: Any) -> No
             "sha256": "ab" * 32,
             "size_bytes": 7,
             "has_original": True,
+            "oids": [],
+            "groups": [],
             "updated_at": "2023-11-14T22:13:20.500000Z",
         }
     ]

@@ -58,6 +58,7 @@ async def test_the_document_is_valid_and_lists_every_route(client: httpx.AsyncCl
         "/snapshots",
         "/snapshots/{path}",
         "/users/{user}",
+        "/indexes/{index}/documents/{document_id}/passages",
         "/retrieve",
         "/mcp",
         "/.well-known/oauth-protected-resource",

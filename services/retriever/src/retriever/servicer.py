@@ -99,6 +99,19 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
         )
         return messages.from_page(page)
 
+    async def ListChunks(  # noqa: N802  # gRPC's name
+        self, request: retriever_pb2.ListChunksRequest, _context: _Context
+    ) -> retriever_pb2.ListChunksResponse:
+        """Lists chunks."""
+        document, chunks = await self._catalogue.chunks(
+            Principal.from_proto(request.principal),
+            request.index,
+            request.document_id,
+            request.first_number,
+            request.page_size,
+        )
+        return messages.from_chunks(document, chunks)
+
     async def GetIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRequest, _context: _Context
     ) -> retriever_pb2.GetIndexResponse:

@@ -2,15 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 from causeway_testing.retriever.bench import INDEX, Bench, steps
 from causeway_testing.retriever.store import MemoryStore
 from hypothesis import given
 from hypothesis import strategies as st
 from retriever.documents.catalogue import text_of
 from retriever.domain.changes import Commit
-from retriever.domain.document import Document
+from retriever.domain.document import AccessControl, Document
 from retriever.domain.listing import DocumentText, TextRange
-from servicekit.principal import LOCAL
+from servicekit.errors import InvalidRequest, NotFound
+from servicekit.principal import LOCAL, Principal
 
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 60)), min_size=1, max_size=150)
 
@@ -76,3 +78,23 @@ async def test_pages(bench: Bench) -> None:
     assert await read(2, 0) == DocumentText("two a\n\ntwo b\n\nthree", is_truncated=False)
     assert await read(0, 1) == DocumentText("one", is_truncated=False)
     assert await read(7, 9) == DocumentText("", is_truncated=False)
+
+
+async def test_chunks_are_listed_in_order(bench: Bench) -> None:
+    """From a number on, as they are cited; not more than a page holds, and not for who may not see the document."""
+    chunks = await bench.chunks(["one", "two", "three"])
+    chunks[1] = replace(chunks[1], page=2, headings=("Ferries",))
+    hidden = Document("d", "a#.pdf", access=AccessControl(oids=("ann",)), generation=1, original="o")
+    await bench.upserts.upsert(steps(bench.begin(hidden), chunks, Commit(3)))
+    document, found = await bench.catalogue.chunks(LOCAL, INDEX, "d", 0, 0)
+    assert (document.document_id, document.chunk_count) == ("d", 3)
+    assert [(each.number, each.text) for each in found] == [(0, "one"), (1, "two"), (2, "three")]
+    assert (found[1].headings, found[1].page, found[1].sourcepage) == (("Ferries",), 2, "a%23.pdf#page=2")
+    assert len({each.id for each in found}) == 3
+    _, found = await bench.catalogue.chunks(LOCAL, INDEX, "d", 1, 1)
+    assert [each.text for each in found] == ["two"]
+    assert (await bench.catalogue.chunks(LOCAL, INDEX, "d", 3, 1))[1] == ()
+    with pytest.raises(InvalidRequest):
+        await bench.catalogue.chunks(LOCAL, INDEX, "d", 0, 101)
+    with pytest.raises(NotFound):
+        await bench.catalogue.chunks(Principal("local", "bob", oids=("bob",)), INDEX, "d", 0, 1)

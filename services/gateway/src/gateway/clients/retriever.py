@@ -11,7 +11,15 @@ from servicekit.principal import Principal
 
 from gateway.clients.index_management import FUSIONS, metadata_condition
 from gateway.domain import Found, Passage, Retrieval, RetrievalMode
-from gateway.domain.documents import ReadDocument, Removal, StoredDocument, StoredPage, TextRange
+from gateway.domain.documents import (
+    PassagePage,
+    ReadDocument,
+    Removal,
+    StoredDocument,
+    StoredPage,
+    StoredPassage,
+    TextRange,
+)
 
 DESCRIPTOR = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"]
 
@@ -128,6 +136,24 @@ class GrpcRetriever:
             document.metadata_json or b"{}",
         )
 
+    async def passages(
+        self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
+    ) -> PassagePage:
+        """See `ports.documents.Catalogue`."""
+        request = retriever_pb2.ListChunksRequest(
+            principal=principal.to_proto(),
+            index=index,
+            document_id=document_id,
+            first_number=first,
+            page_size=count,
+        )
+        response: retriever_pb2.ListChunksResponse = await rpc.unary(self._stub.ListChunks, request, deadline)
+        passages = tuple(
+            StoredPassage(each.id, each.number, each.page, tuple(each.headings), each.text, each.sourcepage)
+            for each in response.chunks
+        )
+        return PassagePage(_stored(response.document), passages, response.document.chunk_count)
+
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline
     ) -> StoredPage:
@@ -165,6 +191,8 @@ def _stored(document: document_pb2.Document) -> StoredDocument:
         updated_at=document.updated_at.seconds + document.updated_at.nanos / 1e9,
         original=document.original,
         generation=document.generation,
+        oids=tuple(document.access.oids),
+        groups=tuple(document.access.groups),
     )
 
 

@@ -44,6 +44,8 @@ class StoredDocument:
         updated_at: When this version became visible, in seconds since 1970.
         original: Names the original; empty where there is none.
         generation: Orders the versions of the document.
+        oids: Users who may see it.
+        groups: Groups that may see it; with both lists empty all callers of the tenant may.
     """
 
     document_id: str
@@ -54,6 +56,36 @@ class StoredDocument:
     updated_at: float
     original: str = ""
     generation: int = 0
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPassage:
+    """A passage of a document as it is kept.
+
+    Attributes:
+        number: Its place in the document, from 0.
+        page: From 1; 0 where the format has no pages.
+        headings: Those above it, the outermost first.
+        sourcepage: How it is cited.
+    """
+
+    id: str
+    number: int
+    page: int
+    headings: tuple[str, ...]
+    text: str
+    sourcepage: str
+
+
+@dataclass(frozen=True, slots=True)
+class PassagePage:
+    """A document with some of its passages, in order; ``total`` counts all of them."""
+
+    stored: StoredDocument
+    passages: tuple[StoredPassage, ...]
+    total: int
 
 
 @dataclass(frozen=True, slots=True)

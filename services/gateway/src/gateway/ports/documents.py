@@ -10,6 +10,7 @@ from servicekit.principal import Principal
 
 from gateway.domain.documents import (
     Job,
+    PassagePage,
     ReadDocument,
     Removal,
     StoredDocument,
@@ -77,6 +78,16 @@ class Catalogue(Protocol):
         Raises:
             NotFound: There is no such index or document, or not for the principal.
             InvalidRequest: So much text is not given at once.
+        """
+        ...
+
+    async def passages(
+        self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
+    ) -> PassagePage:
+        """A document with its passages from a number on, at most 100.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the principal.
         """
         ...
 

@@ -2,8 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, File, Form, Query, Request, Response, UploadFile
@@ -15,12 +14,13 @@ from servicekit.principal import Principal
 
 from gateway.dialects.problem import problem
 from gateway.domain import ownership
-from gateway.domain.documents import Job, StoredDocument, Upload
+from gateway.domain.documents import Job, Upload
 from gateway.ports.documents import Catalogue, Ingest
 from gateway.routes.body import json_answer
 from gateway.routes.jobs import job_json
 from gateway.routes.schemas import answers
 from gateway.routes.schemas_jobs import DOCUMENT_PAGE
+from gateway.routes.stored_documents import document_json
 from gateway.routes.submission import LINKS, Submission, is_json, media_type, metadata_of, of_form, of_json
 from gateway.routes.uploads import Turns, check_lengths
 from gateway.server.request_state import state_of
@@ -125,22 +125,10 @@ def router(
         keys.index_name(index)
         principal = state_of(request.scope).principal
         page = await catalogue.page(principal, index, limit, page_token, Deadline.after(timeout))
-        documents = [_document_json(each) for each in page.documents]
+        documents = [document_json(each) for each in page.documents]
         return json_answer({"documents": documents, "next_page_token": page.next_token or None}, 200)
 
     return routes
-
-
-def _document_json(document: StoredDocument) -> dict[str, Any]:
-    return {
-        "document_id": document.document_id,
-        "sourcefile": document.sourcefile,
-        "content_type": document.content_type,
-        "sha256": document.sha256,
-        "size_bytes": document.size_bytes,
-        "has_original": bool(document.original),
-        "updated_at": datetime.fromtimestamp(document.updated_at, UTC).isoformat().replace("+00:00", "Z"),
-    }
 
 
 async def _submitted(

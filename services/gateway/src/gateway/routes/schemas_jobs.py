@@ -90,25 +90,46 @@ DEAD_PAGE: Schema = {
         "next_page_token": _NEXT,
     },
 }
-DOCUMENT_PAGE: Schema = {
+_DOCUMENT: Schema = {
     "type": "object",
     "properties": {
-        "documents": {
+        "document_id": _TEXT,
+        "sourcefile": _TEXT,
+        "content_type": _TEXT,
+        "sha256": {**_TEXT, "description": "Of the file, or of the text that it came as"},
+        "size_bytes": _COUNT,
+        "has_original": {"type": "boolean", "description": "It came as a file, which is kept"},
+        "oids": {**_IDS, "description": "Users who may see it"},
+        "groups": {
+            **_IDS,
+            "description": "Groups that may see it; with both lists empty all callers of the tenant may",
+        },
+        "updated_at": _TIME,
+    },
+}
+DOCUMENT_PAGE: Schema = {
+    "type": "object",
+    "properties": {"documents": {"type": "array", "items": _DOCUMENT}, "next_page_token": _NEXT},
+}
+PASSAGES: Schema = {
+    "type": "object",
+    "properties": {
+        "document": _DOCUMENT,
+        "passages": {
             "type": "array",
             "items": {
                 "type": "object",
                 "properties": {
-                    "document_id": _TEXT,
-                    "sourcefile": _TEXT,
-                    "content_type": _TEXT,
-                    "sha256": {**_TEXT, "description": "Of the file, or of the text that it came as"},
-                    "size_bytes": _COUNT,
-                    "has_original": {"type": "boolean", "description": "It came as a file, which is kept"},
-                    "updated_at": _TIME,
+                    "id": _TEXT,
+                    "number": {**_COUNT, "description": "Its place in the document, from 0"},
+                    "page": {"type": ["integer", "null"], "description": "From 1"},
+                    "headings": {**_IDS, "description": "Those above it, the outermost first"},
+                    "text": _TEXT,
+                    "sourcepage": {**_TEXT, "description": "How it is cited"},
                 },
             },
         },
-        "next_page_token": _NEXT,
+        "total": _COUNT,
     },
 }
 REPLAY: Schema = {

@@ -127,6 +127,7 @@ ROUTES = (
     Route("/indexes/{index}/documents", "GET", _ASK, _TENANT),
     _upload(Route("/indexes/{index}/documents", "POST", _INGEST, _TENANT)),
     Route("/indexes/{index}/documents/delete", "POST", _INGEST, _TENANT),
+    Route("/indexes/{index}/documents/{document_id:path}/passages", "GET", _ASK, _TENANT),
     # Indexes as a whole, and the platform.
     Route("/indexes/{index}", "GET", _ASK, _TENANT),
     Route("/indexes/{index}", "PATCH", _ADMIN, _TENANT),

@@ -15,13 +15,15 @@ from retriever.domain.changes import Deleted
 from retriever.domain.document import Document
 from retriever.domain.filter import METADATA_PREFIX, Filter, MatchAny
 from retriever.domain.index import IndexSpec, IndexSummary
-from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
+from retriever.domain.listing import DocumentPage, DocumentText, ListedChunk, PageRequest, TextRange
 from retriever.indexes.lifecycle import Indexes
 from retriever.indexes.open_index import Index
 
 MAX_PAGE_SIZE = 1000
 DEFAULT_PAGE_SIZE = 100
 MAX_TEXT_LENGTH = 1_000_000  # code points in one answer
+MAX_CHUNKS = 100
+DEFAULT_CHUNKS = 50
 _MAX_PAGE_BYTES = 4 * 1024 * 1024  # of metadata: with the text, and the rest, an answer stays below 16 MiB
 _TEXT_CHUNKS = 64  # read at a time
 _LIKELY_LENGTH = 500  # code points that a chunk adds, or more: how many to read first
@@ -89,6 +91,26 @@ class Catalogue:
             _to_token(page[-1]) if len(rest) > len(page) else "",
             len(ids),
             () if length is None else tuple([await text_of(index, each, TextRange(length)) for each in found]),
+        )
+
+    @retry_when_replaced
+    async def chunks(
+        self, principal: Principal, index_name: str, document_id: str, first: int, count: int
+    ) -> tuple[Document, tuple[ListedChunk, ...]]:
+        """Return one record, and its chunks from a number on, in order; a count of 0 is the default.
+
+        Raises:
+            NotFound: There is no such index or document, or not for the asker.
+            InvalidRequest: So many chunks are not given at once.
+        """
+        if count > MAX_CHUNKS:
+            raise InvalidRequest(f"A page has 1 to {MAX_CHUNKS} chunks.", field="page_size")
+        found = await self.document(principal, index_name, document_id)
+        index = await self._indexes.get(principal.tenant, index_name)
+        stored = await index.collection.chunks_of(found.version, first, count or DEFAULT_CHUNKS)
+        return found, tuple(
+            ListedChunk(each.id, each.number, each.page, each.headings, each.text, found.cited_as(each.page))
+            for each in stored
         )
 
     @retry_when_replaced

@@ -35,6 +35,18 @@ class TextRange:
 
 
 @dataclass(frozen=True, slots=True)
+class ListedChunk:
+    """A chunk of a document as it is listed; the fields are those of ``retriever.proto``."""
+
+    id: str
+    number: int
+    page: int
+    headings: tuple[str, ...]
+    text: str
+    sourcepage: str
+
+
+@dataclass(frozen=True, slots=True)
 class PageRequest:
     """Which page of a listing.
 

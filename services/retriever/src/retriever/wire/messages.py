@@ -10,7 +10,7 @@ from servicekit.principal import Principal
 from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, UpsertStep
 from retriever.domain.document import AccessControl, Chunk, Document
 from retriever.domain.index import Fusion, IndexSettings, IndexSpec, IndexSummary
-from retriever.domain.listing import DocumentPage, DocumentText, PageRequest, TextRange
+from retriever.domain.listing import DocumentPage, DocumentText, ListedChunk, PageRequest, TextRange
 from retriever.domain.query import DEFAULT_TOP, Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.embedding.text_vectors import Embedded
 from retriever.indexes.rebuild_jobs import Rebuild, RebuildState
@@ -188,6 +188,24 @@ def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
         next_page_token=page.next_token,
         total=page.total,
         texts=[from_text(each) for each in page.texts],
+    )
+
+
+def from_chunks(document: Document, chunks: Sequence[ListedChunk]) -> retriever_pb2.ListChunksResponse:
+    """Some chunks of a document."""
+    return retriever_pb2.ListChunksResponse(
+        document=from_document(document),
+        chunks=[
+            retriever_pb2.ListedChunk(
+                id=each.id,
+                number=each.number,
+                page=each.page,
+                headings=each.headings,
+                text=each.text,
+                sourcepage=each.sourcepage,
+            )
+            for each in chunks
+        ],
     )
 
 

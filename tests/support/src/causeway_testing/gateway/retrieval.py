@@ -4,7 +4,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.domain import Found, Passage, Retrieval
-from gateway.domain.documents import ReadDocument, Removal, StoredDocument, StoredPage, TextRange
+from gateway.domain.documents import (
+    PassagePage,
+    ReadDocument,
+    Removal,
+    StoredDocument,
+    StoredPage,
+    StoredPassage,
+    TextRange,
+)
 from servicekit.deadline import Deadline
 from servicekit.errors import InvalidRequest, NotFound
 from servicekit.principal import Principal
@@ -79,23 +87,39 @@ class FakeRetriever:
         self, principal: Principal, index: str, document_id: str, part: TextRange, deadline: Deadline
     ) -> ReadDocument:
         """See `ports.documents.Catalogue`; the text is that of the document's passages."""
-        if index not in self.indexes:
-            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
-        passages = [each for each in self.indexes[index] if each.document_id == document_id]
-        known = [each for each in self.documents.get(index, ()) if each.stored.document_id == document_id]
-        if not (passages or known) or not all(each.visible_to(principal) for each in known):
-            raise NotFound(f"No such document: '{document_id}' exists in index '{index}'.", resource=document_id)
+        stored, passages = self._document(principal, index, document_id)
         text = "\n\n".join(
             each.text
             for each in passages
             if part.first_page <= each.page and (not part.last_page or each.page <= part.last_page)
         )
         end = part.offset + part.length
-        stored = known[0].stored if known else StoredDocument(document_id, passages[0].sourcefile, "", "", 0, 0.0)
         pages = max((each.page for each in passages), default=0)
         metadata = passages[0].metadata_json if passages else b"{}"
         category = passages[0].category if passages else ""
         return ReadDocument(stored, text[part.offset : end], len(text) > end, pages, category, metadata)
+
+    async def passages(
+        self, principal: Principal, index: str, document_id: str, first: int, count: int, deadline: Deadline
+    ) -> PassagePage:
+        """See `ports.documents.Catalogue`; their order is that of the list."""
+        stored, passages = self._document(principal, index, document_id)
+        listed = tuple(
+            StoredPassage(each.id, number, each.page, each.headings, each.text, each.sourcepage)
+            for number, each in enumerate(passages)
+        )
+        return PassagePage(stored, listed[first : first + count], len(listed))
+
+    def _document(self, principal: Principal, index: str, document_id: str) -> tuple[StoredDocument, list[Passage]]:
+        if index not in self.indexes:
+            raise NotFound(f"No such index: '{index}' exists.", field="index", resource=index)
+        passages = [each for each in self.indexes[index] if each.document_id == document_id]
+        known = [each for each in self.documents.get(index, ()) if each.stored.document_id == document_id]
+        if not (passages or known) or not all(each.visible_to(principal) for each in known):
+            raise NotFound(f"No such document: '{document_id}' exists in index '{index}'.", resource=document_id)
+        if known:
+            return known[0].stored, passages
+        return StoredDocument(document_id, passages[0].sourcefile, "", "", 0, 0.0), passages
 
     async def page(
         self, principal: Principal, index: str, count: int, token: str, deadline: Deadline

@@ -949,6 +949,120 @@ class ListDocumentsResponse(_message.Message):
 Global___ListDocumentsResponse: _TypeAlias = ListDocumentsResponse  # noqa: Y015
 
 @_typing.final
+class ListChunksRequest(_message.Message):
+    """Which chunks to list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRINCIPAL_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DOCUMENT_ID_FIELD_NUMBER: _builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    index: _builtins.str
+    """Index of the document."""
+    document_id: _builtins.str
+    """Id of the document."""
+    first_number: _builtins.int
+    """Number of the first chunk, counted from 0."""
+    page_size: _builtins.int
+    """Most chunks to return, 1 to 100; 0 means 50."""
+    @_builtins.property
+    def principal(self) -> _principal_pb2.Principal:
+        """Who asks; a document that the caller may not see is NOT_FOUND."""
+
+    def __init__(
+        self,
+        *,
+        principal: _principal_pb2.Principal | None = ...,
+        index: _builtins.str = ...,
+        document_id: _builtins.str = ...,
+        first_number: _builtins.int = ...,
+        page_size: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["principal", b"principal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document_id", b"document_id", "first_number", b"first_number", "index", b"index", "page_size", b"page_size", "principal", b"principal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChunksRequest: _TypeAlias = ListChunksRequest  # noqa: Y015
+
+@_typing.final
+class ListChunksResponse(_message.Message):
+    """Some chunks of a document."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DOCUMENT_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def document(self) -> _document_pb2.Document:
+        """The record, which counts all chunks."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedChunk]:
+        """The chunks; none where the document has fewer than `first_number`."""
+
+    def __init__(
+        self,
+        *,
+        document: _document_pb2.Document | None = ...,
+        chunks: _abc.Iterable[Global___ListedChunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "document", b"document"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChunksResponse: _TypeAlias = ListChunksResponse  # noqa: Y015
+
+@_typing.final
+class ListedChunk(_message.Message):
+    """A chunk without its vectors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
+    PAGE_FIELD_NUMBER: _builtins.int
+    HEADINGS_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    SOURCEPAGE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """As in Passage."""
+    number: _builtins.int
+    """Position within the document."""
+    page: _builtins.int
+    """Page of the original, from 1; 0 where there are no pages."""
+    text: _builtins.str
+    """The text."""
+    sourcepage: _builtins.str
+    """As in Passage."""
+    @_builtins.property
+    def headings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Headings above it, outermost first."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        number: _builtins.int = ...,
+        page: _builtins.int = ...,
+        headings: _abc.Iterable[_builtins.str] | None = ...,
+        text: _builtins.str = ...,
+        sourcepage: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["headings", b"headings", "id", b"id", "number", b"number", "page", b"page", "sourcepage", b"sourcepage", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedChunk: _TypeAlias = ListedChunk  # noqa: Y015
+
+@_typing.final
 class GetIndexRequest(_message.Message):
     """Which index to describe."""
 

@@ -65,6 +65,11 @@ class RetrieverServiceStub:
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.SerializeToString,
                 response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.FromString,
                 _registered_method=True)
+        self.ListChunks = channel.unary_unary(
+                '/causeway.retriever.v1.RetrieverService/ListChunks',
+                request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksRequest.SerializeToString,
+                response_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksResponse.FromString,
+                _registered_method=True)
         self.GetIndex = channel.unary_unary(
                 '/causeway.retriever.v1.RetrieverService/GetIndex',
                 request_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.GetIndexRequest.SerializeToString,
@@ -182,6 +187,13 @@ class RetrieverServiceServicer:
 
     def ListDocuments(self, request, context):
         """Records of the catalogue that the principal may see, ordered by document id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListChunks(self, request, context):
+        """Some chunks of a document, in order.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -324,6 +336,11 @@ def add_RetrieverServiceServicer_to_server(servicer, server):
                     servicer.ListDocuments,
                     request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.FromString,
                     response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.SerializeToString,
+            ),
+            'ListChunks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChunks,
+                    request_deserializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksRequest.FromString,
+                    response_serializer=causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksResponse.SerializeToString,
             ),
             'GetIndex': grpc.unary_unary_rpc_method_handler(
                     servicer.GetIndex,
@@ -559,6 +576,33 @@ class RetrieverService:
             '/causeway.retriever.v1.RetrieverService/ListDocuments',
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsRequest.SerializeToString,
             causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListDocumentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChunks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/causeway.retriever.v1.RetrieverService/ListChunks',
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksRequest.SerializeToString,
+            causeway_dot_retriever_dot_v1_dot_retriever__pb2.ListChunksResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,8 @@ class RetrieverServiceStub:
     """One record of the catalogue."""
     ListDocuments: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]
     """Records of the catalogue that the principal may see, ordered by document id."""
+    ListChunks: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.ListChunksRequest, _retriever_pb2.ListChunksResponse]
+    """Some chunks of a document, in order."""
     GetIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]
     """What an index is; what is in it is counted only where that is asked for."""
     CreateIndex: _grpc.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]
@@ -116,6 +118,8 @@ class RetrieverServiceAsyncStub(RetrieverServiceStub):
     """One record of the catalogue."""
     ListDocuments: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListDocumentsRequest, _retriever_pb2.ListDocumentsResponse]  # type: ignore[assignment]
     """Records of the catalogue that the principal may see, ordered by document id."""
+    ListChunks: _aio.UnaryUnaryMultiCallable[_retriever_pb2.ListChunksRequest, _retriever_pb2.ListChunksResponse]  # type: ignore[assignment]
+    """Some chunks of a document, in order."""
     GetIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.GetIndexRequest, _retriever_pb2.GetIndexResponse]  # type: ignore[assignment]
     """What an index is; what is in it is counted only where that is asked for."""
     CreateIndex: _aio.UnaryUnaryMultiCallable[_retriever_pb2.CreateIndexRequest, _retriever_pb2.CreateIndexResponse]  # type: ignore[assignment]
@@ -214,6 +218,14 @@ class RetrieverServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_retriever_pb2.ListDocumentsResponse, _abc.Awaitable[_retriever_pb2.ListDocumentsResponse]]:
         """Records of the catalogue that the principal may see, ordered by document id."""
+
+    @_abc_1.abstractmethod
+    def ListChunks(
+        self,
+        request: _retriever_pb2.ListChunksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_retriever_pb2.ListChunksResponse, _abc.Awaitable[_retriever_pb2.ListChunksResponse]]:
+        """Some chunks of a document, in order."""
 
     @_abc_1.abstractmethod
     def GetIndex(
