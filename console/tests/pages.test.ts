@@ -3,12 +3,12 @@ import { test } from 'node:test'
 import type { Job } from '../src/api/types.ts'
 import { wordsOf, yamlOf } from '../src/logic/lab.ts'
 import { measured, moves, questionsOf, rankOf } from '../src/logic/measures.ts'
-import { batches, isOver, sending, summary, warningsOf, withJob, wrongIndexName } from '../src/logic/uploads.ts'
+import { batches, isOver, namesOf, sending, summary, warningsOf, withJob, wrongIndexName } from '../src/logic/uploads.ts'
 
 const JOB: Job = {
   id: 'j', state: 'queued', stage: 'queued', percent: 0, index: 'i', document_id: 'd', sourcefile: 'a.pdf',
   progress: { pages_done: 0, pages_total: 0, chunks_done: 0, chunks_total: 0 },
-  error: null, warnings: [], warning_count: 0, waiting_since: null, attempt: 1, created_at: '', updated_at: '', trace_id: '',
+  error: null, warnings: [], warning_count: 0, waiting_since: null, given_up: false, attempt: 1, created_at: '', updated_at: '', trace_id: '',
 }
 
 test('an upload follows its job, and says why it failed or what is missing', () => {
@@ -67,4 +67,9 @@ test('what is copied is the YAML of a profile', () => {
 test('words of the query are marked in other forms, too', () => {
   assert.deepEqual(wordsOf('Two bearings of it.', 'the bearing').map((each) => [each.text, each.marked]), [['Two ', false], ['bearings', true], [' of it.', false]])
   assert.deepEqual(wordsOf('a', '?'), [{ text: 'a', marked: false }])
+})
+
+test('names of readers come with commas between them, each once', () => {
+  assert.deepEqual(namesOf(' ann, bob,,ann ,crew of deck'), ['ann', 'bob', 'crew of deck'])
+  assert.deepEqual(namesOf(' , '), [])
 })

@@ -239,6 +239,33 @@ def test_who_may_not_see_a_document_cannot_remove_it(harbour: Harbour) -> None:
     assert harbour.north["carl"].delete(f"/indexes/{INDEX}").status_code == 403
 
 
+def test_who_may_see_a_document_is_changed_by_who_may_see_it(
+    harbour: Harbour, wait_for: Callable[[httpx.Client, str], dict[str, Any]]
+) -> None:
+    """From the end of the job on, in each search and list; a stranger to the document cannot change it."""
+    listed = harbour.north["chief"].get("/documents", params={"index": INDEX}).json()["documents"]
+    [anns] = [each for each in listed if each["sourcefile"] == "anns.md"]
+    assert (anns["oids"], anns["groups"]) == (["ann"], [])
+    path = f"/indexes/{INDEX}/documents/{anns['document_id']}/access"
+    for stranger, status in (("carl", 404), ("bob", 403)):
+        assert harbour.north[stranger].put(path, json={"oids": [], "groups": []}).status_code == status
+
+    def change(who: str, oids: list[str]) -> None:
+        response = harbour.north[who].put(path, json={"oids": oids, "groups": []})
+        assert response.status_code == 202, response.text
+        assert wait_for(harbour.north["loader"], response.json()["id"])["state"] == "succeeded"
+
+    change("ann", ["ann", "carl"])
+    found = harbour.north["carl"].post("/retrieve", json={"index_name": INDEX, "query": QUESTION})
+    assert _shown(found.text) == {"public.md", "anns.md"}
+    assert harbour.north["carl"].get("/content/anns.md").status_code == 200
+    change("carl", ["ann"])
+    found = harbour.north["carl"].post("/retrieve", json={"index_name": INDEX, "query": QUESTION})
+    assert _shown(found.text) == {"public.md"}
+    assert harbour.north["carl"].get("/content/anns.md").status_code == 404
+    assert harbour.north["ann"].get("/content/anns.md").text == FILES["anns.md"][0]
+
+
 def test_what_is_a_users_own_is_nobody_elses(harbour: Harbour) -> None:
     """Conversations and uploads: not read, not listed, not deleted, not found."""
     ann, carl = harbour.north["ann"], harbour.north["carl"]
@@ -279,6 +306,7 @@ def test_another_tenants_names_do_not_exist(harbour: Harbour, caller: str) -> No
         f"/indexes/{INDEX}/documents/delete": {"doc_ids": ["x"]},
         f"/indexes/{INDEX}": {"chunk_tokens": 128},
         f"/indexes/{INDEX}/rebuild": {"chunk_tokens": 128},
+        f"/indexes/{INDEX}/documents/x/access": {"oids": [], "groups": []},
     }
     asked = 0
     for template, operations in _paths(harbour).items():

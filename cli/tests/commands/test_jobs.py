@@ -41,6 +41,14 @@ def test_jobs_are_cancelled(gateway: Any, cli: Callable[..., Any]) -> None:
     assert json.loads(again.stdout) == {"id": "job-1", "cancelled": False, "message": "The job is over."}
 
 
+def test_lanes(gateway: Any, cli: Callable[..., Any]) -> None:
+    """A row a lane, or an object."""
+    rows = cli("jobs", "lanes", "--url", gateway.url).stdout.splitlines()
+    assert [row.split()[:2] for row in rows[-2:]] == [["1", "8"], ["2", "3"]]
+    told = cli("jobs", "lanes", "--json", "--url", gateway.url).stdout.splitlines()
+    assert json.loads(told[1]) == {"lane": 2, "jobs": 3, "places": None}
+
+
 def test_dead_letters(gateway: Any, cli: Callable[..., Any]) -> None:
     """Listed with their reasons, sent again by id or all; exit code 1 for an id that is not among them."""
     gateway.dead = ["a", "b", "c"]

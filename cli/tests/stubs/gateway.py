@@ -95,6 +95,7 @@ class Gateway:
                 Route("/responses/{response_id}", self._response, methods=["GET", "DELETE"]),
                 Route("/responses/{response_id}/cancel", self._cancel_response, methods=["POST"]),
                 Route("/jobs", self._list_jobs),
+                Route("/jobs/lanes", self._lanes),
                 Route("/jobs/dead", self._list_dead),
                 Route("/jobs/dead/replay", self._replay, methods=["POST"]),
                 Route("/jobs/{job_id}", self._job),
@@ -198,6 +199,10 @@ class Gateway:
         listed = [self._resource(job_id) for job_id in reversed(self._jobs)]
         found = [job for job in listed if state in (None, job["state"])][: int(request.query_params["limit"])]
         return JSONResponse({"jobs": found, "next_page_token": None})
+
+    async def _lanes(self, request: Request) -> Response:
+        lanes = [{"lane": 1, "jobs": 8, "places": 8}, {"lane": 2, "jobs": 3, "places": None}]
+        return JSONResponse({"lanes": lanes})
 
     async def _list_dead(self, request: Request) -> Response:
         error = {"reason": "INTERNAL", "message": "It ended every worker."}

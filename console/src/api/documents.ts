@@ -1,7 +1,8 @@
 /** One document of an index. */
 
-import { get } from './http.ts'
-import type { DocumentPassage } from './types.ts'
+import { get, submit } from './http.ts'
+import { follow } from './jobs.ts'
+import type { DocumentPassage, Job } from './types.ts'
 
 const MOST = 100
 
@@ -24,4 +25,13 @@ export async function passagesOf(index: string, id: string, wanted: number): Pro
     passages.push(...page.passages)
     if (passages.length >= wanted || !page.passages.length) return { passages, total: page.total }
   }
+}
+
+/** Change who may see a document; return the job once it is over. */
+export async function changeAccess(index: string, id: string, oids: string[], groups: string[]): Promise<Job> {
+  const job = await submit<Job>(below(index, id, 'access'), { oids, groups }, 'PUT')
+  let last = job
+  await follow(job, (now) => (last = now))
+  if (last.state === 'failed') throw new Error(last.error?.message ?? 'The access list did not change.')
+  return last
 }

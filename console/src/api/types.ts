@@ -76,10 +76,18 @@ export interface Job {
   warnings: JobWarning[]
   warning_count: number
   waiting_since: string | null
+  /** It can be sent again. */
+  given_up: boolean
   attempt: number
   created_at: string
   updated_at: string
   trace_id: string
+}
+
+export interface Lane {
+  lane: number
+  jobs: number
+  places: number | null
 }
 
 export interface DeadJob {

@@ -87,3 +87,9 @@ export function wrongIndexName(name: string): string {
   if (!name) return 'Name the index.'
   return /^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$/.test(name) ? '' : 'Use letters, digits, dots, hyphens and underscores.'
 }
+
+/** Return the names in a text that has commas between them, each once. */
+export function namesOf(text: string): string[] {
+  const names = text.split(',').map((each) => each.trim())
+  return [...new Set(names)].filter(Boolean)
+}

@@ -1,8 +1,9 @@
 import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
 import { useState } from 'react'
 import { get, submit } from '../api/http.ts'
-import type { DeadJob, Job } from '../api/types.ts'
+import type { DeadJob, Job, Lane } from '../api/types.ts'
 import { ago, count } from '../logic/format.ts'
+import { hashOf } from '../logic/session.ts'
 import { warningsOf } from '../logic/uploads.ts'
 import { Badge, Button, Empty, Failure, Loading, Meter } from '../ui/parts.tsx'
 
@@ -42,9 +43,53 @@ export default function JobsPage() {
           </button>
         </div>
       </header>
-      <div className="content">{shown === 'jobs' ? <All /> : <Dead jobs={dead.data?.jobs} error={dead.error} />}</div>
+      <div className="content">
+        <Lanes />
+        {shown === 'jobs' ? <All /> : <Dead jobs={dead.data?.jobs} error={dead.error} />}
+      </div>
     </div>
   )
+}
+
+/** How full the lanes of the queue are, by the caller's tenant. */
+function Lanes() {
+  const lanes = useQuery({ queryKey: ['lanes'], queryFn: () => get<{ lanes: Lane[] }>('jobs/lanes'), refetchInterval: PAUSE })
+  if (lanes.error) return <Failure error={lanes.error} retry={() => void lanes.refetch()} />
+  if (!lanes.data) return null
+  const all = lanes.data.lanes.reduce((sum, each) => sum + each.jobs, 0)
+  return (
+    <section className="lanes" aria-label="Lanes of the queue">
+      <h2 title="A job waits in the first lane that has a place. Workers ask the first lane most often.">
+        Lanes <span className="muted">{all ? `${count(all, 'job')} of yours under way` : 'all empty'}</span>
+      </h2>
+      <ol>
+        {lanes.data.lanes.map((each) => (
+          <li key={each.lane}>
+            <span className="muted">Lane {each.lane}</span>
+            <Meter share={each.places ? each.jobs / each.places : each.jobs ? 1 : 0} label={`Lane ${each.lane}`} />
+            <span className="number">
+              {each.jobs}
+              {each.places !== null && <span className="muted"> / {each.places}</span>}
+            </span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  )
+}
+
+interface Replayed {
+  replayed: string[]
+  not_found: string[]
+}
+
+/** Send jobs again that were given up. */
+function useReplay() {
+  const queries = useQueryClient()
+  return useMutation({
+    mutationFn: (body: { all: true } | { job_ids: string[] }) => submit<Replayed>('jobs/dead/replay', body),
+    onSettled: () => Promise.all(['dead', 'jobs', 'lanes'].map((key) => queries.invalidateQueries({ queryKey: [key] }))),
+  })
 }
 
 function All() {
@@ -60,6 +105,7 @@ function All() {
     mutationFn: (id: string) => submit<Job>(`jobs/${id}/cancel`, {}),
     onSettled: () => queries.invalidateQueries({ queryKey: ['jobs'] }),
   })
+  const replay = useReplay()
   return (
     <>
       <div className="tools">
@@ -82,6 +128,7 @@ function All() {
         {jobs.data && <span className="muted fine">{count(jobs.data.jobs.length, 'job')} on this page, those that changed last first</span>}
       </div>
       {cancel.error && <Failure error={cancel.error} />}
+      {replay.error && <Failure error={replay.error} />}
       {jobs.isPending && <Loading what="the jobs" />}
       {jobs.error && <Failure error={jobs.error} retry={() => void jobs.refetch()} />}
       {jobs.data?.jobs.length === 0 && (
@@ -126,6 +173,16 @@ function All() {
                         Cancel
                       </Button>
                     )}
+                    {job.given_up && (
+                      <Button kind="quiet" disabled={replay.isPending} onClick={() => replay.mutate({ job_ids: [job.id] })}>
+                        Send again
+                      </Button>
+                    )}
+                    {job.state === 'failed' && !job.given_up && (
+                      <a className="link" href={hashOf('documents', job.index)} title="Its original was not kept, because the document cannot be read as it is">
+                        Bring it in again
+                      </a>
+                    )}
                   </td>
                 </tr>
               ))}
@@ -146,11 +203,7 @@ function passages(job: Job): string {
 }
 
 function Dead({ jobs, error }: { jobs: DeadJob[] | undefined; error: unknown }) {
-  const queries = useQueryClient()
-  const replay = useMutation({
-    mutationFn: (body: { all: true } | { job_ids: string[] }) => submit<{ replayed: string[]; not_found: string[] }>('jobs/dead/replay', body),
-    onSettled: () => Promise.all([queries.invalidateQueries({ queryKey: ['dead'] }), queries.invalidateQueries({ queryKey: ['jobs'] })]),
-  })
+  const replay = useReplay()
   if (error) return <Failure error={error} />
   if (!jobs) return <Loading what="the jobs" />
   return (

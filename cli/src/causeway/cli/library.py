@@ -130,6 +130,10 @@ class Library:
         wanted = {name: value for name, value in (("index", index), ("state", state)) if value}
         return await _first(most, self._pages("/jobs", "jobs", most, **wanted))
 
+    async def lanes(self) -> list[dict[str, Any]]:
+        """How full the lanes of the queue are."""
+        return list((await self._client.call("GET", "/jobs/lanes"))["lanes"])
+
     async def dead(self, most: int) -> list[dict[str, Any]]:
         """Dead letters as the platform shows them, the newest first."""
         return await _first(most, self._pages("/jobs/dead", "jobs", most))

@@ -75,7 +75,12 @@ def build_app() -> typer.Typer:
         callback=jobs.jobs,
         rich_markup_mode=None,
     )
-    for name, of_job in (("dead", jobs.dead), ("replay", jobs.replay), ("cancel", jobs.cancel)):
+    for name, of_job in (
+        ("lanes", jobs.lanes),
+        ("dead", jobs.dead),
+        ("replay", jobs.replay),
+        ("cancel", jobs.cancel),
+    ):
         of_jobs.command(name, epilog=_epilog(_of(f"jobs {name}", jobs.EXAMPLES), EXIT_CODES))(of_job)
     app.add_typer(of_jobs)
     app.command(epilog=_epilog(usage.EXAMPLES, EXIT_CODES))(usage.usage)

@@ -5,6 +5,7 @@ import { get, send } from '../../api/http.ts'
 import type { DocumentInfo } from '../../api/types.ts'
 import { bytes } from '../../logic/format.ts'
 import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
+import { Access } from './access.tsx'
 
 const PdfPage = lazy(() => import('../ask/pdf.tsx'))
 const MOST_TEXT = 200_000
@@ -53,6 +54,7 @@ export function DocumentPanel({ index, place, document, writes, onClose, onDelet
   })
   return (
     <Panel title={document.sourcefile} open onClose={onClose} wide description={`${document.content_type} · ${bytes(document.size_bytes)} · SHA-256 ${document.sha256.slice(0, 16)}…`}>
+      <Access index={index} document={document} writes={writes} />
       {isPdf && original.isPending && document.has_original && <Loading what="the document" />}
       {original.error && <Failure error={original.error} />}
       {original.data && (

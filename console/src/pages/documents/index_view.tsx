@@ -5,6 +5,7 @@ import type { DocumentInfo, Found } from '../../api/types.ts'
 import { ago, bytes, score } from '../../logic/format.ts'
 import { useSettled } from '../../ui/hooks.ts'
 import { Button, Failure, Loading, Panel } from '../../ui/parts.tsx'
+import { Readers } from './access.tsx'
 import { DocumentPanel } from './document.tsx'
 
 const PAGE_SIZE = 50
@@ -103,6 +104,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
                 <th>Name</th>
                 <th>Kind</th>
                 <th className="number">Size</th>
+                <th>Seen by</th>
                 <th>Changed</th>
               </tr>
             </thead>
@@ -121,6 +123,7 @@ export function IndexView({ index, writes }: { index: string; writes: boolean })
                   </td>
                   <td className="muted nowrap">{kindOf(each)}</td>
                   <td className="number muted">{bytes(each.size_bytes)}</td>
+                  <td className="readers"><Readers document={each} /></td>
                   <td className="muted nowrap">{ago(each.updated_at)}</td>
                 </tr>
               ))}

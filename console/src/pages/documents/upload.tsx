@@ -5,7 +5,7 @@ import { follow } from '../../api/jobs.ts'
 import type { Job } from '../../api/types.ts'
 import { bytes } from '../../logic/format.ts'
 import { hashOf } from '../../logic/session.ts'
-import { batches, isOver, sending, summary, withJob, type Upload } from '../../logic/uploads.ts'
+import { batches, isOver, namesOf, sending, summary, withJob, type Upload } from '../../logic/uploads.ts'
 import { Badge, Button, Field, Meter, Panel } from '../../ui/parts.tsx'
 
 type Change = { begin: Upload[] } | { name: string; to: (upload: Upload) => Upload } | { clear: true }
@@ -58,8 +58,8 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
     const form = new FormData()
     form.set('index', index)
     if (access.category) form.set('category', access.category)
-    for (const each of names(access.oids)) form.append('oids', each)
-    for (const each of names(access.groups)) form.append('groups', each)
+    for (const each of namesOf(access.oids)) form.append('oids', each)
+    for (const each of namesOf(access.groups)) form.append('groups', each)
     for (const file of files) form.append('file', file, file.name)
     const { jobs } = (await (await send('documents', { method: 'POST', body: form })).json()) as { jobs: Job[] }
     for (const job of jobs) watch(job)
@@ -110,7 +110,7 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
     }
   }
 
-  const restricted = names(access.oids).length + names(access.groups).length
+  const restricted = namesOf(access.oids).length + namesOf(access.groups).length
   return (
     <>
       <div
@@ -218,13 +218,6 @@ export function Uploader({ index, isEmpty }: { index: string; isEmpty: boolean }
       </Panel>
     </>
   )
-}
-
-function names(text: string): string[] {
-  return text
-    .split(',')
-    .map((each) => each.trim())
-    .filter(Boolean)
 }
 
 function PasteText({ open, onClose, onText }: { open: boolean; onClose: () => void; onText: (file: File) => void }) {

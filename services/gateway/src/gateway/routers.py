@@ -65,7 +65,7 @@ def routers(
             services.originals,
             timeout=settings.answer_timeout,
         ),
-        stored_documents.router(services.catalogue, timeout=settings.answer_timeout),
+        stored_documents.router(services.catalogue, services.ingest, timeout=settings.answer_timeout),
         index_configuration.router(services.indexes, timeout=settings.answer_timeout),
         retrieve.router(services.retriever, timeout=settings.answer_timeout),
         models.router(services.generator, services.embedder, timeout=settings.answer_timeout),

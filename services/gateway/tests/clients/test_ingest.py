@@ -20,7 +20,7 @@ from gateway.clients.health_probes import NatsProbe
 from gateway.clients.ingest import NatsIngest, job_of
 from gateway.clients.nats_connection import NatsLink
 from gateway.clients.text_documents import NatsTexts
-from gateway.domain.documents import Upload
+from gateway.domain.documents import AccessChange, Upload
 from gateway.domain.text_documents import TextDocument
 from gateway.ports.documents import Ingest
 from opentelemetry import trace
@@ -53,6 +53,13 @@ async def test_an_upload_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> 
     assert job.document_id == keys.document_id("Fährplan/Ä.md")
     assert job.created_at.endswith("Z")
     assert (job.error_reason, job.attempt) == ("", 0)
+    assert await ingest.job(LOCAL, job.id, soon()) == job
+
+
+async def test_a_change_of_access_becomes_a_job_that_can_be_asked_for(ingest: Ingest) -> None:
+    """As an upload does, but nothing is stored."""
+    job = await ingest.change_access(LOCAL, AccessChange("docs", "d1", "a.md", ("ann",), ("crew",)), soon())
+    assert (job.state, job.index, job.document_id, job.sourcefile) == ("queued", "docs", "d1", "a.md")
     assert await ingest.job(LOCAL, job.id, soon()) == job
 
 

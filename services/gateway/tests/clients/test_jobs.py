@@ -128,6 +128,16 @@ def rig(request: pytest.FixtureRequest) -> Rig:
     return fake() if request.param == "fake" else real(request.getfixturevalue("link"))
 
 
+async def test_lanes_hold_a_little_of_each_tenant(rig: Rig) -> None:
+    """The first ones fill up; jobs of another tenant do not count."""
+    for number in range(9):
+        await rig.submit(f"{number}.md")
+    await rig.submit("theirs.md", principal=STRANGER)
+    lanes = await rig.jobs.lanes(LOCAL, soon())
+    assert [(each.jobs, each.places) for each in lanes] == [(8, 8), (1, 64), (0, 512), (0, None)]
+    assert [each.jobs for each in await rig.jobs.lanes(STRANGER, soon())] == [1, 0, 0, 0]
+
+
 async def test_jobs_are_listed(rig: Rig) -> None:
     """The one that changed last first; by index and state; another tenant's are not among them."""
     a, b = await rig.submit("a"), await rig.submit("b", "other")

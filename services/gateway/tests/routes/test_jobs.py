@@ -182,3 +182,13 @@ async def test_a_wrong_replay_is_refused(client: httpx.AsyncClient, wrong: str |
     headers = {"content-type": "application/json"}
     response = await client.post("/jobs/dead/replay", content=wrong, headers=headers)
     assert response.status_code == 400
+
+
+async def test_lanes_are_listed(client: httpx.AsyncClient) -> None:
+    """In the order in which a job looks for room, counted from 1."""
+    for number in range(9):
+        await client.post("/documents", data={"index": "docs"}, files={"file": (f"{number}.md", b"x")})
+    lanes = (await client.get("/jobs/lanes")).json()["lanes"]
+    assert [each["lane"] for each in lanes] == [1, 2, 3, 4]
+    assert [each["jobs"] for each in lanes] == [8, 1, 0, 0]
+    assert (lanes[0]["places"], lanes[-1]["places"]) == (8, None)

@@ -5,7 +5,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing.gateway.retrieval import FakeDocument
-from gateway.domain.documents import StoredDocument
+from gateway.domain.documents import AccessChange, StoredDocument
 
 PATH = "/indexes/docs/documents"
 
@@ -54,3 +54,46 @@ async def test_ids_may_hold_slashes(client: httpx.AsyncClient, fakes: Any) -> No
 async def test_what_cannot_be_listed(client: httpx.AsyncClient, path: str, status: int) -> None:
     """A document or an index that is not there, and pages that no document has."""
     assert (await client.get(path)).status_code == status
+
+
+async def test_who_may_see_a_document_changes(client: httpx.AsyncClient, fakes: Any) -> None:
+    """A job does it; an id may hold slashes, and a name that is said twice counts once."""
+    stored = StoredDocument("a/b", "b.md", "text/plain", "a" * 64, 1, 0.0)
+    fakes.retriever.documents["docs"] = [FakeDocument(stored)]
+    said = {"oids": ["ann", "bob", "ann"], "groups": []}
+    response = await client.put(f"{PATH}/a%2Fb/access", json=said)
+    job = response.json()
+    assert (response.status_code, job["state"], job["sourcefile"], job["document_id"]) == (
+        202,
+        "queued",
+        "b.md",
+        "a/b",
+    )
+    assert fakes.ingest.changes == [AccessChange("docs", "a/b", "b.md", ("ann", "bob"), ())]
+    assert (await client.get(f"/jobs/{job['id']}")).json() == job
+
+
+@pytest.mark.parametrize(
+    ("document", "said", "status"),
+    [
+        ("none", {"oids": [], "groups": []}, 404),
+        ("hidden", {"oids": [], "groups": []}, 202),
+        ("hidden", {"oids": []}, 400),
+        ("hidden", {}, 400),
+        ("hidden", {"oids": [], "groups": [], "more": []}, 400),
+        ("hidden", {"oids": "ann", "groups": []}, 400),
+        ("hidden", {"oids": [" "], "groups": []}, 400),
+        ("hidden", {"oids": [1], "groups": []}, 400),
+        ("hidden", {"oids": [], "groups": ["g"] * 1001}, 400),
+        ("hidden", [], 400),
+    ],
+    ids=lambda each: str(each)[:40],
+)
+async def test_changes_that_are_refused(
+    client: httpx.AsyncClient, fakes: Any, document: str, said: Any, status: int
+) -> None:
+    """Nothing is queued. A list that is left out would open the document to all callers."""
+    stored = StoredDocument("hidden", "b.md", "text/plain", "a" * 64, 1, 0.0)
+    fakes.retriever.documents["docs"] = [FakeDocument(stored, ("ann",))]
+    response = await client.put(f"{PATH}/{document}/access", json=said)
+    assert (response.status_code, len(fakes.ingest.changes)) == (status, int(status == 202))

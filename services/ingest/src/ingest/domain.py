@@ -111,13 +111,13 @@ def with_facts(metadata_json: bytes, facts: Mapping[str, object], without: Seque
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """Something to be made findable: a `FileJob` or a `TextsJob`.
+    """Something to be done to documents: a `FileJob`, a `TextsJob` or an `AccessJob`.
 
     Attributes:
         job_id: Names the job.
         principal: Who asked for it.
         index: Index to write to.
-        object_name: What is to be read, in the object store.
+        object_name: What is to be read, in the object store; empty where nothing is.
         trace_id: Trace of the upload, 32 hex digits; empty where it had none.
     """
 
@@ -182,6 +182,17 @@ class TextsJob(Job):
     size_bytes: int
     sha256: str
     existing_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccessJob(Job):
+    """Change who may see a document that is there.
+
+    Attributes:
+        document: Its id, its name, its readers from then on, and the generation that this job gives it.
+    """
+
+    document: Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +326,7 @@ class Status:
         waiting_since: Since when it waits for something else that is away; None where it does not.
         warnings: What of the file could not be read, although the rest was; the first ones.
         warning_count: How many warnings there are.
+        given_up: It failed, and is among the dead letters.
     """
 
     state: State
@@ -329,3 +341,4 @@ class Status:
     waiting_since: datetime | None = None
     warnings: tuple[JobWarning, ...] = ()
     warning_count: int = 0
+    given_up: bool = False

@@ -24,6 +24,7 @@ from ingest.adapters.messages import BatchReader
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
 from ingest.adapters.stores import NatsJobs, NatsOriginals, NatsPictures
+from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
@@ -132,6 +133,7 @@ async def work(
                 max_characters=settings.ingest_max_characters,
                 max_chunks=settings.ingest_max_chunks,
             ),
+            AccessChanges(index),
             originals,
         )
         worker = Worker(

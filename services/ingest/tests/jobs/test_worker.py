@@ -21,6 +21,7 @@ from causeway_testing.ingest.memory import (
 from causeway_testing.ingest.web import MemoryWeb
 from causeway_testing.servers import eventually
 from embedding.models import EmbeddingModel, EmbeddingModels
+from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
 from ingest.documents.file_ingestion import FileIngestion
@@ -92,6 +93,7 @@ class Rig:
                 max_characters=10_000,
                 max_chunks=100,
             ),
+            AccessChanges(self.index),
             self.originals,
         )
         self.worker = Worker(
@@ -178,6 +180,7 @@ async def test_a_defect_is_given_up_after_so_many_attempts(rig: Rig) -> None:
     [(dead, failure)] = rig.queue.dead
     assert dead.job_id == job.job_id
     assert failure.reason == "INTERNAL"
+    assert [status.given_up for job_id, status in rig.jobs.history if job_id == job.job_id][-1]
     assert "bug" not in failure.message
     attempts = [status.attempt for job_id, status in rig.jobs.history if job_id == job.job_id]
     assert max(attempts) == 3

@@ -36,6 +36,7 @@ EXAMPLES = (
     "causeway jobs",
     "causeway jobs --state failed --index staff",
     "causeway jobs --json | jq -r 'select(.stage == \"waiting\") | .error.message'",
+    "causeway jobs lanes",
     "causeway jobs dead",
     "causeway jobs dead --json | jq -r .id",
     "causeway jobs replay --all",
@@ -76,6 +77,30 @@ def dead(
     """List the jobs that were given up, the newest first."""
     found = asked(url, data_dir, api_key, lambda library: library.dead(most))
     _show(found, "No job was given up.", as_json=as_json)
+
+
+def lanes(
+    url: Url = None,
+    data_dir: DataDir = DEFAULT_DATA_DIR,
+    api_key: ApiKey = "",
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show how many of your jobs are in each lane of the queue.
+
+    A job waits in the first lane that has a place. With --json there is one object a lane.
+    """
+    found = asked(url, data_dir, api_key, lambda library: library.lanes())
+    out = render.console()
+    if as_json:
+        for each in found:
+            out.file.write(json.dumps(each) + "\n")
+        return
+    rows = [
+        (str(each["lane"]), str(each["jobs"]), "as many as come" if each["places"] is None else str(each["places"]))
+        for each in found
+    ]
+    render.table(out, ("Lane", "Jobs", "Places"), rows)
 
 
 def replay(

@@ -10,6 +10,8 @@ from servicekit import keys, telemetry
 from servicekit.errors import CausewayError, RateLimited, Unavailable
 from servicekit.nats import IngestTransport, trace_headers
 
+from gateway.ports.jobs import Lane
+
 _tracer = telemetry.tracer(__name__)
 _RETRY_AFTER = 15.0
 _PLACES = (8, 64, 512)
@@ -53,6 +55,11 @@ class Backlog:
         waiting.lanes[lane] += 1
         waiting.all += 1
         return lane
+
+    async def lanes(self, transport: IngestTransport, tenant: str) -> tuple[Lane, ...]:
+        """Return how many of a tenant's jobs are in each lane now, and how many have room there."""
+        waiting = await self._asked(transport, tenant)
+        return tuple(Lane(waiting.lanes[lane], places) for lane, places in enumerate((*_PLACES, None)))
 
     async def _asked(self, transport: IngestTransport, tenant: str) -> "_Waiting":
         info = await transport.jetstream.stream_info(keys.INGEST_STREAM, keys.ingest_jobs_of(tenant))

@@ -18,7 +18,7 @@ from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue
 from gateway.clients.nats_calls import reached
-from gateway.domain.documents import Job, JobWarning, Upload
+from gateway.domain.documents import AccessChange, Job, JobWarning, Upload
 from gateway.domain.text_documents import TextOutcome
 
 QUEUE = "The ingest queue"
@@ -69,19 +69,7 @@ class NatsIngest:
             has_pictures=upload.pictures,
         )
         object_name = keys.original_object(principal.tenant, upload.index, job_id)
-        now = Timestamp()
-        now.GetCurrentTime()
-        state = ingest_pb2.Job(
-            job_id=job_id,
-            principal=principal.to_proto(),
-            index=upload.index,
-            document_id=document.document_id,
-            sourcefile=upload.sourcefile,
-            state=ingest_pb2.JOB_STATE_QUEUED,
-            created_at=now,
-            updated_at=now,
-            trace_id=telemetry.current_trace_id(),
-        )
+        state = _queued(principal, job_id, upload.index, document)
         message = ingest_pb2.IngestJob(
             job_id=job_id,
             principal=principal.to_proto(),
@@ -101,6 +89,28 @@ class NatsIngest:
         await reached(send(), deadline, QUEUE)
         return job_of(state)
 
+    async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
+        """See `ports.documents.Ingest`."""
+        keys.index_name(change.index)
+        transport = await self._transport()
+        job_id = uuid.uuid4().hex
+        document = document_pb2.Document(
+            document_id=change.document_id,
+            sourcefile=change.sourcefile,
+            access=document_pb2.AccessControl(oids=change.oids, groups=change.groups),
+        )
+        state = _queued(principal, job_id, change.index, document)
+        message = ingest_pb2.IngestJob(
+            job_id=job_id, principal=principal.to_proto(), index=change.index, document=document, access_only=True
+        )
+
+        async def send() -> None:
+            lane = await self._backlog.lane(transport, principal.tenant)
+            await enqueue(transport, lane, message, state)
+
+        await reached(send(), deadline, QUEUE)
+        return job_of(state)
+
     async def job(self, principal: Principal, job_id: str, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`."""
         transport = await self._transport()
@@ -109,6 +119,23 @@ class NatsIngest:
         except KeyNotFoundError:
             raise NotFound(f"No such job: {job_id!r}.", resource=job_id) from None
         return job_of(ingest_pb2.Job.FromString(entry.value or b""))
+
+
+def _queued(principal: Principal, job_id: str, index: str, document: document_pb2.Document) -> ingest_pb2.Job:
+    """The state of a job that waits for a worker."""
+    now = Timestamp()
+    now.GetCurrentTime()
+    return ingest_pb2.Job(
+        job_id=job_id,
+        principal=principal.to_proto(),
+        index=index,
+        document_id=document.document_id,
+        sourcefile=document.sourcefile,
+        state=ingest_pb2.JOB_STATE_QUEUED,
+        created_at=now,
+        updated_at=now,
+        trace_id=telemetry.current_trace_id(),
+    )
 
 
 async def _sha256(content: bytes) -> str:
@@ -145,6 +172,7 @@ def job_of(message: ingest_pb2.Job) -> Job:
         fetching=progress.fetching,
         warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
         warning_count=message.warning_count,
+        given_up=message.given_up,
     )
 
 

@@ -20,7 +20,7 @@ from gateway.clients.ingest import QUEUE, STATES, job_of
 from gateway.clients.nats_calls import reached
 from gateway.clients.reverse_reader import newest_first
 from gateway.domain.documents import ENDED, Job
-from gateway.ports.jobs import DeadPage, JobChange, JobPage, Replay
+from gateway.ports.jobs import DeadPage, JobChange, JobPage, Lane, Replay
 
 _STREAM = f"KV_{keys.JOBS_BUCKET}"
 _MOST_READ = 2000
@@ -49,7 +49,8 @@ class NatsJobs:
         quiet: float = _QUIET_SECONDS,
     ) -> None:
         self._transport = transport
-        self._letters = DeadLetters(transport, backlog or Backlog())
+        self._backlog = backlog or Backlog()
+        self._letters = DeadLetters(transport, self._backlog)
         self._quiet = quiet
 
     async def page(
@@ -79,6 +80,11 @@ class NatsJobs:
             return JobPage(tuple(found))
 
         return await reached(read(), deadline, QUEUE)
+
+    async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
+        """See `ports.jobs.Jobs`."""
+        transport = await self._transport()
+        return await reached(self._backlog.lanes(transport, principal.tenant), deadline, QUEUE)
 
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
         """See `ports.jobs.Jobs`.

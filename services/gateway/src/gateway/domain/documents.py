@@ -35,6 +35,17 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessChange:
+    """Who may see a document from then on; with both lists empty all callers of the tenant may."""
+
+    index: str
+    document_id: str
+    sourcefile: str
+    oids: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredDocument:
     """A document that can be found, as the catalogue knows it.
 
@@ -155,6 +166,7 @@ class Job:
         fetching: Its document is being fetched from its URL.
         warnings: What of the file could not be read, although the rest was; the first ones.
         warning_count: How many warnings there are.
+        given_up: It failed, and can be sent again.
     """
 
     id: str
@@ -174,6 +186,7 @@ class Job:
     fetching: bool = False
     warnings: tuple[JobWarning, ...] = ()
     warning_count: int = 0
+    given_up: bool = False
 
     @property
     def stage(self) -> str:

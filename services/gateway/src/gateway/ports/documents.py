@@ -9,6 +9,7 @@ from servicekit.deadline import Deadline
 from servicekit.principal import Principal
 
 from gateway.domain.documents import (
+    AccessChange,
     Job,
     PassagePage,
     ReadDocument,
@@ -29,6 +30,16 @@ class Ingest(Protocol):
         Raises:
             Unavailable: The queue cannot be reached, or is full; nothing was accepted.
             RateLimited: Too many jobs of the tenant wait already.
+        """
+        ...
+
+    async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
+        """Enqueues a change of who may see a document, and returns its job; what is returned is not lost.
+
+        The order of the jobs decides between it and the versions of the document that are on their way.
+
+        Raises:
+            Unavailable, RateLimited: As `submit`.
         """
         ...
 

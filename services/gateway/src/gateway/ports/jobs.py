@@ -75,6 +75,19 @@ class Replay:
     not_found: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane of the queue, as far as a tenant uses it.
+
+    Attributes:
+        jobs: Jobs of the tenant in it: those that wait, and those that are worked on.
+        places: How many jobs of a tenant have room in it; None in the last lane, which takes the others.
+    """
+
+    jobs: int
+    places: int | None
+
+
 class Jobs(Protocol):
     """Looks after jobs. One of another tenant does not exist."""
 
@@ -93,6 +106,14 @@ class Jobs(Protocol):
 
         Raises:
             InvalidRequest: The token is none that a page had.
+        """
+        ...
+
+    async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
+        """The lanes in the order in which a job looks for room.
+
+        Raises:
+            Unavailable: The queue cannot be reached.
         """
         ...
 

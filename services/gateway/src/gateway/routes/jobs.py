@@ -19,7 +19,7 @@ from gateway.ports.jobs import DeadLetter, JobChange, Jobs
 from gateway.routes.body import json_answer, json_body
 from gateway.routes.draining import until_draining
 from gateway.routes.schemas import answers, body
-from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, REPLAY, REPLAYED
+from gateway.routes.schemas_jobs import DEAD_PAGE, JOB, JOB_PAGE, LANES, REPLAY, REPLAYED
 from gateway.server.request_state import state_of
 
 _MOST_JOBS = 1000
@@ -78,6 +78,17 @@ def router(ingest: Ingest, jobs: Jobs, draining: asyncio.Event, *, timeout: floa
         )
 
     # Before the routes of one job: their ids are no words.
+    @routes.get("/jobs/lanes", summary="How full the lanes of the queue are", responses=answers(LANES, _AWAY))
+    async def list_lanes(request: Request) -> Response:
+        """A job waits in the first lane that has a place for its tenant. `jobs` counts the tenant's own, those that
+        are worked on included; `places` is null for the last lane, which takes all others.
+        """
+        lanes = await jobs.lanes(state_of(request.scope).principal, Deadline.after(timeout))
+        listed = [
+            {"lane": number, "jobs": each.jobs, "places": each.places} for number, each in enumerate(lanes, 1)
+        ]
+        return json_answer({"lanes": listed})
+
     @routes.get("/jobs/dead", summary="The jobs that were given up", responses=answers(DEAD_PAGE, _AWAY))
     async def list_dead(request: Request, limit: _Count = 50, page_token: _Token = "") -> Response:
         """Those that failed again and again although nothing is known to be wrong with their documents, the newest
@@ -170,6 +181,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "warnings": [_warning_json(warning) for warning in job.warnings],
         "warning_count": job.warning_count,
         "waiting_since": job.waiting_since or None,
+        "given_up": job.given_up,
         "attempt": job.attempt,
         "created_at": job.created_at,
         "updated_at": job.updated_at,

@@ -4,6 +4,8 @@ from typing import Any
 
 Schema = dict[str, Any]
 
+MOST_READERS = 1000
+"""Users of an access list, and groups."""
 _TEXT: Schema = {"type": "string"}
 _TIME: Schema = {"type": "string", "format": "date-time"}
 _COUNT: Schema = {"type": "integer", "minimum": 0}
@@ -57,6 +59,10 @@ JOB: Schema = {
             **_TIME,
             "type": ["string", "null"],
             "description": "Since when it waits for something that is away",
+        },
+        "given_up": {
+            "type": "boolean",
+            "description": "It failed and is among the dead letters: POST /jobs/dead/replay sends it again",
         },
         "attempt": {**_COUNT, "description": "Times that a worker began it"},
         "created_at": _TIME,
@@ -131,6 +137,36 @@ PASSAGES: Schema = {
         },
         "total": _COUNT,
     },
+}
+LANES: Schema = {
+    "type": "object",
+    "properties": {
+        "lanes": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "lane": {"type": "integer", "minimum": 1},
+                    "jobs": _COUNT,
+                    "places": {"type": ["integer", "null"], "description": "null: as many as there are"},
+                },
+            },
+        },
+    },
+}
+ACCESS: Schema = {
+    "type": "object",
+    "required": ["oids", "groups"],
+    "additionalProperties": False,
+    "properties": {
+        "oids": {**_IDS, "maxItems": MOST_READERS, "description": "Users who may see it"},
+        "groups": {
+            **_IDS,
+            "maxItems": MOST_READERS,
+            "description": "Groups that may see it; with both lists empty all callers of the tenant may",
+        },
+    },
+    "example": {"oids": ["ann"], "groups": []},
 }
 REPLAY: Schema = {
     "type": "object",

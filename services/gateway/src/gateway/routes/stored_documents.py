@@ -1,4 +1,4 @@
-"""One document of an index: its passages."""
+"""One document of an index: its passages, and who may see it."""
 
 import dataclasses
 from datetime import UTC, datetime
@@ -7,15 +7,19 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from servicekit import keys
 from servicekit.deadline import Deadline
+from servicekit.errors import InvalidRequest, NotFound
 
-from gateway.domain.documents import StoredDocument
-from gateway.ports.documents import Catalogue
-from gateway.routes.body import json_answer
-from gateway.routes.schemas import answers
-from gateway.routes.schemas_jobs import PASSAGES
+from gateway.dialects.json_fields import Fields, members, value
+from gateway.domain.documents import AccessChange, StoredDocument
+from gateway.ports.documents import Catalogue, Ingest
+from gateway.routes.body import json_answer, json_body
+from gateway.routes.jobs import job_json
+from gateway.routes.schemas import answers, body
+from gateway.routes.schemas_jobs import ACCESS, JOB, MOST_READERS, PASSAGES
 from gateway.server.request_state import state_of
 
 _MOST_PASSAGES = 100
+_LONGEST_READER = 512
 _LARGEST_OFFSET = 2**31
 _UNKNOWN = {404: "No such index or document"}
 
@@ -23,11 +27,12 @@ _Index = Annotated[str, Path(description="The index")]
 _Document = Annotated[str, Path(description="`document_id` of the document; it may hold slashes")]
 
 
-def router(catalogue: Catalogue, *, timeout: float) -> APIRouter:
+def router(catalogue: Catalogue, ingest: Ingest, *, timeout: float) -> APIRouter:
     """What is below ``/indexes/{index}/documents/{document_id}``.
 
     Args:
         catalogue: Knows the documents.
+        ingest: Takes changes of them.
         timeout: Seconds that an answer may take.
     """
     routes = APIRouter(tags=["documents"])
@@ -61,7 +66,51 @@ def router(catalogue: Catalogue, *, timeout: float) -> APIRouter:
             }
         )
 
+    @routes.put(
+        "/indexes/{index}/documents/{document_id:path}/access",
+        status_code=202,
+        summary="Change who may see a document",
+        responses={
+            202: answers(JOB, {})[200] | {"description": "The job that changes it"},
+            404: {"description": "No such index or document"},
+            429: {"description": "Too many of your jobs wait already; see Retry-After"},
+            503: {"description": "The queue is away, or full; see Retry-After"},
+        },
+        openapi_extra=body(ACCESS),
+    )
+    async def change_access(request: Request, index: _Index, document_id: _Document) -> Response:
+        """Replaces the access list of the document, and of the files within it. A job does it, after the jobs that
+        were accepted before for the index: a version of the document that is on its way has the list, too.
+        """
+        oids, groups = _readers(await json_body(request))
+        principal, deadline = state_of(request.scope).principal, Deadline.after(timeout)
+        name = keys.index_name(index)
+        found = await catalogue.find(principal, name, {"document_id": [document_id]}, deadline)
+        if not found:
+            raise NotFound(f"No such document: '{document_id}' exists in index '{name}'.", resource=document_id)
+        change = AccessChange(name, document_id, found[0].sourcefile, oids, groups)
+        return json_answer(job_json(await ingest.change_access(principal, change, deadline)), 202)
+
     return routes
+
+
+def _readers(raw: bytes) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Read both lists. Neither may be left out: a list that is missing would open the document to all callers."""
+    said = members(raw)
+    if set(said) != {"oids", "groups"}:
+        raise InvalidRequest("The body has oids and groups, and nothing else.", field="oids")
+    fields = Fields({name: value(each, name) for name, each in said.items()})
+    lists = []
+    for name in ("oids", "groups"):
+        if not isinstance(fields.get(name), list):
+            raise InvalidRequest(f"{name} must be a list.", field=name)
+        names = fields.texts(name)
+        if len(names) > MOST_READERS or not all(each.strip() and len(each) <= _LONGEST_READER for each in names):
+            raise InvalidRequest(
+                f"{name} has at most {MOST_READERS} names of 1 to {_LONGEST_READER} characters.", field=name
+            )
+        lists.append(tuple(dict.fromkeys(names)))
+    return lists[0], lists[1]
 
 
 def document_json(document: StoredDocument) -> dict[str, Any]:

@@ -116,6 +116,7 @@ ROUTES = (
     Route("/documents", "GET", _ASK, _TENANT),
     _upload(Route("/documents", "POST", _INGEST, _TENANT)),
     Route("/jobs", "GET", _INGEST, _TENANT),
+    Route("/jobs/lanes", "GET", _INGEST, _TENANT),
     Route("/jobs/dead", "GET", _INGEST, _TENANT),
     Route("/jobs/dead/replay", "POST", _INGEST, _TENANT),
     Route("/jobs/{job_id}", "GET", _INGEST, _TENANT),
@@ -128,6 +129,7 @@ ROUTES = (
     _upload(Route("/indexes/{index}/documents", "POST", _INGEST, _TENANT)),
     Route("/indexes/{index}/documents/delete", "POST", _INGEST, _TENANT),
     Route("/indexes/{index}/documents/{document_id:path}/passages", "GET", _ASK, _TENANT),
+    Route("/indexes/{index}/documents/{document_id:path}/access", "PUT", _INGEST, _TENANT),
     # Indexes as a whole, and the platform.
     Route("/indexes/{index}", "GET", _ASK, _TENANT),
     Route("/indexes/{index}", "PATCH", _ADMIN, _TENANT),

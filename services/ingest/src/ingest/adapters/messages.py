@@ -18,6 +18,7 @@ from servicekit.errors import InvalidRequest, UnreadableDocument
 from servicekit.principal import Principal
 
 from ingest.domain import (
+    AccessJob,
     Chunk,
     Document,
     Failure,
@@ -67,15 +68,18 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
     except DecodeError as error:
         raise InvalidRequest("The message is no job.") from error
     document, texts = message.document, message.texts
-    needed: dict[str, object] = {"job_id": message.job_id, "object_name": message.object_name}
+    needed: dict[str, object] = {"job_id": message.job_id}
+    if not message.access_only:
+        needed["object_name"] = message.object_name
     if message.HasField("texts"):
         needed |= {"texts.count": texts.count, "texts.sha256": texts.sha256}
     else:
         needed |= {
             "document.document_id": document.document_id,
             "document.sourcefile": document.sourcefile,
-            "document.sha256": document.sha256 or message.url,
         }
+        if not message.access_only:
+            needed["document.sha256"] = document.sha256 or message.url
     for name, value in needed.items():
         if not value:
             raise InvalidRequest(f"The job has no {name}.", field=name)
@@ -86,6 +90,8 @@ def job_from_message(data: bytes, generation: int, trace_id: str) -> Job:
         object_name=message.object_name,
         trace_id=trace_id,
     )
+    if message.access_only:
+        return AccessJob(**common, document=document_from_message(document, generation))
     if not message.HasField("texts"):
         return FileJob(
             **common,
@@ -210,13 +216,14 @@ def status_from_message(data: bytes) -> Status:
         waiting_since=message.waiting_since.ToDatetime(UTC) if message.HasField("waiting_since") else None,
         warnings=tuple(JobWarning(each.reason, each.message, each.page, each.part) for each in message.warnings),
         warning_count=message.warning_count,
+        given_up=message.given_up,
     )
 
 
 def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
     """A job's record."""
     progress, failure = status.progress, status.failure
-    document = job.document if isinstance(job, FileJob) else None
+    document = job.document if isinstance(job, FileJob | AccessJob) else None
     return ingest_pb2.Job(
         job_id=job.job_id,
         principal=job.principal.to_proto(),
@@ -247,6 +254,7 @@ def status_to_message(job: Job, status: Status, now: datetime) -> bytes:
             for each in status.warnings
         ],
         warning_count=status.warning_count,
+        given_up=status.given_up,
     ).SerializeToString()
 
 

@@ -4,11 +4,12 @@ from dataclasses import dataclass
 
 from servicekit.errors import NotSupported
 
+from ingest.documents.access_changes import AccessChanges
 from ingest.documents.file_ingestion import FileIngestion
 from ingest.documents.index_writer import Alone
 from ingest.documents.report import Report
 from ingest.documents.text_ingestion import TextIngestion
-from ingest.domain import FileJob, Job, Outcome, State, TextsJob
+from ingest.domain import AccessJob, FileJob, Job, Outcome, State, TextsJob
 from ingest.ports import Originals
 
 
@@ -26,12 +27,16 @@ class Ingestion:
     Args:
         files: Does jobs with a file.
         texts: Does jobs with texts.
+        access: Does jobs that change who may see a document.
         originals: Where what they are about is.
     """
 
-    def __init__(self, files: FileIngestion, texts: TextIngestion, originals: Originals) -> None:
+    def __init__(
+        self, files: FileIngestion, texts: TextIngestion, access: AccessChanges, originals: Originals
+    ) -> None:
         self._files = files
         self._texts = texts
+        self._access = access
         self._originals = originals
 
     async def run(self, job: Job, report: Report, alone: Alone) -> Result:
@@ -44,7 +49,7 @@ class Ingestion:
                 it can be left as it is. Else it gets the job's generation: an older job must not win over this one.
 
         Raises:
-            CausewayError: As `FileIngestion.run` and `TextIngestion.run`.
+            CausewayError: As `FileIngestion.run`, `TextIngestion.run` and `AccessChanges.run`.
             Settled: Somebody else has taken or ended the job.
         """
         match job:
@@ -54,6 +59,8 @@ class Ingestion:
                 outcomes = await self._texts.run(job, report, alone)
                 state = State.SUCCEEDED if Outcome.STORED in outcomes else State.UNCHANGED
                 return Result(state, outcomes)
+            case AccessJob():
+                return Result(await self._access.run(job, report, alone))
         raise NotSupported("The job is of a kind that this worker does not know.")
 
     async def clear(self, job: Job, state: State) -> None:
@@ -63,5 +70,5 @@ class Ingestion:
         Raises:
             Unavailable: The store does not answer.
         """
-        if isinstance(job, TextsJob) or state is not State.SUCCEEDED:
+        if job.object_name and (isinstance(job, TextsJob) or state is not State.SUCCEEDED):
             await self._originals.remove(job.object_name)

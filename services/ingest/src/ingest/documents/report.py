@@ -199,13 +199,20 @@ class Report:
         """
         await self._requeue(None, counted=self.counted - 1)
 
-    async def end(self, state: State, failure: Failure | None = None, outcomes: tuple[Outcome, ...] = ()) -> None:
-        """Records how the job ended, and what became of each text.
+    async def end(
+        self,
+        state: State,
+        failure: Failure | None = None,
+        outcomes: tuple[Outcome, ...] = (),
+        *,
+        given_up: bool = False,
+    ) -> None:
+        """Records how the job ended, what became of each text, and whether it is among the dead letters.
 
         Raises:
             Unavailable: It cannot be recorded.
         """
-        await self._record(state=state, failure=failure, outcomes=outcomes, waiting_since=None)
+        await self._record(state=state, failure=failure, outcomes=outcomes, waiting_since=None, given_up=given_up)
 
     async def _requeue(self, failure: Failure | None, **changes: Any) -> None:
         await self._record(state=State.QUEUED, failure=failure, **changes)

@@ -5,7 +5,7 @@ from typing import Any
 from servicekit import metrics
 
 from ingest.documents.report import Report
-from ingest.domain import FileJob, Job, State
+from ingest.domain import AccessJob, FileJob, Job, State, TextsJob
 
 DEAD = "dead"
 """How a job ended that was given up."""
@@ -16,6 +16,7 @@ _ended = metrics.counter(
     "Jobs that ended, by how; dead: given up.",
     [{"state": state} for state in (DEAD, *(each.value for each in State if each.final))],
 )
+_KINDS = {FileJob: "file", TextsJob: "texts", AccessJob: "access"}
 _stages = metrics.durations(__name__, "causeway.ingest.stage", "Seconds of each stage of a job's last attempt.")
 
 
@@ -35,7 +36,7 @@ def ended(job: Job, report: Report, state: str) -> dict[str, Any]:
         "state": state,
         "tenant": job.principal.tenant,
         "index": job.index,
-        "kind": "file" if isinstance(job, FileJob) else "texts",
+        "kind": _KINDS[type(job)],
         "upload_trace_id": job.trace_id,
         "pages": progress.pages_done,
         "chunks": progress.chunks_done,

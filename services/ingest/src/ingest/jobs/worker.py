@@ -251,7 +251,7 @@ class Worker:
         fields = metrics.ended(delivery.job, report, metrics.DEAD)
         _log.error("job given up", job=delivery.job.job_id, reason=failure.reason, error=failure.message, **fields)
         await delivery.bury(failure)
-        await self._settle(delivery, lambda: report.end(State.FAILED, failure))
+        await self._settle(delivery, lambda: report.end(State.FAILED, failure, given_up=True))
         await self._take_off(delivery)
 
     async def _settle(self, delivery: Delivery, record: Callable[[], Awaitable[None]]) -> None:

@@ -28,7 +28,7 @@ from gateway.domain import (
     Usage,
     Verdict,
 )
-from gateway.domain.documents import Job, Upload
+from gateway.domain.documents import AccessChange, Job, Upload
 from gateway.ports.answering import Clearance, Prompt, Watch
 from servicekit import keys
 from servicekit.deadline import Deadline
@@ -246,6 +246,7 @@ class FakeIngest:
     """Keeps uploads; their jobs stay queued."""
 
     uploads: list[Upload] = field(default_factory=list)
+    changes: list[AccessChange] = field(default_factory=list)
     jobs: dict[tuple[str, str], Job] = field(default_factory=dict)
     failure: CausewayError | None = None
 
@@ -254,17 +255,27 @@ class FakeIngest:
         keys.index_name(upload.index)
         if self.failure is not None:
             raise self.failure
+        self.uploads.append(upload)
+        return self._queued(principal, upload.index, keys.document_id(upload.sourcefile), upload.sourcefile)
+
+    async def change_access(self, principal: Principal, change: AccessChange, deadline: Deadline) -> Job:
+        """See `ports.documents.Ingest`."""
+        if self.failure is not None:
+            raise self.failure
+        self.changes.append(change)
+        return self._queued(principal, change.index, change.document_id, change.sourcefile)
+
+    def _queued(self, principal: Principal, index: str, document_id: str, sourcefile: str) -> Job:
         job = Job(
             id=uuid.uuid4().hex,
             state="queued",
-            index=upload.index,
-            document_id=keys.document_id(upload.sourcefile),
-            sourcefile=upload.sourcefile,
+            index=index,
+            document_id=document_id,
+            sourcefile=sourcefile,
             created_at="2026-01-01T00:00:00Z",
             updated_at="2026-01-01T00:00:00Z",
             trace_id="",
         )
-        self.uploads.append(upload)
         self.jobs[principal.tenant, job.id] = job
         return job
 

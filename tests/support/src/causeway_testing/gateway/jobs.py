@@ -5,7 +5,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 
 from gateway.domain.documents import ENDED, Job
-from gateway.ports.jobs import DeadLetter, DeadPage, JobChange, JobPage, Replay
+from gateway.ports.jobs import DeadLetter, DeadPage, JobChange, JobPage, Lane, Replay
 from servicekit.deadline import Deadline
 from servicekit.errors import Conflict, InvalidRequest
 from servicekit.principal import Principal
@@ -45,6 +45,18 @@ class FakeJobs:
         found = [job for job in reversed(jobs) if index in ("", job.index) and state in ("", job.state)]
         start = _start(token)
         return JobPage(tuple(found[start : start + count]), _next(start + count, len(found)))
+
+    async def lanes(self, principal: Principal, deadline: Deadline) -> tuple[Lane, ...]:
+        """See `ports.jobs.Jobs`: jobs stay in the lane that they would begin in, if none had ended before."""
+        left = sum(
+            tenant == principal.tenant and job.state not in ENDED for (tenant, _), job in self.ingest.jobs.items()
+        )
+        lanes = []
+        for places in (8, 64, 512, None):
+            here = left if places is None else min(left, places)
+            lanes.append(Lane(here, places))
+            left -= here
+        return tuple(lanes)
 
     async def watch(self, principal: Principal, job_id: str, after: int) -> AsyncGenerator[JobChange | None, None]:
         """See `ports.jobs.Jobs`."""

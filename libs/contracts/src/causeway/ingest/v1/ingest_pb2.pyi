@@ -113,6 +113,7 @@ class IngestJob(_message.Message):
     OBJECT_NAME_FIELD_NUMBER: _builtins.int
     TEXTS_FIELD_NUMBER: _builtins.int
     URL_FIELD_NUMBER: _builtins.int
+    ACCESS_ONLY_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job; also deduplicates its message."""
     index: _builtins.str
@@ -122,6 +123,10 @@ class IngestJob(_message.Message):
     url: _builtins.str
     """Where the worker fetches the document from; it then stores the original under `object_name`, and `document` has
     neither SHA-256 nor size yet. Empty where the original is there already.
+    """
+    access_only: _builtins.bool
+    """Only who may see the document is changed: `document` has its id, its name and its access list, and there is neither
+    an original nor texts.
     """
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
@@ -147,10 +152,11 @@ class IngestJob(_message.Message):
         object_name: _builtins.str = ...,
         texts: Global___TextBatch | None = ...,
         url: _builtins.str = ...,
+        access_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "principal", b"principal", "texts", b"texts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal", "texts", b"texts", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_only", b"access_only", "document", b"document", "index", b"index", "job_id", b"job_id", "object_name", b"object_name", "principal", b"principal", "texts", b"texts", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,6 +256,7 @@ class Job(_message.Message):
     WAITING_SINCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
     WARNING_COUNT_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Names the job."""
     index: _builtins.str
@@ -272,6 +279,8 @@ class Job(_message.Message):
     """
     warning_count: _builtins.int
     """How many warnings there are; more than `warnings` holds where there are many."""
+    given_up: _builtins.bool
+    """It failed and is among the dead letters, from which it can be sent again."""
     @_builtins.property
     def principal(self) -> _principal_pb2.Principal:
         """Who asked for it."""
@@ -325,10 +334,11 @@ class Job(_message.Message):
         waiting_since: _timestamp_pb2.Timestamp | None = ...,
         warnings: _abc.Iterable[Global___JobWarning] | None = ...,
         warning_count: _builtins.int = ...,
+        given_up: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "error", b"error", "principal", b"principal", "progress", b"progress", "updated_at", b"updated_at", "waiting_since", b"waiting_since"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "committing", b"committing", "counted_attempts", b"counted_attempts", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at", "waiting_since", b"waiting_since", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "committing", b"committing", "counted_attempts", b"counted_attempts", "created_at", b"created_at", "document_id", b"document_id", "error", b"error", "given_up", b"given_up", "index", b"index", "job_id", b"job_id", "outcomes", b"outcomes", "principal", b"principal", "progress", b"progress", "sourcefile", b"sourcefile", "state", b"state", "trace_id", b"trace_id", "updated_at", b"updated_at", "waiting_since", b"waiting_since", "warning_count", b"warning_count", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

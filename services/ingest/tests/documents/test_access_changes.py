@@ -1,0 +1,98 @@
+"""Who may see a document, changed by a job of its own."""
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+from causeway_testing.ingest.memory import MemoryIndex, MemoryJobs, is_alone, is_not_alone
+from ingest.documents.access_changes import AccessChanges
+from ingest.documents.report import Report
+from ingest.domain import AccessJob, Document, State
+from servicekit import keys
+from servicekit.errors import NotFound, StaleGeneration, Unavailable
+from servicekit.principal import Principal
+
+ARCHIVE = Document("zip", "files.zip", "a" * 64, 7, generation=3, content_type="application/zip")
+MEMBER = Document(
+    keys.member_id("zip", "a.txt"), "files.zip/a.txt", "b" * 64, 2, b'{"part_of_id":"zip"}', generation=3
+)
+NOTE = Document("note", "note.txt", "c" * 64, 5, b'{"n":1}', ("ann",), generation=2, category="notes", original="o")
+
+
+@dataclass
+class Rig:
+    """Changes on fakes."""
+
+    index: MemoryIndex = field(default_factory=MemoryIndex)
+    jobs: MemoryJobs = field(default_factory=MemoryJobs)
+
+    def __post_init__(self) -> None:
+        self.changes = AccessChanges(self.index)
+        for document in (ARCHIVE, MEMBER, NOTE):
+            self.index.documents["acme", "library", document.document_id] = (document, [])
+
+    def document(self, document_id: str) -> Document:
+        return self.index.documents["acme", "library", document_id][0]
+
+    def job(self, document_id: str, *oids: str, groups: tuple[str, ...] = (), generation: int = 9) -> AccessJob:
+        wanted = Document(document_id, "name", "", 0, oids=oids, groups=groups, generation=generation)
+        return AccessJob(
+            job_id=f"j{generation}", principal=Principal("acme"), index="library", object_name="", document=wanted
+        )
+
+    async def run(self, job: AccessJob, attempt: int = 1, *, alone: bool = True) -> State:
+        report = await Report.begin(self.jobs, job, attempt)
+        return await self.changes.run(job, report, is_alone if alone else is_not_alone)
+
+
+@pytest.fixture
+def rig() -> Rig:
+    return Rig()
+
+
+async def test_only_who_may_see_it_changes(rig: Rig) -> None:
+    """And the generation, so that an older job that comes again does not win."""
+    assert await rig.run(rig.job("note", "bob", groups=("crew",))) is State.SUCCEEDED
+    assert rig.document("note") == replace(NOTE, oids=("bob",), groups=("crew",), generation=9)
+    assert await rig.run(rig.job("note", "bob", groups=("crew",), generation=10)) is State.UNCHANGED
+    assert await rig.run(rig.job("note", generation=11)) is State.SUCCEEDED
+    assert rig.document("note") == replace(NOTE, oids=(), generation=11)
+
+
+async def test_files_within_a_file_change_with_it(rig: Rig) -> None:
+    """They had its readers, and have them afterwards."""
+    assert await rig.run(rig.job("zip", "bob")) is State.SUCCEEDED
+    for document in (ARCHIVE, MEMBER):
+        assert rig.document(document.document_id) == replace(document, oids=("bob",), generation=9)
+    assert rig.document("note") == NOTE
+
+
+async def test_it_waits_for_older_jobs(rig: Rig) -> None:
+    """One of them may bring a version of the document, which would come too late."""
+    with pytest.raises(Unavailable, match="accepted earlier"):
+        await rig.run(rig.job("note", "bob"), alone=False)
+    assert rig.document("note") == NOTE
+
+
+async def test_a_newer_version_keeps_its_readers(rig: Rig) -> None:
+    """It was brought after the change was asked for."""
+    with pytest.raises(StaleGeneration):
+        await rig.run(rig.job("note", "bob", generation=1))
+    assert rig.document("note") == NOTE
+
+
+async def test_a_document_that_is_not_there(rig: Rig) -> None:
+    """The job fails. But where an attempt before has changed it, who asked may have lost sight of it by that."""
+    with pytest.raises(NotFound):
+        await rig.run(rig.job("none", "bob"))
+    await rig.run(rig.job("note", "bob", generation=12))
+    del rig.index.documents["acme", "library", "note"]
+    assert await rig.run(rig.job("note", "bob", generation=12), attempt=2) is State.SUCCEEDED
+
+
+async def test_doing_it_twice_changes_nothing(rig: Rig) -> None:
+    """Whether the attempt before got to the end, or only to the files within."""
+    await rig.run(rig.job("zip", "bob"))
+    rig.index.documents["acme", "library", "zip"] = (ARCHIVE, [])
+    assert await rig.run(rig.job("zip", "bob"), attempt=2) is State.SUCCEEDED
+    assert rig.document("zip").oids == ("bob",)
+    assert await rig.run(rig.job("zip", "bob"), attempt=3) is State.SUCCEEDED
