@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import type { Job } from '../src/api/types.ts'
-import { wordsOf, yamlOf } from '../src/logic/lab.ts'
+import { filterOf, searchOf, wordsOf, wrongFilter, yamlOf, type Side } from '../src/logic/lab.ts'
 import { measured, moves, questionsOf, rankOf } from '../src/logic/measures.ts'
 import { batches, isOver, namesOf, sending, summary, warningsOf, withJob, wrongIndexName } from '../src/logic/uploads.ts'
 
@@ -72,4 +72,14 @@ test('words of the query are marked in other forms, too', () => {
 test('names of readers come with commas between them, each once', () => {
   assert.deepEqual(namesOf(' ann, bob,,ann ,crew of deck'), ['ann', 'bob', 'crew of deck'])
   assert.deepEqual(namesOf(' , '), [])
+})
+
+test('a search of the lab says what its side has, and leaves the rest to the index', () => {
+  const side: Side = { mode: 'hybrid', rerank: false, top: 5, fusion: 'ranks', dense_weight: 0, expand: null, filter: 'team=deck, year = 2024, open=true, code="07"' }
+  const body = searchOf('i', 'q', side)
+  assert.deepEqual([body.fusion, body.dense_weight, body.expand], ['ranks', 0, null])
+  assert.deepEqual(body.metadata_filter, { team: 'deck', year: 2024, open: true, code: '07' })
+  assert.ok(!('fusion' in searchOf('i', 'q', { ...side, mode: 'text' })))
+  assert.deepEqual(filterOf(' , '), {})
+  assert.deepEqual(['', 'a=1', 'a=', 'a', '=1', 'a=1, b'].map(wrongFilter), ['', '', '', 'a', '=1', 'b'])
 })

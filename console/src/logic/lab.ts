@@ -2,16 +2,53 @@
 
 import type { Piece } from './highlight.ts'
 
-export interface Side {
-  mode: 'hybrid' | 'vectors' | 'text'
-  rerank: boolean
-  top: number
-}
-
+/** How a search weighs what it finds; null: as the index has it. */
 export interface Tuning {
   fusion: string | null
   dense_weight: number | null
   expand: boolean | null
+}
+
+export interface Side extends Tuning {
+  mode: 'hybrid' | 'vectors' | 'text'
+  rerank: boolean
+  top: number
+  /** Metadata that a document must have, as a person writes it: `team=deck, year=2024`. */
+  filter: string
+}
+
+/** Return the body of a search. */
+export function searchOf(index: string, query: string, side: Side): Record<string, unknown> {
+  return {
+    index_name: index,
+    query,
+    retrieval_mode: side.mode,
+    semantic_ranker: side.rerank,
+    max_node_count: side.top,
+    metadata_filter: filterOf(side.filter),
+    ...(side.mode === 'hybrid' ? { fusion: side.fusion, dense_weight: side.dense_weight, expand: side.expand } : {}),
+  }
+}
+
+/** Return the metadata that a text names: `team=deck, year=2024`. Numbers, true and false are what they say. */
+export function filterOf(text: string): Record<string, string | number | boolean> {
+  const found: Record<string, string | number | boolean> = {}
+  for (const part of text.split(',')) {
+    const place = part.indexOf('=')
+    const name = part.slice(0, place).trim()
+    if (place > 0 && name) found[name] = valueOf(part.slice(place + 1).trim())
+  }
+  return found
+}
+
+/** Return the first part of a filter that says nothing, or an empty text. */
+export function wrongFilter(text: string): string {
+  return text.split(',').map((part) => part.trim()).find((part) => part && !/^[^=]*[^=\s][^=]*=/.test(part)) ?? ''
+}
+
+function valueOf(text: string): string | number | boolean {
+  if (text === 'true' || text === 'false') return text === 'true'
+  return /^-?\d+(\.\d+)?$/.test(text) ? Number(text) : text.replace(/^"(.*)"$/, '$1')
 }
 
 /** Return a front end profile that searches an index so (docs/retrieval.md). */

@@ -1,18 +1,19 @@
-import { useMutation, useQuery, useQueryClient } from '@tanstack/react-query'
+import { useQuery } from '@tanstack/react-query'
 import { useState } from 'react'
 import { get, submit } from '../../api/http.ts'
 import type { Found, IndexInfo, Me } from '../../api/types.ts'
 import { score } from '../../logic/format.ts'
-import { yamlOf, wordsOf, type Side } from '../../logic/lab.ts'
+import { searchOf, wordsOf, type Side } from '../../logic/lab.ts'
 import { measured, moves, questionsOf, rankOf, type Asked } from '../../logic/measures.ts'
 import { may } from '../../logic/session.ts'
 import { Badge, Button, Empty, Failure, Field, Loading, Meter } from '../../ui/parts.tsx'
+import { Keep, Settings } from './settings.tsx'
 
-const FIRST: Side = { mode: 'hybrid', rerank: false, top: 10 }
-const OTHER: Side = { mode: 'text', rerank: false, top: 10 }
+const FIRST: Side = { mode: 'hybrid', rerank: false, top: 10, fusion: null, dense_weight: null, expand: null, filter: '' }
+const OTHER: Side = { ...FIRST, mode: 'text' }
 
 function search(index: string, query: string, side: Side): Promise<{ results: Found[] }> {
-  return submit('retrieve', { index_name: index, query, retrieval_mode: side.mode, semantic_ranker: side.rerank, max_node_count: side.top })
+  return submit('retrieve', searchOf(index, query, side))
 }
 
 export default function LabPage({ me }: { me: Me }) {
@@ -68,7 +69,7 @@ export default function LabPage({ me }: { me: Me }) {
             const there = moves(ids, theirs?.data?.results.map((each) => each.node_id) ?? [])
             return (
               <section key={place} className="lab-side" aria-label={place === 0 ? 'First settings' : 'Second settings'}>
-                <Settings side={side} title={place === 0 ? 'A' : 'B'} onChange={(next) => setSides(place === 0 ? [next, sides[1]] : [sides[0], next])} />
+                <Settings side={side} title={place === 0 ? 'A' : 'B'} onChange={(next) => setSides((now) => (place === 0 ? [next, now[1]] : [now[0], next]))} />
                 {mine?.isFetching && <Loading what="the passages" />}
                 {mine?.error && <Failure error={mine.error} />}
                 {mine?.data?.results.length === 0 && <p className="muted">Nothing was found. Try another mode, or other words.</p>}
@@ -95,89 +96,10 @@ export default function LabPage({ me }: { me: Me }) {
             )
           })}
         </div>
-        {shown && <Keep key={name} index={shown} canSave={may(me.roles, 'admin')} />}
+        {shown && <Keep key={name} index={shown} sides={sides} canSave={may(me.roles, 'admin')} />}
         {name && <Questions index={name} sides={sides} />}
       </div>
     </div>
-  )
-}
-
-function Settings({ side, title, onChange }: { side: Side; title: string; onChange: (side: Side) => void }) {
-  return (
-    <header>
-      <h2>{title}</h2>
-      <span className="inline">
-        <select aria-label={`Mode of ${title}`} value={side.mode} onChange={(event) => onChange({ ...side, mode: event.target.value as Side['mode'] })}>
-          <option value="hybrid">hybrid</option>
-          <option value="vectors">by meaning</option>
-          <option value="text">by words</option>
-        </select>
-        <select aria-label={`Passages of ${title}`} value={side.top} onChange={(event) => onChange({ ...side, top: Number(event.target.value) })}>
-          {[3, 5, 10, 20, 50].map((each) => (
-            <option key={each} value={each}>
-              {each} passages
-            </option>
-          ))}
-        </select>
-        <label className="check">
-          <input type="checkbox" checked={side.rerank} onChange={(event) => onChange({ ...side, rerank: event.target.checked })} /> Rerank
-        </label>
-      </span>
-    </header>
-  )
-}
-
-/** The settings of the index itself: what a search takes where nothing else is said. */
-function Keep({ index, canSave }: { index: IndexInfo; canSave: boolean }) {
-  const queries = useQueryClient()
-  const [fusion, setFusion] = useState(index.fusion ?? '')
-  const [weight, setWeight] = useState(index.dense_weight === null ? '' : String(index.dense_weight))
-  const [expand, setExpand] = useState(index.expand === null ? '' : String(index.expand))
-  const tuning = { fusion: fusion || null, dense_weight: weight === '' ? null : Number(weight), expand: expand === '' ? null : expand === 'true' }
-  const save = useMutation({
-    mutationFn: () => submit(`indexes/${encodeURIComponent(index.index_name)}`, tuning, 'PATCH'),
-    onSuccess: () => Promise.all([queries.invalidateQueries({ queryKey: ['indexes'] }), queries.invalidateQueries({ queryKey: ['lab'] })]),
-  })
-  const yaml = yamlOf(index.index_name, tuning)
-  return (
-    <section className="lab-side" aria-label="Settings of the index">
-      <h2>Fusion, weight and further words</h2>
-      <p className="muted fine">They belong to the index, or to the profile of a front end. Save them, and both searches above are made again.</p>
-      <div className="lab-form">
-        <Field label="Fusion">
-          <select value={fusion} onChange={(event) => setFusion(event.target.value)}>
-            <option value="">the platform&apos;s</option>
-            <option value="scores">by scores</option>
-            <option value="ranks">by ranks</option>
-          </select>
-        </Field>
-        <Field label="Weight of meaning">
-          <input type="number" min={0} max={1} step={0.05} value={weight} placeholder="the platform's" onChange={(event) => setWeight(event.target.value)} />
-        </Field>
-        <Field label="Further words">
-          <select value={expand} onChange={(event) => setExpand(event.target.value)}>
-            <option value="">the platform&apos;s</option>
-            <option value="true">always</option>
-            <option value="false">never</option>
-          </select>
-        </Field>
-        {canSave && (
-          <Button disabled={save.isPending} onClick={() => save.mutate()}>
-            Save as the setting of {index.index_name}
-          </Button>
-        )}
-        <Button kind="quiet" icon="copy" onClick={() => void navigator.clipboard?.writeText(yaml)}>
-          Copy the profile
-        </Button>
-      </div>
-      {save.error && <Failure error={save.error} />}
-      {save.isSuccess && (
-        <p className="notice good" role="status">
-          Saved. It holds from the next search on.
-        </p>
-      )}
-      <pre className="yaml" tabIndex={0}>{yaml}</pre>
-    </section>
   )
 }
 

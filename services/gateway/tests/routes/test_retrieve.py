@@ -3,7 +3,7 @@ from typing import Any
 import httpx
 import pytest
 from causeway_testing.gateway.retrieval import FakeRetriever
-from gateway.domain import Found, Retrieval
+from gateway.domain import Found, Retrieval, Tuning
 from gateway.domain.text_documents import Equals
 from servicekit.deadline import Deadline
 from servicekit.principal import Principal
@@ -76,3 +76,23 @@ async def test_refusals(client: httpx.AsyncClient) -> None:
     assert (blank.status_code, blank.json()["detail"]) == (400, "Query string cannot be empty.")
     count = await client.post("/retrieve", json={"index_name": "docs", "query": "q", "max_node_count": 301})
     assert (count.status_code, count.json()["error"]["param"]) == (400, "max_node_count")
+
+
+async def test_how_what_is_found_is_weighed_can_be_said(
+    monkeypatch: pytest.MonkeyPatch, recording: Recording, client: httpx.AsyncClient
+) -> None:
+    """For one search; what it does not say is the index's. Other values are refused."""
+    tunings: list[Tuning] = []
+
+    async def retrieve(_: Any, retrieval: Retrieval, *__: Any) -> Found:
+        tunings.append(retrieval.tuning)
+        return Found()
+
+    monkeypatch.setattr(recording, "retrieve", retrieve)
+    asked = {"index_name": "docs", "query": "q"}
+    await client.post("/retrieve", json=asked | {"fusion": "ranks", "dense_weight": 0, "expand": False})
+    await client.post("/retrieve", json=asked | {"fusion": None, "dense_weight": None, "expand": None})
+    assert tunings == [Tuning("ranks", 0, expand=False), Tuning()]
+    for wrong in ({"fusion": "x"}, {"dense_weight": 2}, {"dense_weight": "1"}, {"expand": "yes"}):
+        assert (await client.post("/retrieve", json=asked | wrong)).status_code == 400
+    assert len(tunings) == 2

@@ -38,7 +38,7 @@ def router(retriever: Retriever, *, timeout: float) -> APIRouter:
             mode=search.mode,
             semantic_ranker=search.semantic_ranker or frontend.rerank,
             metadata=search.conditions,
-            tuning=frontend.tuning,
+            tuning=search.tuned(frontend.tuning),
         )
         try:
             found = await retriever.retrieve(

@@ -137,6 +137,18 @@ SEARCH = _object(
     },
     retrieval_mode={"enum": ["hybrid", "vectors", "text"], "default": "hybrid"},
     semantic_ranker={"type": "boolean", "default": False, "description": "Have a reranker order what was found"},
+    fusion={"enum": ["scores", "ranks", None], "description": "Of a hybrid search; null: as the index has it"},
+    dense_weight={
+        "type": ["number", "null"],
+        "minimum": 0,
+        "maximum": 1,
+        "description": "What meaning counts for in a hybrid search; null: as the index has it",
+    },
+    expand={
+        "type": ["boolean", "null"],
+        "description": "Search for further words, those that the best passages have in common; "
+        "null: as the index has it",
+    },
 )
 
 _TOKENS = _list({"type": "integer", "minimum": 0, "maximum": 100_276})

@@ -3,7 +3,7 @@
 import hashlib
 import unicodedata
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,7 +13,7 @@ from servicekit.errors import InvalidRequest, PayloadTooLarge
 from gateway.dialects.json_fields import Fields, members, value
 from gateway.dialects.openai.render import source_node
 from gateway.dialects.ragengine.source_code import suffix_of_code
-from gateway.domain import Passage, RetrievalMode
+from gateway.domain import Passage, RetrievalMode, Tuning
 from gateway.domain.text_documents import Equals, ListedDocument, TextDocument
 
 MOST_DOCUMENTS = 10_000
@@ -217,6 +217,12 @@ def document_json(document: TextDocument | ListedDocument) -> bytes:
 # --- conditions and retrieval ---------------------------------------------------------------------------------
 
 
+_SEARCH = (
+    *("index_name", "query", "max_node_count", "metadata_filter", "retrieval_mode", "semantic_ranker"),
+    *("fusion", "dense_weight", "expand"),
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Search:
     """What ``POST /retrieve`` asks."""
@@ -227,6 +233,18 @@ class Search:
     conditions: tuple[Equals, ...]
     mode: RetrievalMode = RetrievalMode.HYBRID
     semantic_ranker: bool = False
+    fusion: str | None = None
+    dense_weight: float | None = None
+    expand: bool | None = None
+
+    def tuned(self, usual: Tuning) -> Tuning:
+        """Return a tuning with what the search says in the place of what the tuning has."""
+        return replace(
+            usual,
+            fusion=usual.fusion if self.fusion is None else self.fusion,
+            dense_weight=usual.dense_weight if self.dense_weight is None else self.dense_weight,
+            expand=usual.expand if self.expand is None else self.expand,
+        )
 
 
 def search(body: bytes) -> Search:
@@ -236,8 +254,7 @@ def search(body: bytes) -> Search:
         InvalidRequest: Naming the field.
     """
     raw = members(body)
-    names = ("index_name", "query", "max_node_count", "metadata_filter", "retrieval_mode", "semantic_ranker")
-    fields = Fields({name: value(raw[name], name) for name in names if name in raw})
+    fields = Fields({name: value(raw[name], name) for name in _SEARCH if name in raw})
     name, query = fields.text("index_name"), fields.text("query")
     top = fields.integer("max_node_count", 1, MOST_NODES)
     if not name:
@@ -252,6 +269,9 @@ def search(body: bytes) -> Search:
         asked,
         RetrievalMode(fields.one_of("retrieval_mode", tuple(mode.value for mode in RetrievalMode)) or "hybrid"),
         fields.flag("semantic_ranker"),
+        fields.one_of("fusion", ("scores", "ranks")) or None,
+        fields.number("dense_weight", 0, 1),
+        None if fields.get("expand") is None else fields.flag("expand"),
     )
 
 

@@ -1,0 +1,161 @@
+import { useMutation, useQueryClient } from '@tanstack/react-query'
+import { useEffect, useState } from 'react'
+import { submit } from '../../api/http.ts'
+import type { IndexInfo } from '../../api/types.ts'
+import { wrongFilter, yamlOf, type Side, type Tuning } from '../../logic/lab.ts'
+import { useSettled } from '../../ui/hooks.ts'
+import { Button, Failure, Field } from '../../ui/parts.tsx'
+
+const SETTLED = 400
+
+interface Props {
+  side: Side
+  title: string
+  onChange: (side: Side) => void
+}
+
+/** What one of the two searches does. */
+export function Settings({ side, title, onChange }: Props) {
+  return (
+    <>
+      <header>
+        <h2>{title}</h2>
+        <span className="inline">
+          <select aria-label={`Mode of ${title}`} value={side.mode} onChange={(event) => onChange({ ...side, mode: event.target.value as Side['mode'] })}>
+            <option value="hybrid">hybrid</option>
+            <option value="vectors">by meaning</option>
+            <option value="text">by words</option>
+          </select>
+          <select aria-label={`Passages of ${title}`} value={side.top} onChange={(event) => onChange({ ...side, top: Number(event.target.value) })}>
+            {[3, 5, 10, 20, 50].map((each) => (
+              <option key={each} value={each}>
+                {each} passages
+              </option>
+            ))}
+          </select>
+          <label className="check">
+            <input type="checkbox" checked={side.rerank} onChange={(event) => onChange({ ...side, rerank: event.target.checked })} /> Rerank
+          </label>
+        </span>
+      </header>
+      <div className="lab-tuning">
+        <Tuned side={side} title={title} onChange={onChange} />
+        <Filter side={side} title={title} onChange={onChange} />
+      </div>
+    </>
+  )
+}
+
+/** What only a hybrid search has. */
+function Tuned({ side, title, onChange }: Props) {
+  const alone = side.mode !== 'hybrid'
+  const [weight, setWeight] = useState(side.dense_weight === null ? '' : String(side.dense_weight))
+  return (
+    <>
+      <Field label="Fusion">
+        <select aria-label={`Fusion of ${title}`} disabled={alone} value={side.fusion ?? ''} onChange={(event) => onChange({ ...side, fusion: event.target.value || null })}>
+          <option value="">the index&apos;s</option>
+          <option value="scores">by scores</option>
+          <option value="ranks">by ranks</option>
+        </select>
+      </Field>
+      <Field label="Weight of meaning">
+        <input
+          type="number"
+          aria-label={`Weight of meaning of ${title}`}
+          disabled={alone}
+          min={0}
+          max={1}
+          step={0.05}
+          value={weight}
+          placeholder="the index's"
+          onChange={(event) => {
+            setWeight(event.target.value)
+            const number = Number(event.target.value)
+            if (event.target.value === '') onChange({ ...side, dense_weight: null })
+            else if (number >= 0 && number <= 1) onChange({ ...side, dense_weight: number })
+          }}
+        />
+      </Field>
+      <Field label="Further words">
+        <select
+          aria-label={`Further words of ${title}`}
+          disabled={alone}
+          value={side.expand === null ? '' : String(side.expand)}
+          onChange={(event) => onChange({ ...side, expand: event.target.value === '' ? null : event.target.value === 'true' })}
+        >
+          <option value="">the index&apos;s</option>
+          <option value="true">always</option>
+          <option value="false">never</option>
+        </select>
+      </Field>
+    </>
+  )
+}
+
+function Filter({ side, title, onChange }: Props) {
+  const [text, setText] = useState(side.filter)
+  const settled = useSettled(text, SETTLED)
+  const wrong = wrongFilter(settled)
+  useEffect(() => {
+    if (!wrong && settled !== side.filter) onChange({ ...side, filter: settled })
+  }, [settled, wrong, side, onChange])
+  return (
+    <Field label="Filter by metadata" {...(wrong ? { hint: `“${wrong}” names no value: write name=value.` } : {})}>
+      <input aria-label={`Filter of ${title}`} aria-invalid={!!wrong} value={text} placeholder="team=deck, year=2024" spellCheck={false} onChange={(event) => setText(event.target.value)} />
+    </Field>
+  )
+}
+
+/** Save the weighing of a search as the setting of the index, or copy the profile of a front end that searches so. */
+export function Keep({ index, sides, canSave }: { index: IndexInfo; sides: [Side, Side]; canSave: boolean }) {
+  const queries = useQueryClient()
+  const [place, setPlace] = useState<0 | 1>(0)
+  const { fusion, dense_weight, expand } = sides[place]
+  // What the search leaves to the index stays as the index has it.
+  const tuning: Tuning = { fusion: fusion ?? index.fusion, dense_weight: dense_weight ?? index.dense_weight, expand: expand ?? index.expand }
+  const save = useMutation({
+    mutationFn: () => submit(`indexes/${encodeURIComponent(index.index_name)}`, tuning, 'PATCH'),
+    onSuccess: () => Promise.all([queries.invalidateQueries({ queryKey: ['indexes'] }), queries.invalidateQueries({ queryKey: ['lab'] })]),
+  })
+  const yaml = yamlOf(index.index_name, tuning)
+  return (
+    <section className="lab-side" aria-label="Keep the settings">
+      <h2>Keep what is better</h2>
+      <p className="muted fine">
+        Fusion, weight and further words become the setting of the index, or the profile of a front end. The index has now: {said(index)}.
+      </p>
+      <div className="lab-form">
+        <div className="switch" role="group" aria-label="Settings to keep">
+          {(['A', 'B'] as const).map((name, which) => (
+            <button key={name} type="button" aria-pressed={place === which} onClick={() => setPlace(which as 0 | 1)}>
+              {name}
+            </button>
+          ))}
+        </div>
+        {canSave && (
+          <Button disabled={save.isPending} onClick={() => save.mutate()}>
+            Save as the setting of {index.index_name}
+          </Button>
+        )}
+        <Button kind="quiet" icon="copy" onClick={() => void navigator.clipboard?.writeText(yaml)}>
+          Copy the profile
+        </Button>
+      </div>
+      {save.error && <Failure error={save.error} />}
+      {save.isSuccess && (
+        <p className="notice good" role="status">
+          Saved. It holds from the next search on.
+        </p>
+      )}
+      <pre className="yaml" tabIndex={0}>{yaml}</pre>
+    </section>
+  )
+}
+
+function said(index: IndexInfo): string {
+  const fusion = index.fusion ? `fusion by ${index.fusion}` : "the platform's fusion"
+  const weight = index.dense_weight === null ? "the platform's weight" : `weight ${index.dense_weight}`
+  const words = index.expand === null ? "the platform's rule for further words" : index.expand ? 'further words always' : 'no further words'
+  return `${fusion}, ${weight}, ${words}`
+}
