@@ -16,7 +16,7 @@ from retriever.embedding.text_vectors import Embeddings
 from retriever.indexes.rebuild_jobs import Rebuilds
 from retriever.indexes.snapshots import Snapshots
 from retriever.search.retrieval import Retrieval
-from retriever.wire import messages
+from retriever.wire import listings, messages
 from retriever.wire.filters import to_filter
 
 _Context = ServicerContext[Any, Any]
@@ -81,10 +81,10 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             document = await self._catalogue.document(principal, request.index, request.document_id)
             return retriever_pb2.GetDocumentResponse(document=messages.from_document(document))
         document, text = await self._catalogue.document_with_text(
-            principal, request.index, request.document_id, messages.to_text_range(request)
+            principal, request.index, request.document_id, listings.to_text_range(request)
         )
         return retriever_pb2.GetDocumentResponse(
-            document=messages.from_document(document), text=messages.from_text(text)
+            document=messages.from_document(document), text=listings.from_text(text)
         )
 
     async def ListDocuments(  # noqa: N802  # gRPC's name
@@ -95,9 +95,9 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             Principal.from_proto(request.principal),
             request.index,
             to_filter(request.filter),
-            messages.to_page_request(request),
+            listings.to_page_request(request),
         )
-        return messages.from_page(page)
+        return listings.from_page(page)
 
     async def ListChunks(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.ListChunksRequest, _context: _Context
@@ -110,7 +110,7 @@ class RetrieverServicer(retriever_pb2_grpc.RetrieverServiceServicer):
             request.first_number,
             request.page_size,
         )
-        return messages.from_chunks(document, chunks)
+        return listings.from_chunks(document, chunks)
 
     async def GetIndex(  # noqa: N802  # gRPC's name
         self, request: retriever_pb2.GetIndexRequest, _context: _Context

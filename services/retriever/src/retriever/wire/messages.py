@@ -10,7 +10,6 @@ from servicekit.principal import Principal
 from retriever.domain.changes import Begin, Commit, Outcome, Updated, Upserted, UpsertStep
 from retriever.domain.document import AccessControl, Chunk, Document
 from retriever.domain.index import Fusion, IndexSettings, IndexSpec, IndexSummary
-from retriever.domain.listing import DocumentPage, DocumentText, ListedChunk, PageRequest, TextRange
 from retriever.domain.query import DEFAULT_TOP, Mode, Passage, Query, Rerank, Retrieved, Source
 from retriever.embedding.text_vectors import Embedded
 from retriever.indexes.rebuild_jobs import Rebuild, RebuildState
@@ -107,16 +106,6 @@ def to_step(request: retriever_pb2.UpsertRequest) -> UpsertStep:
             raise InvalidRequest("The message holds no step.", field="step")
 
 
-def to_page_request(request: retriever_pb2.ListDocumentsRequest) -> PageRequest:
-    """Which page of a listing."""
-    return PageRequest(
-        request.page_size,
-        request.page_token,
-        request.offset if request.HasField("offset") else None,
-        request.text_length if request.HasField("text_length") else None,
-    )
-
-
 def to_document(message: document_pb2.Document) -> Document:
     """A document as it is sent."""
     return Document(
@@ -169,44 +158,6 @@ def from_document(document: Document) -> document_pb2.Document:
     )
     message.updated_at.FromDatetime(document.updated_at)
     return message
-
-
-def to_text_range(message: retriever_pb2.GetDocumentRequest) -> TextRange:
-    """Which part of a document's text is asked for."""
-    return TextRange(message.text_length, message.text_offset, message.first_page, message.last_page)
-
-
-def from_text(text: DocumentText) -> document_pb2.DocumentText:
-    """A document's text."""
-    return document_pb2.DocumentText(text=text.text, is_truncated=text.is_truncated)
-
-
-def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
-    """A page of a listing."""
-    return retriever_pb2.ListDocumentsResponse(
-        documents=[from_document(each) for each in page.documents],
-        next_page_token=page.next_token,
-        total=page.total,
-        texts=[from_text(each) for each in page.texts],
-    )
-
-
-def from_chunks(document: Document, chunks: Sequence[ListedChunk]) -> retriever_pb2.ListChunksResponse:
-    """Some chunks of a document."""
-    return retriever_pb2.ListChunksResponse(
-        document=from_document(document),
-        chunks=[
-            retriever_pb2.ListedChunk(
-                id=each.id,
-                number=each.number,
-                page=each.page,
-                headings=each.headings,
-                text=each.text,
-                sourcepage=each.sourcepage,
-            )
-            for each in chunks
-        ],
-    )
 
 
 def from_updated(updated: Updated) -> retriever_pb2.UpdateDocumentResponse:

@@ -1,0 +1,57 @@
+"""Messages of listings and texts of documents ↔ the domain."""
+
+from collections.abc import Sequence
+
+from causeway.retriever.v1 import document_pb2, retriever_pb2
+
+from retriever.domain.document import Document
+from retriever.domain.listing import DocumentPage, DocumentText, ListedChunk, PageRequest, TextRange
+from retriever.wire import messages
+
+
+def to_page_request(request: retriever_pb2.ListDocumentsRequest) -> PageRequest:
+    """Which page of a listing."""
+    return PageRequest(
+        request.page_size,
+        request.page_token,
+        request.offset if request.HasField("offset") else None,
+        request.text_length if request.HasField("text_length") else None,
+    )
+
+
+def to_text_range(message: retriever_pb2.GetDocumentRequest) -> TextRange:
+    """Which part of a document's text is asked for."""
+    return TextRange(message.text_length, message.text_offset, message.first_page, message.last_page)
+
+
+def from_text(text: DocumentText) -> document_pb2.DocumentText:
+    """A document's text."""
+    return document_pb2.DocumentText(text=text.text, is_truncated=text.is_truncated)
+
+
+def from_page(page: DocumentPage) -> retriever_pb2.ListDocumentsResponse:
+    """A page of a listing."""
+    return retriever_pb2.ListDocumentsResponse(
+        documents=[messages.from_document(each) for each in page.documents],
+        next_page_token=page.next_token,
+        total=page.total,
+        texts=[from_text(each) for each in page.texts],
+    )
+
+
+def from_chunks(document: Document, chunks: Sequence[ListedChunk]) -> retriever_pb2.ListChunksResponse:
+    """Some chunks of a document."""
+    return retriever_pb2.ListChunksResponse(
+        document=messages.from_document(document),
+        chunks=[
+            retriever_pb2.ListedChunk(
+                id=each.id,
+                number=each.number,
+                page=each.page,
+                headings=each.headings,
+                text=each.text,
+                sourcepage=each.sourcepage,
+            )
+            for each in chunks
+        ],
+    )
