@@ -1,14 +1,15 @@
 import { useQuery, useQueryClient } from '@tanstack/react-query'
-import { lazy, Suspense, useCallback, useEffect, useState } from 'react'
+import { lazy, Suspense, useCallback, useEffect, useRef, useState } from 'react'
 import { ApiError, get, useCredential } from './api/http.ts'
 import type { Login, Me } from './api/types.ts'
-import { finishSignIn } from './api/oidc.ts'
+import { finishSignIn, forgetRenewal } from './api/oidc.ts'
 import { hashOf, pagesFor, type Page } from './logic/session.ts'
 import { AskPage } from './pages/ask/page.tsx'
 import { SignIn } from './pages/sign_in.tsx'
 import { usePlace } from './ui/hooks.ts'
 import { Icon } from './ui/icon.tsx'
 import { Button, Empty, Failure, Loading } from './ui/parts.tsx'
+import { useRenewal } from './ui/renewal.ts'
 import { useTheme } from './ui/theme.ts'
 
 const DocumentsPage = lazy(() => import('./pages/documents/page.tsx'))
@@ -20,22 +21,33 @@ const KEPT = 'causeway.credential'
 export function App() {
   const queries = useQueryClient()
   const [credential, setCredential] = useState(() => sessionStorage.getItem(KEPT) ?? '')
+  // A token that was renewed is used from then on, and what is shown stays.
+  const latest = useRef(credential)
   const [begun, setBegun] = useState(false)
   const [trouble, setTrouble] = useState('')
 
   const use = useCallback(
     (value: string, why = '') => {
       if (value) sessionStorage.setItem(KEPT, value)
-      else sessionStorage.removeItem(KEPT)
+      else {
+        sessionStorage.removeItem(KEPT)
+        forgetRenewal()
+      }
+      latest.current = value
       setTrouble(why)
       setCredential(value)
       queries.clear()
     },
     [queries],
   )
-  useCredential(credential, () => use('', 'The gateway does not take this credential, or not any more. Sign in again.'))
+  useCredential(latest.current, () => use('', 'The gateway does not take this credential, or not any more. Sign in again.'))
 
   const login = useQuery({ queryKey: ['login'], queryFn: () => get<Login>('auth_setup') })
+  const keep = useCallback((token: string) => {
+    latest.current = token
+    sessionStorage.setItem(KEPT, token)
+  }, [])
+  useRenewal(login.data, credential, keep)
   useEffect(() => {
     if (!login.data || begun) return
     setBegun(true)

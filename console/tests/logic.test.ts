@@ -7,6 +7,7 @@ import { eventsOf, linesOf } from '../src/logic/lines.ts'
 import { base64url, challengeOf, randomText } from '../src/logic/pkce.ts'
 import { messageOf, problemOf } from '../src/logic/problems.ts'
 import { hashOf, may, pagesFor, placeOf } from '../src/logic/session.ts'
+import { renewAt } from '../src/logic/token_life.ts'
 import { total, waterfall } from '../src/logic/waterfall.ts'
 
 async function* pieces(text: string, size: number): AsyncGenerator<Uint8Array> {
@@ -98,4 +99,8 @@ test('numbers have as many digits as say something', () => {
   assert.deepEqual([7, 1500, 123_456, 5_000_000].map(bytes), ['7 B', '1.5 KB', '123 KB', '5.0 MB'])
   assert.deepEqual([score(null), score(0.12345)], ['–', '0.123'])
   assert.equal(ago('2026-01-01T00:00:00Z', Date.parse('2026-01-01T00:05:00Z')), '5 min ago')
+})
+
+test('a token is renewed a minute before its end, or after most of a short life', () => {
+  assert.deepEqual([3600, 120, 60, 4].map((seconds) => renewAt(1000, seconds) - 1000), [3_540_000, 90_000, 45_000, 3000])
 })

@@ -89,7 +89,8 @@ def visit(browser: Browser, platform: Platform) -> Iterator[Callable[..., Watche
             context.set_default_timeout(20_000)
             page = context.new_page()
             watched = Watched(page, platform)
-            ours = {urlsplit(platform.url).netloc, urlsplit(platform.provider.url).netloc}
+            provider = platform.provider
+            ours = {urlsplit(each).netloc for each in (platform.url, provider.url, provider.tokens_url)}
             page.add_init_script(WATCH)
             page.on("pageerror", lambda error: watched.wrong.append(f"error: {error}"))
 

@@ -73,13 +73,45 @@ def test_how_an_answer_was_made(visit: Visit, corpus: str) -> None:
     visited.check()
     panel.get_by_role("tab", name="Prompt").click()
     expect(panel.get_by_role("tabpanel")).to_contain_text("Sources:")
+    visited.check()
     panel.get_by_role("tab", name="Detections").click()
     expect(panel.get_by_role("tabpanel")).to_contain_text("No detector was asked")
+    visited.check()
+    panel.get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Settings").click()
+    expect(page.get_by_role("dialog")).to_be_visible()
+    visited.check()
+
+
+def test_detections_are_listed(visit: Visit, corpus: str) -> None:
+    """Each with where it is, what it is, and its span."""
+    visited = visit()
+    page = visited.open()
+    found = {"start": 3, "end": 9, "text": "secret", "detection": "word", "detection_type": "list"}
+    detections = {"output": [{"choice_index": 0, "results": [{**found, "detector_id": "regex", "score": 0.9}]}]}
+    lines: list[dict[str, Any]] = [
+        {"type": "response.context", "context": {"thoughts": []}},
+        {"delta": "My secret."},
+        {
+            "context": {
+                "thoughts": [{"title": "Answer", "description": "stop", "props": {}}],
+                "detections": detections,
+            }
+        },
+    ]
+    body = "".join(f"{json.dumps(line)}\n" for line in lines)
+    page.route("**/chat/stream", lambda route: route.fulfill(body=body))
+    ask(page)
+    page.get_by_role("button", name="How this answer was made").click()
+    page.get_by_role("tab", name="Detections").click()
+    expect(page.get_by_role("tabpanel").locator("mark")).to_have_text("secret")
+    visited.check()
 
 
 def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None:
     """A second question continues the conversation, an edited one replaces it, and the history has it."""
-    page = visit().open()
+    visited = visit()
+    page = visited.open()
     ask(page)
     ask(page, "How many leave days may be carried over?")
     expect(page.locator("article")).to_have_count(2)
@@ -91,6 +123,8 @@ def test_questions_follow_are_edited_and_kept(visit: Visit, corpus: str) -> None
     page.get_by_role("button", name="New").click()
     expect(page.locator("article")).to_have_count(0)
     page.get_by_role("button", name="History").click()
+    expect(page.get_by_role("dialog").get_by_role("listitem").first).to_be_visible()
+    visited.check()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Who is responsible")).first.click()
     expect(page.locator("article .prose")).to_contain_text("Ottoline Crewe")
 
@@ -170,7 +204,7 @@ def test_documents_are_pasted_searched_opened_and_deleted(visit: Visit, platform
     passages = page.get_by_role("dialog").get_by_role("region", name="Passages")
     expect(passages.get_by_role("listitem")).to_have_count(1)
     page.get_by_role("button", name="Change", exact=True).click()
-    page.get_by_label("Users").fill("ann, bob")
+    page.get_by_role("textbox", name=re.compile("^Users")).fill("ann, bob")
     visited.check()
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.get_by_role("dialog").get_by_role("status")).to_have_text("The access list has changed.")
@@ -205,14 +239,14 @@ def test_jobs_and_the_lab(visit: Visit, corpus: str, tmp_path: Path) -> None:
     page.get_by_label("Weight of meaning of B").fill("0")
     page.get_by_label("Further words of B").select_option("false")
     second = page.get_by_label("Second settings").get_by_role("listitem")
-    expect(second.first.locator("header")).to_contain_text("0.016 ·")
+    expect(second.first.locator("header")).to_contain_text("0.033 ·")
     page.get_by_role("button", name="B", exact=True).click()
     expect(page.get_by_label("Keep the settings").locator("pre")).to_contain_text("dense_weight: 0")
     visited.check()
     page.get_by_label("Filter of B").fill("team=nobody")
     expect(page.get_by_label("Second settings")).to_contain_text("Nothing was found")
     page.get_by_label("Filter of B").fill("")
-    expect(second).to_have_count(10)
+    expect(second.first).to_be_visible()
     questions = tmp_path / "questions.jsonl"
     asked = {"question": QUESTION, "sourcepage": "brannoch-bridge-maintenance-plan.pdf#page=4"}
     questions.write_text(json.dumps(asked))
@@ -248,6 +282,27 @@ def test_the_organisations_provider_signs_in(visit: Visit, platform: Platform) -
     expect(page.locator(".who")).to_contain_text("ann")
     assert "code=" not in page.url
     expect(page.get_by_role("link", name="Jobs")).to_have_count(0)
+
+
+def test_a_token_is_renewed_before_it_ends(visit: Visit, platform: Platform) -> None:
+    """At the token endpoint, which has an origin of its own; what is shown stays, and the new token is used."""
+    provider = platform.provider
+    provider.seconds, before = 3, provider.renewed
+    try:
+        visited = visit()
+        page = visited.open(key="")
+        page.get_by_role("button", name="Sign in with your organisation").click()
+        expect(page.get_by_role("navigation")).to_be_visible()
+        page.get_by_label("Question", exact=True).fill("A draft")
+        first = page.evaluate("sessionStorage.getItem('causeway.credential')")
+        page.wait_for_function("first => sessionStorage.getItem('causeway.credential') !== first", arg=first)
+        assert provider.renewed > before
+        expect(page.get_by_label("Question", exact=True)).to_have_value("A draft")
+        with page.expect_request("**/documents?*") as sent:
+            page.get_by_role("link", name="Documents").click()
+        assert sent.value.headers["authorization"] != f"Bearer {first}"
+    finally:
+        provider.seconds = 600
 
 
 def test_a_role_sees_its_pages_alone(visit: Visit, platform: Platform, corpus: str) -> None:

@@ -25,6 +25,11 @@ export function useCredential(value: string, onRefused: () => void): void {
   refused = onRefused
 }
 
+/** Use another credential of the same user: what is shown stays. */
+export function renewCredential(value: string): void {
+  credential = value
+}
+
 /** Return the address of a path below the page's own. */
 export function address(path: string): string {
   return new URL(path, document.baseURI.replace(/[#?].*$/, '')).href

@@ -1,14 +1,30 @@
-/** Signing in at an OpenID Connect provider: the authorization code flow with PKCE (RFC 7636). */
+/** Signing in at an OpenID Connect provider: the authorization code flow with PKCE (RFC 7636), and renewing tokens. */
 
 import { challengeOf, randomText } from '../logic/pkce.ts'
+import { renewAt } from '../logic/token_life.ts'
 import { address } from './http.ts'
 import type { Login } from './types.ts'
 
 const KEPT = 'causeway.sign-in'
+const RENEWAL = 'causeway.renewal'
 
 interface Provider {
   authorization_endpoint: string
   token_endpoint: string
+}
+
+interface Issued {
+  access_token?: string
+  refresh_token?: string
+  expires_in?: number
+  error_description?: string
+  error?: string
+}
+
+/** What renews a token, and when. */
+export interface Renewal {
+  token: string
+  at: number
 }
 
 interface Begun {
@@ -55,21 +71,48 @@ export async function finishSignIn(login: Login): Promise<string | null> {
   history.replaceState(null, '', `${location.pathname}${begun.hash}`)
   if (said.get('state') !== begun.state) throw new Error('The answer of the provider belongs to another sign-in. Sign in again.')
   if (said.has('error')) throw new Error(`The provider refused: ${said.get('error_description') ?? said.get('error')}`)
+  return issued(login, {
+    grant_type: 'authorization_code',
+    code: said.get('code') ?? '',
+    redirect_uri: address('.'),
+    code_verifier: begun.verifier,
+  })
+}
+
+/** Return what renews the token of this tab's session, or null where the provider gave nothing for it. */
+export function renewal(): Renewal | null {
+  const kept = sessionStorage.getItem(RENEWAL)
+  return kept ? (JSON.parse(kept) as Renewal) : null
+}
+
+/** Forget what renews the token. */
+export function forgetRenewal(): void {
+  sessionStorage.removeItem(RENEWAL)
+}
+
+/** Return a new token for the session that a renewal belongs to. */
+export function renewed(login: Login, { token }: Renewal): Promise<string> {
+  return issued(login, { grant_type: 'refresh_token', refresh_token: token }, token)
+}
+
+/** Ask for a token; what renews it is kept. A provider that gives no new refresh token lets the former one be used again. */
+async function issued(login: Login, asked: Record<string, string>, former = ''): Promise<string> {
   const provider = await providerOf(login)
   const response = await fetch(provider.token_endpoint, {
     method: 'POST',
     credentials: 'omit',
-    body: new URLSearchParams({
-      grant_type: 'authorization_code',
-      code: said.get('code') ?? '',
-      redirect_uri: address('.'),
-      client_id: login.msalConfig.auth.clientId,
-      code_verifier: begun.verifier,
-    }),
+    body: new URLSearchParams({ ...asked, client_id: login.msalConfig.auth.clientId }),
   })
-  const answer = (await response.json().catch(() => ({}))) as { access_token?: string; error_description?: string; error?: string }
+  const answer = (await response.json().catch(() => ({}))) as Issued
   if (!response.ok || !answer.access_token) {
     throw new Error(`The provider gave no token: ${answer.error_description ?? answer.error ?? `status ${response.status}`}. Sign in again.`)
+  }
+  const token = answer.refresh_token ?? former
+  if (token && answer.expires_in) {
+    const kept: Renewal = { token, at: renewAt(Date.now(), answer.expires_in) }
+    sessionStorage.setItem(RENEWAL, JSON.stringify(kept))
+  } else {
+    forgetRenewal()
   }
   return answer.access_token
 }

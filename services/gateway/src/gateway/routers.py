@@ -6,6 +6,7 @@ from fastapi import APIRouter
 from servicekit.allowed_urls import AllowedUrls
 
 from gateway.adapters import Services
+from gateway.identity.provider_origins import ProviderOrigins
 from gateway.routes import (
     application,
     chat_history,
@@ -102,5 +103,13 @@ def front_end_routers(
             services.memory,
             timeout=settings.answer_timeout,
         ),
-        *([console.router(settings.oidc_issuer)] if settings.console else []),
+        *([console.router(_origins(settings))] if settings.console else []),
     ]
+
+
+def _origins(settings: Settings) -> console.Origins:
+    if not settings.takes_tokens:
+        return console.no_origins
+    from gateway.identity import oidc  # its libraries are large, and not needed otherwise
+
+    return ProviderOrigins(settings.oidc_issuer, oidc.fetch_alone)

@@ -34,8 +34,11 @@ def _error(_scope: Scope, error: CausewayError) -> bytes:
     return error.message.encode()
 
 
-def client(files: Path, issuer: str = "") -> httpx.AsyncClient:
-    app = rest([console.router(issuer, files)], _error, [], route_table([], console=True))
+def client(files: Path, *origins: str) -> httpx.AsyncClient:
+    async def told() -> tuple[str, ...]:
+        return origins
+
+    app = rest([console.router(told, files)], _error, [], route_table([], console=True))
     return httpx.AsyncClient(transport=httpx.ASGITransport(PageHeaders(app)), base_url="http://127.0.0.1:8080")
 
 
@@ -58,9 +61,12 @@ async def test_the_policy_allows_nothing_inline_and_nothing_from_elsewhere(files
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
     assert rules["frame-ancestors"] == "'none'"
-    async with client(files, "https://login.example.org/realm") as http:
+    async with client(files, "https://login.example.org", "https://tokens.example.org") as http:
         page = await http.get("/", headers={"accept": "text/html"})
-    assert "connect-src 'self' https://login.example.org;" in page.headers["content-security-policy"]
+    assert (
+        "connect-src 'self' https://login.example.org https://tokens.example.org;"
+        in page.headers["content-security-policy"]
+    )
 
 
 async def test_what_has_a_hash_in_its_name_is_kept_for_ever(files: Path) -> None:
@@ -97,4 +103,4 @@ async def test_without_the_setting_there_is_no_page(fakes: Any, settings: Settin
 def test_a_page_that_was_not_built_is_refused_at_the_start(tmp_path: Path) -> None:
     """The message says what to do."""
     with pytest.raises(InvalidRequest, match="make setup"):
-        console.router("", tmp_path / "nowhere")
+        console.router(files=tmp_path / "nowhere")

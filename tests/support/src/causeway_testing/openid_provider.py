@@ -21,17 +21,21 @@ CLIENT = "causeway-console"
 
 
 class Provider:
-    """Has one user, one public client and one key.
+    """Has one user, one public client and one key. Its token endpoint is at another origin.
 
     Attributes:
         user: Signed in by the next visit of the page.
         roles: The user's.
+        seconds: How long a token is said to be good.
+        renewed: Tokens that were given for a refresh token; each of these is good for one use.
     """
 
     def __init__(self) -> None:
         self.user, self.roles = "ann", ["ask"]
         self._key = ec.generate_private_key(ec.SECP256R1())
+        self.seconds, self.renewed = 600, 0
         self._codes: dict[str, dict[str, str]] = {}
+        self._refresh: set[str] = set()
         provider = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -65,8 +69,8 @@ class Provider:
             def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  # the library's name
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_address[1]}"
+        self.servers = [ThreadingHTTPServer(("127.0.0.1", 0), Handler) for _ in range(2)]
+        self.url, self.tokens_url = (f"http://127.0.0.1:{each.server_address[1]}" for each in self.servers)
 
     def public(self, path: str) -> dict[str, Any]:
         """The configuration, or the keys."""
@@ -76,7 +80,7 @@ class Provider:
         return {
             "issuer": self.url,
             "authorization_endpoint": f"{self.url}/authorize",
-            "token_endpoint": f"{self.url}/token",
+            "token_endpoint": f"{self.tokens_url}/token",
             "jwks_uri": f"{self.url}/keys",
         }
 
@@ -89,21 +93,39 @@ class Provider:
         return f"{asked['redirect_uri']}?{urlencode({'code': code, 'state': asked['state']})}"
 
     def redeem(self, asked: dict[str, str]) -> tuple[int, dict[str, Any]]:
-        """Return the token of a code, to the client that can prove that it asked for the code."""
+        """Return tokens for a code, to the client that can prove that it asked for it, or for a refresh token."""
+        assert asked["client_id"] == CLIENT
+        if asked["grant_type"] == "refresh_token":
+            if asked["refresh_token"] not in self._refresh:
+                return 400, {"error": "invalid_grant"}
+            self._refresh.remove(asked["refresh_token"])
+            self.renewed += 1
+            return 200, self._tokens()
         begun = self._codes.pop(asked["code"], None)
         digest = hashlib.sha256(asked["code_verifier"].encode()).digest()
         challenge = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != asked["redirect_uri"]:
             return 400, {"error": "invalid_grant"}
+        return 200, self._tokens()
+
+    def _tokens(self) -> dict[str, Any]:
+        refresh = secrets.token_urlsafe()
+        self._refresh.add(refresh)
         claims = {
             "iss": self.url,
             "aud": AUDIENCE,
             "exp": int(time.time()) + 600,
+            "jti": secrets.token_urlsafe(),
             "sub": self.user,
             "roles": self.roles,
         }
         token = jwt.encode(claims, self._key, algorithm="ES256", headers={"kid": "one"})
-        return 200, {"access_token": token, "token_type": "Bearer"}
+        return {
+            "access_token": token,
+            "token_type": "Bearer",
+            "expires_in": self.seconds,
+            "refresh_token": refresh,
+        }
 
     @property
     def settings(self) -> dict[str, str]:
@@ -121,11 +143,13 @@ class Provider:
 def serving() -> Iterator[Provider]:
     """A provider, for as long as the block lasts."""
     made = Provider()
-    thread = threading.Thread(target=made.server.serve_forever)
-    thread.start()
+    threads = [threading.Thread(target=each.serve_forever) for each in made.servers]
+    for thread in threads:
+        thread.start()
     try:
         yield made
     finally:
-        made.server.shutdown()
-        thread.join()
-        made.server.server_close()
+        for server, thread in zip(made.servers, threads, strict=True):
+            server.shutdown()
+            thread.join()
+            server.server_close()

@@ -71,3 +71,9 @@ async def fetch(http: httpx2.AsyncClient, url: str) -> bytes:
             return body
     except httpx2.HTTPError as error:
         raise OSError(str(error) or type(error).__name__) from error
+
+
+async def fetch_alone(url: str) -> bytes:
+    """`fetch`, over a connection of its own."""
+    async with httpx2.AsyncClient(timeout=_SECONDS, trust_env=url.startswith("https:")) as http:
+        return await fetch(http, url)

@@ -1,10 +1,10 @@
 """The web page of the platform: static files, which are the same for every caller."""
 
 import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import FileResponse
@@ -44,17 +44,26 @@ class _File:
     headers: dict[str, str]
 
 
-def router(issuer: str, files: Path = FILES) -> APIRouter:
+Origins = Callable[[], Awaitable[Sequence[str]]]
+"""Tells the origins that the page speaks to besides the gateway, in order to sign a user in."""
+
+
+async def no_origins() -> Sequence[str]:
+    """Return nothing: no tokens are taken."""
+    return ()
+
+
+def router(origins: Origins = no_origins, files: Path = FILES) -> APIRouter:
     """``GET /`` for browsers, and ``GET /console/{path}``.
 
     Args:
-        issuer: Issues the tokens, which the page fetches there; empty: no tokens are taken.
+        origins: Those of the provider that issues the tokens.
         files: Where the page is.
 
     Raises:
         InvalidRequest: The page was not built.
     """
-    known = _known(files, _policy(issuer))
+    known = _known(files)
     if _PAGE not in known:
         raise InvalidRequest(
             "CAUSEWAY_CONSOLE is set, and the console was not built: run `make setup`, or unset it.",
@@ -67,7 +76,7 @@ def router(issuer: str, files: Path = FILES) -> APIRouter:
         """The page, to who takes HTML; programs are told that there is nothing."""
         if "text/html" not in request.headers.get("accept", ""):
             raise nothing_at(request.scope)
-        return _sent(request, known[_PAGE])
+        return _sent(request, known[_PAGE], {"content-security-policy": _policy(await origins())})
 
     @routes.get("/console/{path:path}")
     async def asset(request: Request, path: str) -> Response:
@@ -80,17 +89,17 @@ def router(issuer: str, files: Path = FILES) -> APIRouter:
     return routes
 
 
-def _known(files: Path, policy: str) -> dict[str, _File]:
+def _known(files: Path) -> dict[str, _File]:
     """The files by their paths below the root; what is asked for is looked up here and nowhere else."""
     listed = {path.relative_to(files).as_posix(): path for path in sorted(files.rglob("*")) if path.is_file()}
     return {
-        name: _File(path, listed.get(f"{name}.gz"), _headers(name, policy))
+        name: _File(path, listed.get(f"{name}.gz"), _headers(name))
         for name, path in listed.items()
         if path.suffix in _MEDIA
     }
 
 
-def _headers(name: str, policy: str) -> dict[str, str]:
+def _headers(name: str) -> dict[str, str]:
     headers = {
         "content-type": _MEDIA[Path(name).suffix],
         "cache-control": _FOREVER if _HASHED.match(name) else _ASK_EACH_TIME,
@@ -98,7 +107,6 @@ def _headers(name: str, policy: str) -> dict[str, str]:
     }
     if name == _PAGE:
         headers |= {
-            "content-security-policy": policy,
             "cross-origin-opener-policy": "same-origin",
             "vary": "accept, accept-encoding",
         }
@@ -107,17 +115,15 @@ def _headers(name: str, policy: str) -> dict[str, str]:
     return headers
 
 
-def _policy(issuer: str) -> str:
+def _policy(origins: Sequence[str]) -> str:
     """What the page may do: load its own files, and speak to the gateway and to who issues the tokens."""
-    elsewhere = urlsplit(issuer)
-    origin = f" {elsewhere.scheme}://{elsewhere.netloc}" if elsewhere.netloc else ""
     rules = {
         "default-src": "'none'",
         "script-src": "'self'",
         "style-src": "'self'",
         "img-src": "'self' blob:",
         "font-src": "'self'",
-        "connect-src": f"'self'{origin}",
+        "connect-src": " ".join(("'self'", *origins)),
         "worker-src": "'self'",
         "base-uri": "'none'",
         "form-action": "'none'",
@@ -126,7 +132,8 @@ def _policy(issuer: str) -> str:
     return "; ".join(f"{name} {value}" for name, value in rules.items())
 
 
-def _sent(request: Request, file: _File) -> Response:
+def _sent(request: Request, file: _File, more: Mapping[str, str] | None = None) -> Response:
+    headers = file.headers | dict(more or {})
     if file.compressed is None or "gzip" not in request.headers.get("accept-encoding", ""):
-        return FileResponse(file.path, headers=file.headers)
-    return FileResponse(file.compressed, headers=file.headers | {"content-encoding": "gzip"})
+        return FileResponse(file.path, headers=headers)
+    return FileResponse(file.compressed, headers=headers | {"content-encoding": "gzip"})

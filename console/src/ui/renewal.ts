@@ -1,0 +1,39 @@
+import { useEffect } from 'react'
+import { renewCredential } from '../api/http.ts'
+import { renewal, renewed } from '../api/oidc.ts'
+import type { Login } from '../api/types.ts'
+
+const PAUSE = 20_000
+const LONGEST = 2 ** 31 - 1
+
+/** Renew the token of a sign-in before it ends, for as long as the page is open. */
+export function useRenewal(login: Login | undefined, credential: string, keep: (token: string) => void): void {
+  useEffect(() => {
+    if (!login?.useLogin || !credential) return
+    let timer = 0
+    let stopped = false
+    const plan = (pause = 0) => {
+      const next = renewal()
+      if (next && !stopped) timer = window.setTimeout(renew, Math.min(LONGEST, Math.max(pause, next.at - Date.now())))
+    }
+    const renew = () => {
+      const next = renewal()
+      if (!next) return
+      renewed(login, next).then(
+        (token) => {
+          if (stopped) return
+          renewCredential(token)
+          keep(token)
+          plan()
+        },
+        // The provider is away, or ended the session: the token is good for a while, and then the gateway refuses it.
+        () => plan(PAUSE),
+      )
+    }
+    plan()
+    return () => {
+      stopped = true
+      clearTimeout(timer)
+    }
+  }, [login, credential, keep])
+}
