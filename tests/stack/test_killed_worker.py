@@ -33,7 +33,7 @@ sys.exit(main())
 """
 STAGES = {
     "taken": ("ingest.documents.report:Report._reread", 1),
-    "fetched": ("ingest.adapters.stores:NatsOriginals.fetch", 1),
+    "fetched": ("ingest.adapters.stores:StoredOriginals.fetch", 1),
     "being read": ("ingest.documents.report:Report.progress", 1),
     "read": ("ingest.documents.file_reading:FileReader.read", 1),
     "embedded": ("embedding.minilm:MiniLmEmbedder.embed", 1),

@@ -1,6 +1,7 @@
 """The contracts of the ports, kept by the fakes and by NATS and gRPC alike."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub ye
 from ingest.adapters.messages import BatchReader, document_to_message
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.adapters.stores import NatsJobs, NatsOriginals
+from ingest.adapters.stores import NatsJobs, StoredOriginals
 from ingest.domain import (
     Chunk,
     Failure,
@@ -40,21 +41,40 @@ from servicekit import keys, nats
 from servicekit.channel import open_channel
 from servicekit.errors import Conflict, NotFound, StaleGeneration, Unavailable, UnreadableDocument
 from servicekit.nats import IngestTransport
+from servicekit.original_store import NatsOriginalStore, OriginalStore
+from servicekit.s3_originals import S3OriginalStore
 
 CONTENT = b"An original.\n" * 20_000
 JOB = make_job(b"x")
 SPACE = VectorSpace("model", 4)
 
 
-@pytest.fixture(params=["memory", "nats"])
-async def originals(request: pytest.FixtureRequest, transport: IngestTransport) -> Originals:
-    """Originals that hold `CONTENT` under ``here``."""
+def in_nats(transport: IngestTransport) -> NatsOriginalStore:
+    async def ready() -> IngestTransport:
+        return transport
+
+    return NatsOriginalStore(ready)
+
+
+@pytest.fixture(params=["memory", "nats", "s3"])
+def store(request: pytest.FixtureRequest) -> OriginalStore | None:
+    """An empty store; None: the fake has none."""
     if request.param == "memory":
+        return None
+    if request.param == "nats":
+        return in_nats(request.getfixturevalue("transport"))
+    return S3OriginalStore(request.getfixturevalue("s3_settings"))
+
+
+@pytest.fixture
+async def originals(store: OriginalStore | None) -> Originals:
+    """Originals that hold `CONTENT` under ``here``."""
+    if store is None:
         memory = MemoryOriginals()
         memory.objects["here"] = CONTENT
         return memory
-    await transport.originals.put("here", CONTENT)
-    return NatsOriginals(transport)
+    await store.put("here", io.BytesIO(CONTENT))
+    return StoredOriginals(store)
 
 
 async def test_an_original_comes_into_a_file(originals: Originals, tmp_path: Path) -> None:
@@ -69,7 +89,7 @@ async def test_a_small_original_comes_into_a_file(transport: IngestTransport, tm
     """One that is a single message, and one of none."""
     for name, content in (("small", b"# Small"), ("empty", b"")):
         await transport.originals.put(name, content)
-        await NatsOriginals(transport).fetch(name, tmp_path / name, len(content))
+        await StoredOriginals(in_nats(transport)).fetch(name, tmp_path / name, len(content))
         assert (tmp_path / name).read_bytes() == content
 
 
@@ -101,7 +121,7 @@ async def test_an_original_that_never_ends_is_given_up(transport: IngestTranspor
     stream = f"OBJ_{keys.ORIGINALS_BUCKET}"
     await transport.jetstream.purge_stream(stream, subject=f"$O.{keys.ORIGINALS_BUCKET}.C.{info.nuid}")
     with pytest.raises(Unavailable):
-        await NatsOriginals(transport, seconds=0.3).fetch("torn", tmp_path / "a", 10)
+        await StoredOriginals(in_nats(transport), seconds=0.3).fetch("torn", tmp_path / "a", 10)
 
 
 @pytest.fixture(params=["memory", "nats"])

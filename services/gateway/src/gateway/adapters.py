@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from servicekit.channel import open_channel
+from servicekit.original_store import store_of
 from servicekit.tls import Certificates
 
 from gateway.clients import generator, guardrails, ingest, retriever
@@ -16,14 +17,14 @@ from gateway.clients.chat_history import NatsHistory
 from gateway.clients.embedder import GrpcEmbedder
 from gateway.clients.file_cache import FileCache
 from gateway.clients.gateway_beats import GatewayBeats
-from gateway.clients.health_probes import GrpcProbe, NatsProbe
+from gateway.clients.health_probes import GrpcProbe, NatsProbe, OriginalsProbe
 from gateway.clients.index_management import GrpcIndexes
 from gateway.clients.jobs import NatsJobs
 from gateway.clients.key_watch import KeyWatch
 from gateway.clients.link_keys import LinkKeyWatch
 from gateway.clients.memory import NatsMemory
 from gateway.clients.nats_connection import NatsLink
-from gateway.clients.originals import NatsOriginals
+from gateway.clients.originals import CachedOriginals
 from gateway.clients.outbox import Outbox
 from gateway.clients.page_pictures import NatsPictures
 from gateway.clients.quota_share import QuotaShare
@@ -160,6 +161,9 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
         names: Callable[[], frozenset[str]] = frozenset
         if settings.frontends_file is not None:
             names = await stack.enter_async_context(ModelNames(models))
+        originals = store_of(settings, link.ingest)
+        if settings.s3_bucket:
+            probes.append(OriginalsProbe(originals))
         backlog = Backlog(settings.max_jobs, settings.max_tenant_jobs)
         calls = RunningCalls()
         await stack.enter_async_context(CancelledCalls(link.client, calls))
@@ -169,16 +173,16 @@ async def connected(settings: Settings) -> AsyncIterator[Services]:
             retriever=passages,
             generator=models,
             guardrails=judges,
-            ingest=ingest.NatsIngest(link.ingest, backlog),
+            ingest=ingest.NatsIngest(link.ingest, backlog, originals),
             catalogue=passages,
-            originals=NatsOriginals(link.ingest, cache),
+            originals=CachedOriginals(originals, cache),
             pictures=NatsPictures(link.ingest),
             history=NatsHistory(link.history),
             memory=NatsMemory(link.memory),
             responses=NatsResponses(link.responses, most=settings.responses_per_user),
             response_log=NatsResponseLog(link.response_log, most=settings.response_logs_per_tenant),
             response_jobs=NatsResponseJobs(link.response_jobs, most=settings.background_per_tenant),
-            texts=NatsTexts(link.ingest, backlog),
+            texts=NatsTexts(link.ingest, backlog, originals),
             indexes=GrpcIndexes(channels["retriever"]),
             embedder=GrpcEmbedder(channels["retriever"]),
             jobs=NatsJobs(link.ingest, backlog),

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 from servicekit.allowed_urls import UrlPatterns
+from servicekit.original_settings import OriginalSettings
 from servicekit.stream_room import STREAM_BYTES
 
 from gateway.identity.settings import IdentitySettings
@@ -14,7 +15,7 @@ MEBI = 1024 * 1024
 _CREDENTIALS = frozenset(("authorization", "proxy-authorization", "api-key", "x-api-key", "cookie"))
 
 
-class Settings(IdentitySettings):
+class Settings(OriginalSettings, IdentitySettings):
     """The gateway's settings; see also `IdentitySettings` and `ServiceSettings`."""
 
     gateway_port: int = Field(8080, ge=0, le=65535, description="Port of the HTTP server.")

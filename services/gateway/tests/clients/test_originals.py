@@ -9,15 +9,22 @@ import pytest
 from causeway_testing.gateway.application import FakeOriginals
 from causeway_testing.servers import free_ports, nats_server
 from gateway.clients.file_cache import FileCache
+from gateway.clients.health_probes import OriginalsProbe
 from gateway.clients.ingest import NatsIngest
 from gateway.clients.nats_connection import NatsLink
-from gateway.clients.originals import NatsOriginals
+from gateway.clients.originals import CachedOriginals
+from gateway.clients.text_documents import NatsTexts
 from gateway.domain.documents import Upload
+from gateway.domain.text_documents import TextDocument
 from gateway.ports.documents import Originals
 from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unavailable
+from servicekit.nats import IngestTransport
+from servicekit.original_settings import OriginalSettings
+from servicekit.original_store import NatsOriginalStore, OriginalStore
 from servicekit.principal import LOCAL, Principal
+from servicekit.s3_originals import S3OriginalStore
 
 Ready = Callable[[NatsLink], Awaitable[None]]
 STRANGER = Principal("another tenant")
@@ -35,12 +42,12 @@ def cache(tmp_path: Path) -> Path:
     return path
 
 
-async def uploaded(link: NatsLink, content: bytes) -> str:
-    job = await NatsIngest(link.ingest).submit(LOCAL, Upload("docs", "a.bin", content), soon())
+async def uploaded(link: NatsLink, content: bytes, store: OriginalStore | None = None) -> str:
+    job = await NatsIngest(link.ingest, originals=store).submit(LOCAL, Upload("docs", "a.bin", content), soon())
     return keys.original_object(LOCAL.tenant, "docs", job.id)
 
 
-@pytest.fixture(params=["fake", "nats"])
+@pytest.fixture(params=["fake", "nats", "s3"])
 def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
     """The originals, and what puts one there; gives its name."""
     if request.param == "fake":
@@ -53,11 +60,15 @@ def store(request: pytest.FixtureRequest, cache: Path) -> tuple[Originals, Put]:
 
         return fake, remember
     link: NatsLink = request.getfixturevalue("link")
+    if request.param == "nats":
+        store: OriginalStore = NatsOriginalStore(link.ingest)
+    else:
+        store = S3OriginalStore(request.getfixturevalue("s3_settings"))
 
     async def upload(content: bytes) -> str:
-        return await uploaded(link, content)
+        return await uploaded(link, content, store)
 
-    return NatsOriginals(link.ingest, FileCache(cache, 10_000_000)), upload
+    return CachedOriginals(store, FileCache(cache, 10_000_000)), upload
 
 
 @pytest.mark.parametrize("size", [1, 200_000, 131_072 * 3])
@@ -114,12 +125,12 @@ async def test_it_is_on_the_disk_and_not_asked_for_again(link: NatsLink, cache: 
     name = await uploaded(link, content)
     asked = 0
 
-    async def transport() -> object:
+    async def transport() -> IngestTransport:
         nonlocal asked
         asked += 1
         return await link.ingest()
 
-    originals = NatsOriginals(transport, FileCache(cache, 10_000))  # type: ignore[arg-type]  # the same transport
+    originals = CachedOriginals(NatsOriginalStore(transport), FileCache(cache, 10_000))
     for _ in range(3):
         async with originals.open(LOCAL, name, len(content), soon()) as path:
             assert path.parent == cache
@@ -130,7 +141,7 @@ async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
     """Unavailable within the deadline, and nothing stays on the disk."""
     directory, [port] = tmp_path / "nats", free_ports(1)
     async with NatsLink(f"nats://127.0.0.1:{port}", retry=0.05) as link:
-        originals = NatsOriginals(link.ingest, FileCache(cache, 10_000))
+        originals = CachedOriginals(NatsOriginalStore(link.ingest), FileCache(cache, 10_000))
         async with nats_server(directory, port):
             await ready(link)
             name = await uploaded(link, b"x")
@@ -138,4 +149,24 @@ async def test_nats_is_away(tmp_path: Path, cache: Path, ready: Ready) -> None:
             async with originals.open(LOCAL, name, 1, Deadline.after(0.5)):
                 pass
         await originals.forget(LOCAL, "docs", [name])  # says nothing
+    assert list(cache.iterdir()) == []
+
+
+async def test_the_bucket_is_missing(link: NatsLink, cache: Path, s3_settings: OriginalSettings) -> None:
+    """Uploads and texts are refused and no job is queued; readers are told; the probe names the bucket."""
+    store = S3OriginalStore(s3_settings.model_copy(update={"s3_bucket": "not-there"}))
+    with pytest.raises(Unavailable, match="no bucket"):
+        await uploaded(link, b"x", store)
+    texts = NatsTexts(link.ingest, originals=store)
+    with pytest.raises(Unavailable, match="no bucket"):
+        await texts.submit(LOCAL, "docs", [TextDocument("a", "A text.", b"{}", "0" * 64)], soon())
+    assert (await (await link.ingest()).jetstream.stream_info(keys.INGEST_STREAM)).state.messages == 0
+    originals = CachedOriginals(store, FileCache(cache, 10_000))
+    name = keys.original_object(LOCAL.tenant, "docs", "0" * 32)
+    with pytest.raises(Unavailable, match="no bucket"):
+        async with originals.open(LOCAL, name, 1, soon()):
+            pass
+    await originals.forget(LOCAL, "docs", [name])  # says nothing
+    assert "not-there" in str(await OriginalsProbe(store).check(soon()))
+    assert await OriginalsProbe(S3OriginalStore(s3_settings)).check(soon()) is None
     assert list(cache.iterdir()) == []

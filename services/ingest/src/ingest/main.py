@@ -15,6 +15,7 @@ from nats.errors import NoServersError
 from servicekit import nats
 from servicekit.allowed_urls import AllowedUrls
 from servicekit.channel import open_channel
+from servicekit.original_store import OriginalStore, store_of
 from servicekit.server import GrpcServer
 from servicekit.stream_levels import INGEST_STREAMS, StreamLevels
 from servicekit.tasks import ended
@@ -23,7 +24,7 @@ from servicekit.tls import Certificates
 from ingest.adapters.messages import BatchReader
 from ingest.adapters.queue import NatsQueue
 from ingest.adapters.retriever import RetrieverIndex
-from ingest.adapters.stores import NatsJobs, NatsOriginals, NatsPictures
+from ingest.adapters.stores import NatsJobs, NatsPictures, StoredOriginals
 from ingest.documents.access_changes import AccessChanges
 from ingest.documents.downloads import Downloads
 from ingest.documents.embedding_models import IndexingModels
@@ -110,7 +111,8 @@ async def work(
         models = IndexingModels(
             embedding, index, tokens=settings.ingest_chunk_tokens, overlap=settings.ingest_chunk_overlap
         )
-        originals, storing = NatsOriginals(transport), Storing(index, settings.ingest_max_chunks)
+        store = await _originals(settings, transport)
+        originals, storing = StoredOriginals(store), Storing(index, settings.ingest_max_chunks)
         ingestion = Ingestion(
             FileIngestion(
                 originals,
@@ -154,6 +156,18 @@ async def work(
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(server.serve_until(stop, settings.shutdown_grace))
             tasks.create_task(worker.run(stop, settings.shutdown_grace))
+
+
+async def _originals(settings: Settings, transport: nats.IngestTransport) -> OriginalStore:
+    """The store of the originals. Jobs wait while it does not answer; the log tells it at the start, too."""
+
+    async def ready() -> nats.IngestTransport:
+        return transport
+
+    store = store_of(settings, ready)
+    if (problem := await store.problem()) is not None:
+        _log.warning("originals", problem=problem)
+    return store
 
 
 def _models(settings: Settings) -> EmbeddingModels:

@@ -4,11 +4,12 @@ from pathlib import Path
 
 from pydantic import Field
 from servicekit.allowed_urls import UrlPatterns
+from servicekit.original_settings import OriginalSettings
 from servicekit.settings import GrpcServiceSettings
 from servicekit.stream_room import STREAM_BYTES
 
 
-class Settings(GrpcServiceSettings):
+class Settings(OriginalSettings, GrpcServiceSettings):
     """Settings of a worker; variables begin with ``CAUSEWAY_``."""
 
     ingest_port: int = Field(50054, ge=0, le=65535, description="Port of the health checks; 0 takes a free one.")

@@ -1,10 +1,12 @@
 """Whether the services behind the gateway answer."""
 
+import asyncio
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2
 from servicekit.deadline import Deadline
+from servicekit.original_store import OriginalStore
 
 from gateway.clients.nats_connection import NatsLink
 
@@ -43,3 +45,20 @@ class NatsProbe:
     async def check(self, deadline: Deadline) -> str | None:
         """See `ports.health.Probe`."""
         return await self._link.problem(deadline)
+
+
+class OriginalsProbe:
+    """Asks the store of the originals, where it is not NATS."""
+
+    name = "originals"
+
+    def __init__(self, store: OriginalStore) -> None:
+        self._store = store
+
+    async def check(self, deadline: Deadline) -> str | None:
+        """See `ports.health.Probe`."""
+        try:
+            async with asyncio.timeout(deadline.timeout()):
+                return await self._store.problem()
+        except TimeoutError:
+            return "The store of the originals does not answer in time."

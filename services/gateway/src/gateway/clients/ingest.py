@@ -1,4 +1,4 @@
-"""Ingest over NATS: originals into the object store, jobs onto the queue, states from the key-value bucket."""
+"""Ingest over NATS: originals into their store, jobs onto the queue, states from the key-value bucket."""
 
 import asyncio
 import hashlib
@@ -10,10 +10,11 @@ from causeway.ingest.v1 import ingest_pb2
 from causeway.retriever.v1 import document_pb2
 from google.protobuf.timestamp_pb2 import Timestamp
 from nats.js.errors import KeyNotFoundError
-from servicekit import keys, objects, telemetry
+from servicekit import keys, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
+from servicekit.original_store import NatsOriginalStore, OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue
@@ -41,11 +42,18 @@ class NatsIngest:
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
         backlog: What may wait.
+        originals: Takes what is uploaded; None: the transport's object store.
     """
 
-    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog | None = None) -> None:
+    def __init__(
+        self,
+        transport: Callable[[], Awaitable[IngestTransport]],
+        backlog: Backlog | None = None,
+        originals: OriginalStore | None = None,
+    ) -> None:
         self._transport = transport
         self._backlog = backlog or Backlog()
+        self._originals = originals or NatsOriginalStore(transport)
 
     async def submit(self, principal: Principal, upload: Upload, deadline: Deadline) -> Job:
         """See `ports.documents.Ingest`.
@@ -82,8 +90,7 @@ class NatsIngest:
         async def send() -> None:
             lane = await self._backlog.lane(transport, principal.tenant)
             if not upload.url:
-                original = io.BytesIO(upload.content)
-                await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, original)
+                await self._originals.put(object_name, io.BytesIO(upload.content))
             await enqueue(transport, lane, message, state)
 
         await reached(send(), deadline, QUEUE)

@@ -1,20 +1,19 @@
-"""Originals of documents from the object store, through a cache on the disk.
+"""Originals of documents from their store, through a cache on the disk.
 
-The store gives objects whole or not at all; who reads a document asks for its parts one after the other.
+The store gives originals whole or not at all; who reads a document asks for its parts one after the other.
 """
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import structlog
-from nats.js.errors import ObjectNotFoundError
-from servicekit import keys, objects
+from servicekit import keys
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound, Unavailable
-from servicekit.nats import IngestTransport
+from servicekit.original_store import OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.file_cache import FileCache
@@ -26,16 +25,16 @@ _REMOVE_SECONDS = 10.0
 _log = structlog.get_logger(__name__)
 
 
-class NatsOriginals:
-    """`ports.documents.Originals` over the object store.
+class CachedOriginals:
+    """`ports.documents.Originals` over their store.
 
     Args:
-        transport: Gives the object store; raises `Unavailable` while NATS is away.
+        store: Has them.
         cache: Keeps what was read.
     """
 
-    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], cache: FileCache) -> None:
-        self._transport = transport
+    def __init__(self, store: OriginalStore, cache: FileCache) -> None:
+        self._store = store
         self._cache = cache
 
     @asynccontextmanager
@@ -47,15 +46,9 @@ class NatsOriginals:
             raise NotFound("The original of the document is gone.", resource=name)
 
         async def fetch(path: Path) -> None:
-            store = (await self._transport()).originals
             with path.open("wb") as file:
-                # Never into memory, and never without an end: who reads an object while another upload of the same
-                # content replaces it waits for ever.
-                reading = reached(store.get(name, writeinto=file), deadline, _WHAT, at_most=math.inf)
-                try:
-                    await reading
-                except ObjectNotFoundError as error:
-                    raise NotFound("The original of the document is gone.", resource=name) from error
+                # Never into memory, and never without an end.
+                await reached(self._store.read(name, file), deadline, _WHAT, at_most=math.inf)
 
         async with self._cache.file(name, size_bytes, fetch) as path:
             yield path
@@ -74,8 +67,6 @@ class NatsOriginals:
 
     async def _remove(self, name: str) -> None:
         try:
-            transport = await self._transport()
-            removing = objects.remove(transport.jetstream, keys.ORIGINALS_BUCKET, name)
-            await reached(removing, Deadline.after(_REMOVE_SECONDS), _WHAT)
+            await reached(self._store.remove(name), Deadline.after(_REMOVE_SECONDS), _WHAT)
         except Unavailable as error:
             _log.warning("an original is left behind", name=name, error=error.message)

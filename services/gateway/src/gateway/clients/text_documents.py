@@ -14,10 +14,11 @@ from google.protobuf import proto  # type: ignore[attr-defined]  # in no stub ye
 from google.protobuf.timestamp_pb2 import Timestamp
 from grpc import StatusCode
 from nats.js.errors import KeyNotFoundError
-from servicekit import errors, keys, objects, telemetry
+from servicekit import errors, keys, telemetry
 from servicekit.deadline import Deadline
 from servicekit.errors import NotFound
 from servicekit.nats import IngestTransport
+from servicekit.original_store import NatsOriginalStore, OriginalStore
 from servicekit.principal import Principal
 
 from gateway.clients.backlog import Backlog, enqueue
@@ -36,11 +37,18 @@ class NatsTexts:
     Args:
         transport: Gives the streams and buckets; raises `Unavailable` while NATS is away.
         backlog: What may wait.
+        originals: Takes the texts; None: the transport's object store.
     """
 
-    def __init__(self, transport: Callable[[], Awaitable[IngestTransport]], backlog: Backlog | None = None) -> None:
+    def __init__(
+        self,
+        transport: Callable[[], Awaitable[IngestTransport]],
+        backlog: Backlog | None = None,
+        originals: OriginalStore | None = None,
+    ) -> None:
         self._transport = transport
         self._backlog = backlog or Backlog()
+        self._originals = originals or NatsOriginalStore(transport)
 
     async def submit(
         self,
@@ -71,7 +79,7 @@ class NatsTexts:
 
         async def send(batch: "_Batch") -> None:
             lane = await self._backlog.lane(transport, principal.tenant)
-            await objects.put_once(transport.jetstream, keys.ORIGINALS_BUCKET, object_name, batch.file)
+            await self._originals.put(object_name, batch.file)
             message = ingest_pb2.IngestJob(
                 job_id=job_id,
                 principal=principal.to_proto(),

@@ -1,4 +1,4 @@
-"""The states of jobs, the originals and the pictures of pages on NATS JetStream; implements `ingest.ports`."""
+"""States of jobs and pictures on NATS JetStream, originals in their store; implements `ingest.ports`."""
 
 import asyncio
 import contextlib
@@ -11,9 +11,10 @@ import nats.errors
 import nats.js.errors
 from nats.aio.client import Client
 from nats.js.kv import KeyValue
-from servicekit import keys, objects
-from servicekit.errors import Conflict, NotFound, Unavailable
+from servicekit import keys
+from servicekit.errors import Conflict, Unavailable
 from servicekit.nats import IngestTransport
+from servicekit.original_store import OriginalStore
 
 from ingest.adapters.messages import status_from_message, status_to_message
 from ingest.domain import Document, Fetched, Job, Status, Validators
@@ -25,75 +26,62 @@ _PICTURE_SECONDS = 10.0
 
 @contextlib.contextmanager
 def unavailable() -> Iterator[None]:
-    """Whatever keeps NATS from answering, as one error of ours."""
+    """Raises each error that keeps NATS from answering as one error of ours."""
     try:
         yield
     except (nats.errors.Error, TimeoutError, OSError) as error:
         raise Unavailable("The message broker does not answer.") from error
 
 
-class NatsOriginals:
-    """Originals in an object store.
+class StoredOriginals:
+    """Originals in their store.
 
     Args:
-        transport: Has the object store.
+        store: Has them.
         seconds: Longest time that an original may take, besides what its length asks for.
     """
 
-    def __init__(self, transport: IngestTransport, seconds: float = 10.0) -> None:
-        self._transport = transport
+    def __init__(self, store: OriginalStore, seconds: float = 10.0) -> None:
+        self._store = store
         self._seconds = seconds
 
     async def fetch(self, object_name: str, target: Path, size_bytes: int) -> None:
         """Writes an original to a file; see `ingest.ports.Originals.fetch`."""
-        with target.open("wb") as file:
-            try:
-                async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
-                    jetstream = self._transport.jetstream
-                    small = await objects.read_small(jetstream, keys.ORIGINALS_BUCKET, object_name)
-                    if small is not None:
-                        file.write(small)
-                        return
-                    # Never into memory, and never without a time-out: who reads an object whose pieces are gone
-                    # waits for ever.
-                    await self._transport.originals.get(object_name, writeinto=file)
-            except nats.js.errors.NotFoundError as error:
-                raise NotFound("The original of the document is gone.", resource=object_name) from error
-            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
-                raise Unavailable("The original of the document cannot be fetched.") from error
+        with target.open("wb") as file, self._in_time("fetched"):
+            # Never without a time-out: who reads an object whose pieces are gone waits for ever.
+            async with asyncio.timeout(self._seconds + size_bytes / _FETCH_BYTES_A_SECOND):
+                await self._store.read(object_name, file)
 
     async def put(self, object_name: str, source: Path, fetched: Fetched) -> None:
         """Stores what was fetched; see `ingest.ports.Originals.put`."""
         known = fetched.validators
-        told = {"suffix": fetched.suffix, "etag": known.etag, "last-modified": known.last_modified}
-        with source.open("rb") as file:
+        facts = {"suffix": fetched.suffix, "etag": known.etag, "last-modified": known.last_modified}
+        with source.open("rb") as file, self._in_time("stored"):
             size = os.fstat(file.fileno()).st_size
-            try:
-                async with asyncio.timeout(self._seconds + size / _FETCH_BYTES_A_SECOND):
-                    jetstream = self._transport.jetstream
-                    await objects.put_once(jetstream, keys.ORIGINALS_BUCKET, object_name, file, told)
-            except (nats.errors.Error, TimeoutError, ConnectionError) as error:
-                raise Unavailable("The original of the document cannot be stored.") from error
+            async with asyncio.timeout(self._seconds + size / _FETCH_BYTES_A_SECOND):
+                await self._store.put(object_name, file, facts)
 
     async def fetched(self, object_name: str) -> Fetched | None:
         """What was told of an object; see `ingest.ports.Originals.fetched`."""
-        try:
+        with self._in_time("looked for"):
             async with asyncio.timeout(self._seconds):
-                info = await self._transport.originals.get_info(object_name)
-        except nats.js.errors.NotFoundError:
+                facts = await self._store.facts(object_name)
+        if facts is None:
             return None
-        except (nats.errors.Error, TimeoutError, ConnectionError) as error:
-            raise Unavailable("The original of the document cannot be looked for.") from error
-        told = {name: values[0] for name, values in (info.headers or {}).items()}
-        return Fetched(told.get("suffix", ""), Validators(told.get("etag", ""), told.get("last-modified", "")))
+        return Fetched(facts.get("suffix", ""), Validators(facts.get("etag", ""), facts.get("last-modified", "")))
 
     async def remove(self, object_name: str) -> None:
         """Removes an object; see `ingest.ports.Originals.remove`."""
-        try:
+        with self._in_time("removed"):
             async with asyncio.timeout(self._seconds):
-                await objects.remove(self._transport.jetstream, keys.ORIGINALS_BUCKET, object_name)
-        except (nats.errors.Error, TimeoutError, ConnectionError) as error:
-            raise Unavailable("What the job brought cannot be removed.") from error
+                await self._store.remove(object_name)
+
+    @contextlib.contextmanager
+    def _in_time(self, done: str) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise Unavailable(f"The original of the document cannot be {done}: its store is too slow.") from error
 
 
 class NatsJobs:

@@ -1,0 +1,88 @@
+"""An S3-compatible store for tests: moto's HTTP server, in an environment of its own (``make .venv/.s3``)."""
+
+import contextlib
+import http.client
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from servicekit.original_settings import OriginalSettings
+
+from causeway_testing.servers import free_ports
+
+_PYTHON = Path(sys.prefix) / "s3/bin/python"
+_START_SECONDS = 90.0
+# moto believes every signature, and reads the region out of it.
+_SIGNED = {
+    "Authorization": "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, "
+    "Signature=none"
+}
+
+
+@contextlib.contextmanager
+def s3_server() -> Iterator[str]:
+    """An empty store; yields its address. Killed at the end."""
+    if not _PYTHON.exists():
+        raise RuntimeError("moto is not installed: make .venv/.s3")
+    [port] = free_ports(1)
+    process = subprocess.Popen(
+        [_PYTHON, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        endpoint = f"http://127.0.0.1:{port}"
+        _await_answer(endpoint, process)
+        yield endpoint
+    finally:
+        process.kill()
+        process.wait()
+
+
+def asked(endpoint: str, method: str, path: str) -> tuple[int, str]:
+    """What a store answers to a request: status and body."""
+    connection = http.client.HTTPConnection(endpoint.removeprefix("http://"), timeout=30)
+    try:
+        connection.request(method, path, headers=_SIGNED)
+        response = connection.getresponse()
+        return response.status, response.read().decode()
+    finally:
+        connection.close()
+
+
+def bucket_settings(endpoint: str, directory: Path, prefix: str = "originals") -> OriginalSettings:
+    """Settings for a bucket that is made for them, with an access key in files of a directory."""
+    bucket = f"test-{uuid.uuid4().hex}"
+    status, said = asked(endpoint, "PUT", f"/{bucket}")
+    assert status == 200, said
+    access_key, secret_key = directory / "access-key", directory / "secret-key"
+    access_key.write_text("test\n")
+    secret_key.write_text("secret\n")
+    return OriginalSettings(
+        s3_bucket=bucket,
+        s3_prefix=prefix,
+        s3_endpoint=endpoint,
+        s3_access_key_file=access_key,
+        s3_secret_key_file=secret_key,
+    )
+
+
+def keys_in(settings: OriginalSettings) -> list[str]:
+    """The keys of the objects in a bucket."""
+    _, listed = asked(settings.s3_endpoint, "GET", f"/{settings.s3_bucket}?list-type=2")
+    return [part.partition("</Key>")[0] for part in listed.split("<Key>")[1:]]
+
+
+def _await_answer(endpoint: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + _START_SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            asked(endpoint, "GET", "/")
+            return
+        if process.poll() is not None:
+            raise RuntimeError(f"moto ended with {process.returncode}")
+        time.sleep(0.05)
+    raise TimeoutError("moto does not answer")
