@@ -11,7 +11,7 @@ import pytest
 from manifests import ROOT, Manifests
 
 # Files of mounted Secrets.
-SECRETS = ("qdrant_api_key_file", "qdrant_ca_file")
+SECRETS = ("qdrant_api_key_file", "qdrant_ca_file", "s3_access_key_file", "s3_secret_key_file", "s3_ca_file")
 SERVICES = sorted(path.name for path in (ROOT / "services").iterdir())
 Compose = Callable[..., Manifests]
 Documented = Callable[[str], dict[str, Any]]
@@ -107,3 +107,20 @@ def test_urls_are_opened_as_the_page_shows(compose: Compose, documented: Documen
     for service in ("gateway", "ingest"):
         said = cluster.environment(cluster.pods[service]["containers"][0])
         assert said["CAUSEWAY_INGEST_URLS"] == '["docs.example.org"]'
+
+
+def test_originals_are_kept_in_a_bucket(compose: Compose) -> None:
+    """The component gives gateway and ingest the same bucket, and the files of an access key in their pods."""
+    cluster = compose("prod", ["s3-originals"])
+    told = []
+    for service in ("gateway", "ingest"):
+        pod = cluster.pods[service]
+        said = cluster.environment(pod["containers"][0])
+        told.append({name: value for name, value in said.items() if name.startswith("CAUSEWAY_S3_")})
+        (volume,) = (each for each in pod["volumes"] if each.get("secret", {}).get("secretName") == "originals")
+        (mount,) = (each for each in pod["containers"][0]["volumeMounts"] if each["name"] == volume["name"])
+        paths = {said["CAUSEWAY_S3_ACCESS_KEY_FILE"], said["CAUSEWAY_S3_SECRET_KEY_FILE"]}
+        assert paths == {f"{mount['mountPath']}/{name}" for name in ("access-key", "secret-key")}
+        assert mount["readOnly"] is True
+    assert told[0] == told[1]
+    assert told[0]["CAUSEWAY_S3_BUCKET"]
